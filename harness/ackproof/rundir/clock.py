@@ -1,0 +1,23 @@
+"""Times of a run: nanoseconds since its start on CLOCK_MONOTONIC, which all processes of a machine share."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RunClock:
+    """The zero of a run. `origin_ns` is `time.monotonic_ns()` at the start, `wall_ns` is `time.time_ns()` then."""
+
+    origin_ns: int
+    wall_ns: int
+
+    @classmethod
+    def start(cls) -> RunClock:
+        """A clock that starts now."""
+        return cls(time.monotonic_ns(), time.time_ns())
+
+    def now(self) -> int:
+        """Nanoseconds since the run's start."""
+        return time.monotonic_ns() - self.origin_ns

@@ -1,0 +1,166 @@
+"""The JSON documents of a run and a batch, as types (DESIGN §5). Files are replaced whole, never half written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, Self, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
+
+from ackproof.errors import BadInput
+from ackproof.rundir.outcome import Verdict
+
+Scalar: TypeAlias = str | int | float | bool | None
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace `path` by `text` in one step; a reader sees the old file or the new one."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    temporary.replace(path)
+
+
+class Document(BaseModel):
+    """A JSON file of a run. Unknown fields are ignored, so that newer writers can be read."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    def save(self, path: Path) -> None:
+        """Write as JSON in one step."""
+        write_atomically(path, self.model_dump_json(indent=1, by_alias=True) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Read back. Raises `BadInput` naming the file when it is missing or not such a document."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except OSError as error:
+            raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"]) or "document"
+            raise BadInput(f"{path}: not a {cls.__name__}: {where}: {first['msg']}") from error
+
+
+class Client(Document):
+    """One client process of a run. `producer` or `reader` is its number in the ledgers."""
+
+    id: str
+    kind: Literal["producer", "reader", "final"]
+    producer: int | None = None
+    reader: int | None = None
+    topics: tuple[str, ...] = ()
+
+
+class CaseFile(Document):
+    """`case.json`. `resolved` is the case as `ackproof.plan` writes it: enough to run it again."""
+
+    format: Literal[1] = 1
+    run_id: str
+    case: str
+    experiment: str
+    settings: dict[str, Scalar]
+    repeat: int
+    seed: int
+    backend: str
+    replay: str
+    resolved: JsonValue
+    clients: tuple[Client, ...] = ()
+    environment: dict[str, str] = Field(default_factory=dict)
+    wall_ns: int = 0
+
+
+class PartitionRead(Document):
+    """The final read of one partition. Offsets as asked before the read; `position` where the reader ended."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+    epoch: int
+    epoch_after: int
+    position: int
+    complete: bool
+    reason: str = ""
+
+
+class FinalReadFile(Document):
+    """`observed/final-read.json`."""
+
+    complete: bool
+    reasons: tuple[str, ...] = ()
+    partitions: tuple[PartitionRead, ...] = ()
+
+
+class RecordCounts(Document):
+    """Rows of the ledgers."""
+
+    produced: int = 0
+    acked: int = 0
+    failed: int = 0
+    indeterminate: int = 0
+    consumed_live: int = 0
+    consumed_final: int = 0
+
+
+class FinalReadFlaws(Document):
+    """Places where a final reader went back, or passed over an offset that another read shows."""
+
+    count: int = 0
+    places: tuple[JsonValue, ...] = ()
+
+
+class AuditFile(Document):
+    """`audit.json`."""
+
+    counts: dict[str, int]
+    records: RecordCounts
+    complete: bool
+    reasons: tuple[str, ...] = ()
+    unledgered: int = 0
+    final_read: FinalReadFlaws = FinalReadFlaws()
+
+
+class ClassJudgement(Document):
+    """What the judge says of one anomaly class. `forbidden` None: not judged (and `why` says why)."""
+
+    anomaly: str
+    count: int
+    forbidden: bool | None
+    why: str
+
+
+class VerdictFile(Document):
+    """`verdict.json`."""
+
+    verdict: Verdict
+    reasons: tuple[str, ...]
+    classes: tuple[ClassJudgement, ...] = ()
+    not_judged: tuple[str, ...] = ()
+
+
+class BatchCase(Document):
+    """A case in `batch.json`."""
+
+    case: str
+    settings: dict[str, Scalar]
+    repeat: int
+    verdict: Verdict | None = None
+    error: str | None = None
+    reasons: tuple[str, ...] = ()
+    counts: dict[str, int] = Field(default_factory=dict)
+    run: str
+
+
+class BatchFile(Document):
+    """`batch.json`; rewritten after every case. `verdict` is None while a case has none and nothing failed."""
+
+    verdict: Verdict | None
+    exit_code: int
+    seed: int
+    name: str = ""
+    command: str = ""
+    interrupted: bool = False
+    cases: tuple[BatchCase, ...]

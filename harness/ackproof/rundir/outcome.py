@@ -1,0 +1,54 @@
+"""The closed vocabularies of a run: outcomes, phases, verdicts, exit codes (DESIGN §1, §5)."""
+
+from __future__ import annotations
+
+from enum import IntEnum, StrEnum
+
+
+class Outcome(IntEnum):
+    """What became of one produce attempt (column `outcome` of the produced ledger)."""
+
+    ACKED = 0
+    FAILED = 1
+    INDETERMINATE = 2
+
+
+class ReadPhase(IntEnum):
+    """Column `phase` of the consumed ledger."""
+
+    LIVE = 0
+    FINAL = 1
+
+
+class ExitCode(IntEnum):
+    """Exit codes of the command. A batch: any FAIL, else any harness failure, else any INCONCLUSIVE, else PASS."""
+
+    PASS = 0
+    FAIL = 1
+    INCONCLUSIVE = 2
+    BAD_INPUT = 254
+    HARNESS_FAILED = 255
+
+
+class Verdict(StrEnum):
+    """What a judged case says."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The exit code of a single case with this verdict."""
+        return ExitCode[self.value]
+
+
+def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
+    """Merge the verdicts of a batch; None is a case that the harness failed to bring to a verdict."""
+    if Verdict.FAIL in verdicts:
+        return ExitCode.FAIL
+    if None in verdicts:
+        return ExitCode.HARNESS_FAILED
+    if Verdict.INCONCLUSIVE in verdicts:
+        return ExitCode.INCONCLUSIVE
+    return ExitCode.PASS

@@ -1,0 +1,80 @@
+"""Arrow schemas of every columnar file of a run (DESIGN §5). They are contracts with tools outside the project.
+
+No column is ever null. Readers ignore extra columns and accept the columns in any order.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+
+def _required(*fields: tuple[str, pa.DataType]) -> pa.Schema:
+    return pa.schema([pa.field(name, type_, nullable=False) for name, type_ in fields])
+
+
+PRODUCED: pa.Schema = _required(
+    ("producer", pa.int32()),
+    ("seq", pa.int64()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("outcome", pa.int8()),
+    ("error", pa.int16()),
+    ("offset", pa.int64()),
+    ("sent_ns", pa.int64()),
+    ("done_ns", pa.int64()),
+    ("txn", pa.int64()),
+)
+"""One row per produce call that the client library accepted."""
+
+CONSUMED: pa.Schema = _required(
+    ("reader", pa.int32()),
+    ("phase", pa.int8()),
+    ("assignment", pa.int32()),
+    ("read_seq", pa.int64()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("leader_epoch", pa.int32()),
+    ("producer", pa.int32()),
+    ("seq", pa.int64()),
+    ("origin_topic", pa.string()),
+    ("origin_partition", pa.int32()),
+    ("intact", pa.bool_()),
+    ("read_ns", pa.int64()),
+    ("timestamp_ms", pa.int64()),
+)
+"""One row per record that a reader was handed."""
+
+FINDINGS: pa.Schema = _required(
+    ("class", pa.string()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("producer", pa.int32()),
+    ("offset", pa.int64()),
+    ("seq", pa.int64()),
+    ("detail", pa.string()),
+)
+"""One row per unit counted; -1 and '' are unknown."""
+
+SERIES: pa.Schema = _required(
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("start_ns", pa.int64()),
+    ("acked", pa.int64()),
+    ("failed", pa.int64()),
+    ("indeterminate", pa.int64()),
+    ("read", pa.int64()),
+    ("p50_ms", pa.float64()),
+    ("p99_ms", pa.float64()),
+    ("max_ms", pa.float64()),
+    ("longest_gap_ms", pa.float64()),
+)
+"""One row per topic-partition and 100 ms bin that saw anything; `start_ns` is the bin's start.
+
+acked, failed and indeterminate count by `done_ns` (an attempt whose report never came by `sent_ns`); read counts
+live reads by `read_ns`; the latencies are `done_ns - sent_ns` of acked attempts in ms, NaN where there is none.
+`longest_gap_ms` is the longest time between two successive acks of the partition over the whole run, from the
+first ack to the last: the same on every row of a partition, -1 with fewer than two acks.
+"""
+
+SERIES_BIN_NS = 100_000_000
