@@ -1,0 +1,69 @@
+# Two commands matter: `make run` and `make test`. Both set up what they need; the second time they fetch nothing.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test unit lint setup setup-dev doctor bench schema lock clean
+
+help: ## show this list
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+run: setup ## set everything up and run the main job (acks 0/1/all x min.insync.replicas 1/2)
+	@$(BIN)/ackproof run experiments/acks-matrix.yaml
+
+test: setup-dev ## set everything up and pass the tests (real brokers included)
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+unit: setup-dev ## the tests that need neither Java nor a browser, in seconds
+	@$(BIN)/pytest tests/unit tests/repo $(PYTEST_ARGS)
+
+lint: setup-dev ## ruff, mypy and the layers
+	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+doctor: setup ## say what this machine has, what it lacks, how to get it
+	@$(BIN)/ackproof doctor
+
+bench: setup-dev ## audit, producer and reader against their references, side by side
+	@$(BIN)/python tests/bench/run.py
+
+schema: setup ## write experiments/experiment.schema.json anew
+	@$(BIN)/ackproof schema > experiments/experiment.schema.json
+
+setup: $(VENV)/.run-ready ## install what running needs
+
+setup-dev: $(VENV)/.dev-ready ## install what testing needs
+
+$(VENV)/.bootstrapped: requirements/bootstrap.lock requirements/build.lock
+	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing. Install it: apt-get install python3 python3-venv" >&2; exit 254; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed, $$($(PYTHON) --version) is here. Install it, or name another: make PYTHON=python3.12 …" >&2; exit 254; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python's venv is missing. Install it: apt-get install python3-venv" >&2; exit 254; }
+	@echo "setting up $(VENV)"
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --require-hashes -r requirements/build.lock
+	@touch $@
+
+$(VENV)/.run-ready: $(VENV)/.bootstrapped requirements/run.lock pyproject.toml
+	@echo "installing locked dependencies (PySpark is 450 MB the first time)"
+	@$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes -r requirements/run.lock
+	@$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps --editable .
+	@touch $@
+
+$(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.lock
+	@echo "installing locked development dependencies"
+	@$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes -r requirements/dev.lock
+	@touch $@
+
+lock: $(VENV)/.bootstrapped ## resolve all dependencies anew and write the locks with hashes
+	@cd requirements && for l in bootstrap build; do ../$(UV) pip compile --quiet --upgrade --generate-hashes --no-header --universal --python-version 3.11 $$l.in -o $$l.lock; done
+	@cd requirements && ../$(UV) pip compile --quiet --upgrade --generate-hashes --no-header --universal --python-version 3.11 -c build.lock --extra dev ../pyproject.toml -o dev.lock
+	@cd requirements && ../$(UV) pip compile --quiet --upgrade --generate-hashes --no-header --universal --python-version 3.11 -c build.lock -c dev.lock ../pyproject.toml -o run.lock
+
+clean: ## end what dead runs left behind, remove their broker data (ledgers and logs stay)
+	@$(BIN)/ackproof clean
