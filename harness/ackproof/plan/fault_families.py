@@ -1,0 +1,8 @@
+"""All families of faults: importing this module makes every kind known."""
+
+from __future__ import annotations
+
+from ackproof.plan import fault_processes
+
+FAMILIES = (fault_processes,)
+"""The modules that register kinds."""

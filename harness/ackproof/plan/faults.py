@@ -1,0 +1,72 @@
+"""Faults as data: what every fault has, and the registry of kinds. One file per family beside this one.
+
+A family is added by one file: a subclass of `FaultSpec` per kind, each registered with `@register`, and its module
+named in `ackproof.plan.fault_families`. Its own fields (those in the braces after the kind) are the fields that the
+subclass adds; everything else here reads them from the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal, TypeVar
+
+from pydantic import Field
+
+from ackproof.plan.base import Spec
+from ackproof.plan.quantities import Duration
+from ackproof.plan.roles import Role, RoleField
+from ackproof.plan.triggers import Trigger
+
+HoldKey = Literal["for", "restart_after"]
+
+
+class FaultSpec(Spec):
+    """One fault of an experiment. `number` counts from 1 in file order; other faults refer to it."""
+
+    KIND: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = ""
+    """What it does, in a sentence."""
+    HEALING: ClassVar[str] = ""
+    """What ends it, as a verb for the schedule: "resume", "start again"."""
+    HOLD_KEY: ClassVar[HoldKey | None] = None
+    """The field that says how long it lasts; None for a fault that ends by itself."""
+    BACKENDS: ClassVar[frozenset[str]] = frozenset()
+    """Where it can be injected."""
+
+    number: int = Field(ge=1)
+    target: RoleField
+    trigger: Trigger
+    hold: Duration | None = None
+    """Seconds from its confirmation to its healing; None: until the healing phase at the end of the run."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind in a file."""
+        return self.KIND
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """All roles that it is aimed at."""
+        return (self.target,)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {', '.join(map(str, self.targets))}"
+
+
+COMMON: Final = frozenset({"number", "trigger", "hold"})
+"""Fields of a fault that are not written inside the braces after its kind."""
+
+_KINDS: dict[str, type[FaultSpec]] = {}
+KINDS: Final[Mapping[str, type[FaultSpec]]] = MappingProxyType(_KINDS)
+"""Every kind of fault by its name in a file."""
+
+F = TypeVar("F", bound=type[FaultSpec])
+
+
+def register(kind: F) -> F:
+    """Class decorator: make a kind of fault known. Raises ValueError for a name that is taken or missing."""
+    if not kind.KIND or kind.KIND in _KINDS:
+        raise ValueError(f"the fault kind {kind.KIND!r} is taken or empty")
+    _KINDS[kind.KIND] = kind
+    return kind

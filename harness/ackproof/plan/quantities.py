@@ -1,0 +1,148 @@
+"""Durations, sizes and rates: text in a file, plain numbers (seconds, bytes, records per second) in Python.
+
+A file must name the unit (`5s`, `100B`, `5000/s`); Python code may give the number. `FROM_FILE` is the validation
+context by which the two are told apart.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
+from pydantic_core import PydanticCustomError
+
+FROM_FILE: Final = {"source": "file"}
+WRONG: Final = "wrong"
+"""Error type of every refusal of this room; its message is shown as it is."""
+
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
+_SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+_SIZE: Final = re.compile(r"([0-9]+) ?(B|kB|KB|KiB|MB|MiB|GB|GiB)\Z")
+_BYTES: Final = {
+    "B": 1,
+    "kB": 1 << 10,
+    "KB": 1 << 10,
+    "KiB": 1 << 10,
+    "MB": 1 << 20,
+    "MiB": 1 << 20,
+    "GB": 1 << 30,
+    "GiB": 1 << 30,
+}
+_RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?/ ?(s|min)\Z")
+LONGEST: Final = 24 * 3600.0
+LARGEST: Final = 1 << 40
+FASTEST: Final = 1e9
+
+DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
+SIZE_PATTERN: Final = r"^[0-9]+ ?(B|kB|KB|KiB|MB|MiB|GB|GiB)$"
+RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
+
+
+def wrong(message: str) -> PydanticCustomError:
+    """A refusal whose message is shown to the user as it is."""
+    return PydanticCustomError(WRONG, "{text}", {"text": message})
+
+
+def parse_duration(text: str) -> float:
+    """Seconds. Raises ValueError."""
+    match = _DURATION.match(text)
+    if match is None:
+        raise ValueError("a duration with its unit, such as 200ms, 5s, 1m or 2h")
+    seconds = round(float(match[1]) * _SECONDS[match[2]], 9)
+    if seconds > LONGEST:
+        raise ValueError("a duration of at most 24h")
+    return seconds
+
+
+def duration_text(seconds: float) -> str:
+    """The shortest text that `parse_duration` reads back as the same number."""
+    for unit in ("s", "ms", "us"):
+        number = f"{round(seconds / _SECONDS[unit], 9):.9f}".rstrip("0").rstrip(".")
+        if "." not in number and parse_duration(f"{number}{unit}") == seconds:
+            return f"{number}{unit}"
+    return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_size(text: str) -> int:
+    """Bytes; kB, MB, GB are powers of 1024, as Kafka's own settings count. Raises ValueError."""
+    match = _SIZE.match(text)
+    if match is None or int(match[1][:20]) * _BYTES[match[2]] > LARGEST:
+        raise ValueError("a size with its unit, such as 100B, 16kB or 1MB")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def size_text(size: int) -> str:
+    """The shortest text that `parse_size` reads back as the same number."""
+    for unit in ("GB", "MB", "kB"):
+        if size and size % _BYTES[unit] == 0:
+            return f"{size // _BYTES[unit]}{unit}"
+    return f"{size}B"
+
+
+def parse_rate(text: str) -> float | None:
+    """Records per second; None is full speed. Raises ValueError."""
+    if text == "full":
+        return None
+    match = _RATE.match(text)
+    rate = float(match[1]) / (60 if match[2] == "min" else 1) if match is not None else 0.0
+    if not 0 < rate <= FASTEST:
+        raise ValueError("a rate above 0 such as 5000/s or 60/min, or full")
+    return rate
+
+
+def rate_text(rate: float | None) -> str:
+    """The text that `parse_rate` reads back as the same number."""
+    if rate is None:
+        return "full"
+    return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
+
+
+def _read_duration(value: object, info: ValidationInfo) -> object:
+    return _read(value, info, parse_duration, "5s", "ms")
+
+
+def _read_size(value: object, info: ValidationInfo) -> object:
+    return _read(value, info, parse_size, "100B", "B")
+
+
+def _read_rate(value: object, info: ValidationInfo) -> object:
+    return None if value is None else _read(value, info, parse_rate, "5000/s", "/s")
+
+
+def _read(value: object, info: ValidationInfo, parse: object, example: str, unit: str) -> object:
+    if isinstance(value, str):
+        try:
+            return parse(value)  # type: ignore[operator]
+        except ValueError as error:
+            raise wrong(f"expected {error}, not '{value[:60]}'") from error
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        if info.context is FROM_FILE:
+            raise wrong(f"the number {value} lacks a unit: write e.g. {example} (or {value:g}{unit})")
+        return value
+    raise wrong(f"expected a text such as {example}")
+
+
+Duration: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_read_duration),
+    PlainSerializer(duration_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["5s", "200ms", "1m"]}),
+]
+"""Seconds. In a file: `5s`, `200ms`, `1m`."""
+
+Size: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_read_size),
+    PlainSerializer(size_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "examples": ["100B", "16kB", "1MB"]}),
+]
+"""Bytes. In a file: `100B`, `16kB`, `1MB`; kB is 1024 B."""
+
+Rate: TypeAlias = Annotated[
+    float | None,
+    BeforeValidator(_read_rate),
+    PlainSerializer(rate_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": RATE_PATTERN, "examples": ["5000/s", "full"]}),
+]
+"""Records per second, None for full speed. In a file: `5000/s`, `full`."""

@@ -1,0 +1,348 @@
+"""YAML as data only: text → nodes that know their line and column.
+
+The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: no object is
+ever made from a tag, and every bound holds while the text is being read, not after. Plain scalars are understood by
+the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
+
+Refused, each with its line: files above 1 MiB, other encodings than UTF-8, NUL and other control characters, more
+than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper
+than `MAX_DEPTH`, more than `MAX_NODES` nodes after aliases are followed, aliases inside their own anchor.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from ruamel.yaml import YAML
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError, YAMLStreamError
+from ruamel.yaml.events import (
+    AliasEvent,
+    DocumentStartEvent,
+    Event,
+    MappingEndEvent,
+    MappingStartEvent,
+    NodeEvent,
+    ScalarEvent,
+    SequenceEndEvent,
+    SequenceStartEvent,
+)
+
+from ackproof.errors import BadInput
+from ackproof.plan.problems import InvalidExperiment, Problem
+from ackproof.rundir.documents import Scalar
+
+MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 32
+MAX_NODES: Final = 20_000
+MAX_NUMBER: Final = 40
+"""Longest plain scalar, in characters, that is read as a number."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place in a file; both count from 1."""
+
+    line: int
+    column: int
+
+
+START: Final = Mark(1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class ScalarNode:
+    """A value without parts. `text` is what the file says, `value` what it means."""
+
+    value: Scalar
+    text: str
+    mark: Mark = START
+    nodes: int = 1
+    depth: int = 1
+
+
+@dataclass(slots=True)
+class ListNode:
+    """A list. `nodes` and `depth` measure it with its aliases followed."""
+
+    mark: Mark = START
+    items: list[Node] = field(default_factory=list)
+    nodes: int = 1
+    depth: int = 1
+
+
+@dataclass(slots=True)
+class MapNode:
+    """A mapping: `entries` by the text of the key, `keys` the nodes of the keys."""
+
+    mark: Mark = START
+    entries: dict[str, Node] = field(default_factory=dict)
+    keys: dict[str, ScalarNode] = field(default_factory=dict)
+    nodes: int = 1
+    depth: int = 1
+
+
+Node: TypeAlias = ScalarNode | ListNode | MapNode
+
+_CORE_TAG: Final = "tag:yaml.org,2002:"
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
+_INT: Final = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL: Final = re.compile(r"0o[0-7]+\Z")
+_HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
+
+
+def read(path: Path) -> tuple[str, MapNode]:
+    """The name to show for a file, and its content. Raises `BadInput` if unreadable, else `InvalidExperiment`."""
+    name = str(path)
+    try:
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise BadInput(f"{name}: cannot be read: {why}") from error
+    return name, parse(raw, name)
+
+
+def parse(raw: bytes, file: str) -> MapNode:
+    """The mapping that `raw` holds. Raises `InvalidExperiment`, never anything else."""
+    return _Composer(file, _decode(raw, file)).document()
+
+
+def plain_scalar(text: str) -> Scalar:
+    """What an unquoted scalar means in YAML 1.2's core schema. Raises ValueError for a number out of bounds."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    numeric = _INT.match(text) or _OCTAL.match(text) or _HEX.match(text) or _FLOAT.match(text)
+    if not numeric:
+        return text
+    if len(text) > MAX_NUMBER:
+        raise ValueError(f"the number is longer than {MAX_NUMBER} characters")
+    if _INT.match(text):
+        return int(text)
+    if text.startswith(("0o", "0x")):
+        return int(text, 0)
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError("the number is too large")
+    return number
+
+
+def _decode(raw: bytes, file: str) -> str:
+    if len(raw) > MAX_BYTES:
+        raise InvalidExperiment([Problem(file, 1, 1, "", "the file is larger than 1 MiB")])
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError as error:
+        before = raw[: error.start].decode("utf-8")
+        raise InvalidExperiment([_at(before, file, "the file is not UTF-8")]) from error
+    return text.removeprefix("\ufeff")
+
+
+def _at(before: str, file: str, message: str) -> Problem:
+    """A problem right behind the text `before`."""
+    line = before.count("\n") + 1
+    return Problem(file, line, len(before) - (before.rfind("\n") + 1) + 1, "", message)
+
+
+class _Composer:
+    """Builds the nodes of one document; all bounds are checked as the parser goes along."""
+
+    def __init__(self, file: str, text: str) -> None:
+        self._file = file
+        self._text = text
+        self._lines = max(1, len(text.splitlines()))
+        self._last = START
+        self._nodes = 0
+        self._anchors: dict[str, Node | None] = {}
+        self._problems: list[Problem] = []
+
+    def document(self) -> MapNode:
+        root: Node | None = None
+        documents = 0
+        try:
+            events = self._events()
+            for event in events:
+                if isinstance(event, DocumentStartEvent):
+                    documents += 1
+                    if documents > 1:
+                        raise self._stop(event, "a second document begins; a file holds one experiment")
+                elif isinstance(event, NodeEvent):
+                    root = self._node(event, events, 1)
+        except InvalidExperiment:
+            raise
+        except MarkedYAMLError as error:
+            raise InvalidExperiment([*self._problems, self._syntax(error)]) from error
+        except YAMLStreamError as error:
+            raise InvalidExperiment([*self._problems, self._unreadable(error)]) from error
+        except (YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, AssertionError) as error:
+            # A foreign parser on arbitrary text: what it did not foresee is still only a broken file.
+            message = f"not YAML: {type(error).__name__}: {error}".splitlines()[0]
+            last = Problem(self._file, self._last.line, self._last.column, "", message)
+            raise InvalidExperiment([*self._problems, last]) from error
+        if not isinstance(root, MapNode):
+            mark = root.mark if root is not None else START
+            what = "the file is empty" if root is None else "the file is not a mapping"
+            message = f"{what}; an experiment begins with fields such as `name: …`"
+            self._problems.append(Problem(self._file, mark.line, mark.column, "", message))
+        if self._problems:
+            raise InvalidExperiment(self._problems)
+        assert isinstance(root, MapNode)
+        return root
+
+    def _events(self) -> Iterator[Event]:
+        yaml = YAML(typ="safe", pure=True)
+        for event in yaml.parse(self._text):
+            self._last = self._mark(event.start_mark)
+            yield event
+
+    def _node(self, event: NodeEvent, events: Iterator[Event], depth: int) -> Node:
+        mark = self._mark(event.start_mark)
+        if depth > MAX_DEPTH:
+            raise self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
+        if isinstance(event, AliasEvent):
+            return self._alias(event, depth)
+        self._count(1, event)
+        anchor = event.anchor
+        if anchor is not None:
+            self._anchors[anchor] = None
+        node: Node
+        if isinstance(event, ScalarEvent):
+            node = self._scalar(event, mark)
+        elif isinstance(event, SequenceStartEvent):
+            self._check_tag(event, "seq")
+            node = self._list(mark, events, depth)
+        else:
+            self._check_tag(event, "map")
+            node = self._mapping(mark, events, depth)
+        if anchor is not None:
+            self._anchors[anchor] = node
+        return node
+
+    def _list(self, mark: Mark, events: Iterator[Event], depth: int) -> ListNode:
+        node = ListNode(mark)
+        for event in events:
+            if isinstance(event, SequenceEndEvent):
+                break
+            assert isinstance(event, NodeEvent)
+            item = self._node(event, events, depth + 1)
+            node.items.append(item)
+            node.nodes += item.nodes
+            node.depth = max(node.depth, item.depth + 1)
+        return node
+
+    def _mapping(self, mark: Mark, events: Iterator[Event], depth: int) -> MapNode:
+        node = MapNode(mark)
+        for event in events:
+            if isinstance(event, MappingEndEvent):
+                break
+            assert isinstance(event, NodeEvent)
+            key = self._node(event, events, depth + 1)
+            value_event = next(events)
+            assert isinstance(value_event, NodeEvent)
+            value = self._node(value_event, events, depth + 1)
+            node.nodes += key.nodes + value.nodes
+            node.depth = max(node.depth, value.depth + 1)
+            if not isinstance(key, ScalarNode):
+                self._report(key.mark, "a key must be a single word, not a list or a mapping")
+            elif key.text == "<<" and not isinstance(event, AliasEvent):
+                self._report(key.mark, "merge keys (<<) are not understood; write the fields out")
+            elif key.text in node.entries:
+                first = node.keys[key.text].mark.line
+                self._report(key.mark, f"the key '{shorten(key.text)}' was already given in line {first}")
+            else:
+                node.entries[key.text] = value
+                node.keys[key.text] = key
+        return node
+
+    def _alias(self, event: AliasEvent, depth: int) -> Node:
+        name = event.anchor
+        if name not in self._anchors:
+            raise self._stop(event, f"the alias *{shorten(str(name))} has no anchor before it")
+        node = self._anchors[name]
+        if node is None:
+            raise self._stop(event, f"the alias *{shorten(str(name))} stands inside its own anchor")
+        if depth + node.depth - 1 > MAX_DEPTH:
+            raise self._stop(event, f"nested deeper than {MAX_DEPTH} levels")
+        self._count(node.nodes, event)
+        return node
+
+    def _scalar(self, event: ScalarEvent, mark: Mark) -> ScalarNode:
+        text = event.value
+        kind = self._check_tag(event, "str", "int", "float", "bool", "null")
+        value: Scalar = text
+        plain = event.implicit[0] and not event.style
+        if kind is not None or plain:
+            try:
+                understood = plain_scalar(text)
+            except ValueError as error:
+                self._report(mark, str(error))
+                understood = 0
+            value = understood if kind is None else self._tagged(kind, text, understood, mark)
+        return ScalarNode(value, text, mark)
+
+    def _tagged(self, kind: str, text: str, understood: Scalar, mark: Mark) -> Scalar:
+        """The value of a scalar with an explicit core tag."""
+        if kind == "str":
+            return text
+        names = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+        right = isinstance(understood, names[kind]) and (kind == "bool" or not isinstance(understood, bool))
+        if not right:
+            self._report(mark, f"'{shorten(text)}' is not what its tag !!{kind} says")
+        return understood
+
+    def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
+        """The kind that an explicit core tag names, None without a tag. Any other tag is refused."""
+        tag = getattr(event, "tag", None)
+        if tag is None or str(tag) in ("", "!") or getattr(event, "implicit", None) is True:
+            return "str" if str(tag) == "!" and "str" in kinds else None
+        text = str(tag)
+        if text.startswith(_CORE_TAG) and text.removeprefix(_CORE_TAG) in kinds:
+            return text.removeprefix(_CORE_TAG)
+        self._report(self._mark(event.start_mark), f"the tag {shorten(text)} is refused: a file is data only")
+        return None
+
+    def _count(self, nodes: int, event: Event) -> None:
+        self._nodes += nodes
+        if self._nodes > MAX_NODES:
+            raise self._stop(event, f"more than {MAX_NODES} values (aliases count as what they stand for)")
+
+    def _report(self, mark: Mark, message: str) -> None:
+        self._problems.append(Problem(self._file, mark.line, mark.column, "", message))
+
+    def _stop(self, event: Event, message: str) -> InvalidExperiment:
+        self._report(self._mark(event.start_mark), message)
+        return InvalidExperiment(self._problems)
+
+    def _mark(self, mark: StringMark | None) -> Mark:
+        if mark is None:
+            return self._last
+        # The parser counts other line breaks than the ones an editor shows; never point outside the file.
+        return Mark(min(mark.line + 1, self._lines), mark.column + 1)
+
+    def _syntax(self, error: MarkedYAMLError) -> Problem:
+        mark = self._mark(error.problem_mark or error.context_mark)
+        parts = [part for part in (error.context, error.problem) if part]
+        return Problem(self._file, mark.line, mark.column, "", f"not YAML: {', '.join(parts)}")
+
+    def _unreadable(self, error: YAMLStreamError) -> Problem:
+        """A character that YAML does not allow; the parser says only where in the text."""
+        position = getattr(error, "position", None)
+        character = getattr(error, "character", None)
+        before = self._text[:position] if isinstance(position, int) else ""
+        code = ord(character) if isinstance(character, str) and len(character) == 1 else character
+        shown = f"U+{code:04X}" if isinstance(code, int) else str(character)
+        return _at(before, self._file, f"the character {shown} is not allowed in YAML")
+
+
+def shorten(text: str, limit: int = 60) -> str:
+    """Text from a file, fit for one line of a message."""
+    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
