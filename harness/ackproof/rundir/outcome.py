@@ -52,3 +52,9 @@ def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
     if Verdict.INCONCLUSIVE in verdicts:
         return ExitCode.INCONCLUSIVE
     return ExitCode.PASS
+
+
+def worst_exit_code(codes: list[int]) -> int:
+    """Merge the exit codes of several batches: FAIL, then a failed harness, then bad input, then INCONCLUSIVE."""
+    order = (ExitCode.FAIL, ExitCode.HARNESS_FAILED, ExitCode.BAD_INPUT, ExitCode.INCONCLUSIVE)
+    return next((int(code) for code in order if code in codes), 0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
@@ -73,8 +73,11 @@ class Event(Document):
 class Timeline:
     """Writer of the events of one run; safe to use from several threads."""
 
-    def __init__(self, path: Path, clock: RunClock) -> None:
+    def __init__(
+        self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None
+    ) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
+        self._on_event = on_event
         self._file = path.open("a", encoding="utf-8")
         self._lock = threading.Lock()
         self.clock = clock
@@ -108,6 +111,8 @@ class Timeline:
             )
             self._file.write(event.model_dump_json(exclude_defaults=True) + "\n")
             self._file.flush()
+        if self._on_event is not None:
+            self._on_event(event)
         return event
 
     def close(self) -> None:

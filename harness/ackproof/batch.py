@@ -1,0 +1,282 @@
+"""The cases of one call: their order, the audit at the end, `batch.json`, the reports.
+
+Spark audits all cases at once, after the last has healed: it must not take the cores from a cluster under test.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from ackproof import audit
+from ackproof.conductor import Live, Orders, run_case
+from ackproof.errors import AckproofError, BadInput
+from ackproof.judge import judge_case
+from ackproof.plan import load
+from ackproof.plan.cases import Case, cases_of
+from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
+from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
+from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
+from ackproof.rundir.timeline import Event
+from ackproof_reports import render_batch
+
+RUNS = Path("runs")
+
+
+class BatchWatcher(Protocol):
+    """Who follows a batch (the console's view)."""
+
+    def case_begins(self, case: str) -> None:
+        """A case starts."""
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        """A case is through; `error` when it could not be brought through."""
+
+    def step(self, text: str) -> None:
+        """Something that takes long begins."""
+
+    def event(self, event: Event) -> None:
+        """An event of the running case."""
+
+    def live(self, live: Live) -> None:
+        """The running case at this moment."""
+
+
+@dataclass(frozen=True)
+class BatchOrders:
+    """What one call of `ackproof run` asks for. `seed`, `repeat`, `backend` override the files'."""
+
+    files: tuple[Path, ...]
+    backend: str | None = None
+    seed: int | None = None
+    repeat: int | None = None
+    only: tuple[str, ...] = ()
+    out: Path = RUNS
+    keep_data: bool = False
+
+
+@dataclass
+class _Planned:
+    case: Case
+    file: Path
+    run: CaseDir
+    error: str | None = None
+    verdict: VerdictFile | None = None
+    audit: AuditFile | None = None
+
+
+@dataclass
+class Batch:
+    """A batch while it is being run. `directory` exists from the first moment on."""
+
+    name: str
+    seed: int
+    directory: BatchDir
+    planned: list[_Planned]
+    command: str
+    interrupted: bool = False
+
+    def document(self) -> BatchFile:
+        """What `batch.json` says now."""
+        verdicts = [planned.verdict.verdict if planned.verdict else None for planned in self.planned]
+        code = ExitCode.HARNESS_FAILED if self.interrupted else batch_exit_code(verdicts)
+        by_code = {verdict.exit_code: verdict for verdict in Verdict}
+        return BatchFile(
+            name=self.name,
+            verdict=by_code.get(code),
+            exit_code=int(code),
+            seed=self.seed,
+            command=self.command,
+            interrupted=self.interrupted,
+            cases=tuple(self._case(planned) for planned in self.planned),
+        )
+
+    def _case(self, planned: _Planned) -> BatchCase:
+        return BatchCase(
+            case=planned.case.id,
+            settings=planned.case.settings,
+            repeat=planned.case.repeat,
+            verdict=planned.verdict.verdict if planned.verdict else None,
+            error=planned.error,
+            reasons=planned.verdict.reasons if planned.verdict else (),
+            counts=_counts(planned.audit) if planned.audit else {},
+            run=str(planned.run.path.relative_to(self.directory.path)),
+        )
+
+    def save(self) -> None:
+        """Rewrite `batch.json`."""
+        self.directory.batch_json.parent.mkdir(parents=True, exist_ok=True)
+        self.document().save(self.directory.batch_json)
+
+
+def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
+    """All cases of all files, in order. Raises `BadInput` before anything is started."""
+    found: list[tuple[Path, Case]] = []
+    for file in orders.files:
+        spec = load(file)
+        if orders.backend is not None:
+            spec = spec.model_copy(update={"backend": orders.backend})
+        found += [(file, case) for case in cases_of(spec, seed=orders.seed, repeat=orders.repeat)]
+    if orders.only:
+        known = [case.id for _, case in found]
+        for wanted in orders.only:
+            if wanted not in known:
+                raise BadInput(f"no case is called {wanted!r}; there are {', '.join(known)}")
+        found = [(file, case) for file, case in found if case.id in orders.only]
+    if not found:
+        raise BadInput("there is nothing to run")
+    return found
+
+
+def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tuple[Path, Case]]) -> Batch:
+    """Run, audit, judge and report. A KeyboardInterrupt is written into `batch.json` and raised again."""
+    batch = _lay_out(orders, planned)
+    batch.save()
+    try:
+        for one in batch.planned:
+            watcher.case_begins(one.case.id)
+            one.error = _run_one(one, batch, orders, watcher)
+            batch.save()
+            watcher.case_ends(one.case.id, one.error)
+        conclude(batch, watcher.step)
+    except KeyboardInterrupt:
+        batch.interrupted = True
+        batch.save()
+        raise
+    finally:
+        _point_latest(orders.out, batch.directory.path)
+    return batch
+
+
+def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch:
+    several = len({file for file, _ in planned}) > 1
+    name = safe_name("+".join(dict.fromkeys(case.experiment.name for _, case in planned)))[:80]
+    directory = _new_folder(orders.out, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}")
+    runs = []
+    for number, (file, case) in enumerate(planned, start=1):
+        folder = directory.case(case.id)
+        if several:
+            folder = CaseDir(directory.path / safe_name(f"{number:02d}-{case.experiment.name}") / folder.path.name)
+        runs.append(_Planned(case, file, folder))
+    seed = orders.seed if orders.seed is not None else planned[0][1].experiment.seed
+    return Batch(name, seed, directory, runs, _command(orders, seed))
+
+
+def _command(orders: BatchOrders, seed: int, only: str | None = None, file: Path | None = None) -> str:
+    """The one command that repeats this batch, or one case of it."""
+    files = [str(file)] if file is not None else [str(path) for path in orders.files]
+    words = ["ackproof", "run", *files, "--seed", str(seed)]
+    if orders.repeat is not None:
+        words += ["--repeat", str(orders.repeat)]
+    if orders.backend is not None:
+        words += ["--backend", orders.backend]
+    for case in (only,) if only is not None else orders.only:
+        words += ["--case", case]
+    return " ".join(_quoted(word) for word in words)
+
+
+def _quoted(word: str) -> str:
+    plain = word.replace("/", "").replace(".", "").replace("-", "").replace("_", "").isalnum()
+    return word if plain else "'" + word.replace("'", "'\\''") + "'"
+
+
+def _new_folder(out: Path, name: str) -> BatchDir:
+    """A folder that nobody else has, even if two batches of one name start in the same second."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for suffix in ("", *(f"-{number}" for number in range(2, 100))):
+            path = out / f"{name}{suffix}"
+            try:
+                path.mkdir()
+            except FileExistsError:
+                continue
+            return BatchDir(path.resolve())
+    except OSError as error:
+        raise BadInput(f"{out}: a batch cannot be kept there: {error.strerror}") from error
+    raise BadInput(f"{out}: there are a hundred batches called {name}")
+
+
+def _point_latest(out: Path, batch: Path) -> None:
+    """`latest` → this batch, in one step; a file that somebody put there is left alone."""
+    link = out / "latest"
+    if link.exists() and not link.is_symlink():
+        return
+    temporary = out / f".latest.{os.getpid()}.{secrets.token_hex(4)}"
+    temporary.symlink_to(batch.name)
+    temporary.replace(link)
+
+
+def _run_one(one: _Planned, batch: Batch, orders: BatchOrders, watcher: BatchWatcher) -> str | None:
+    replay = _command(orders, batch.seed, only=one.case.id, file=one.file)
+    try:
+        run_case(
+            one.case,
+            one.run,
+            Orders(batch=str(batch.directory.path), replay=replay, keep_data=orders.keep_data),
+            watcher,
+        )
+    except BadInput:
+        raise
+    except AckproofError as error:
+        return str(error)
+    return None
+
+
+def conclude(batch: Batch, step: Callable[[str], None]) -> None:
+    """Audit all cases as one job, judge each, write `batch.json` and the reports."""
+    audited = [one for one in batch.planned if one.run.ledger.exists()]
+    if audited:
+        step(f"auditing {len(audited)} {'case' if len(audited) == 1 else 'cases'}")
+        results = {result.directory: result for result in audit.run([one.run.path for one in audited])}
+        for one in audited:
+            result = results[one.run.path]
+            if result.file is None:
+                one.error = one.error or "audit: " + "; ".join(result.reasons)
+            else:
+                one.audit = result.file
+    for one in batch.planned:
+        if one.audit is not None and one.error is None:
+            one.verdict = judge_case(one.run)
+    batch.save()
+    step("writing the report")
+    render_batch(batch.directory.path)
+
+
+def reopen(directory: Path, step: Callable[[str], None]) -> BatchFile:
+    """Judge and report an old batch anew from what is on disk; what was never audited is audited first."""
+    batch_dir = BatchDir(directory)
+    old = BatchFile.load(batch_dir.batch_json)
+    runs = {case.run: CaseDir(directory / case.run) for case in old.cases}
+    unaudited = [run.path for run in runs.values() if run.ledger.exists() and not run.audit_json.exists()]
+    if unaudited:
+        step(f"auditing {len(unaudited)} {'case' if len(unaudited) == 1 else 'cases'}")
+        audit.run(unaudited)
+    cases = tuple(_judged_anew(case, runs[case.run]) for case in old.cases)
+    code = batch_exit_code([case.verdict for case in cases])
+    by_code = {verdict.exit_code: verdict for verdict in Verdict}
+    new = old.model_copy(
+        update={"cases": cases, "exit_code": int(code), "verdict": by_code.get(code), "interrupted": False}
+    )
+    new.save(batch_dir.batch_json)
+    step("writing the report")
+    render_batch(directory)
+    return new
+
+
+def _judged_anew(case: BatchCase, run: CaseDir) -> BatchCase:
+    if not run.audit_json.exists():
+        return case.model_copy(update={"verdict": None, "error": case.error or "there is nothing to judge"})
+    verdict = judge_case(run)
+    audited = AuditFile.load(run.audit_json)
+    return case.model_copy(
+        update={"verdict": verdict.verdict, "reasons": verdict.reasons, "counts": _counts(audited)}
+    )
+
+
+def _counts(audited: AuditFile) -> dict[str, int]:
+    return {**audited.counts, **audited.records.model_dump()}

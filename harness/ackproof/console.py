@@ -1,0 +1,213 @@
+"""The only file that prints. Results go to standard output, progress too, or to standard error beside `--json`.
+
+On a terminal: a bar over the cases and one live line. Elsewhere: plain lines. `NO_COLOR` is honoured (by rich).
+What comes from a cluster or a file is untrusted text: control characters are shown, never sent to the terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from rich.console import Console as Rich
+from rich.console import Group, RenderableType
+from rich.live import Live as LiveDisplay
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import Event, EventKind
+
+_STYLE = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "yellow", None: "bold magenta"}
+_WORTH_A_LINE = frozenset(
+    {
+        EventKind.FAULT_ASKED,
+        EventKind.FAULT_CONFIRMED,
+        EventKind.FAULT_RECOVERED,
+        EventKind.FAULT_FAILED,
+        EventKind.NODE_DIED,
+        EventKind.CLIENT_DIED,
+        EventKind.LEADER,
+        EventKind.ERROR,
+    }
+)
+
+
+def visible(text: str) -> str:
+    """`text` with its control characters made visible, so that it cannot steer a terminal."""
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+
+
+def describe(event: Event) -> str:
+    """One event in a few words."""
+    detail = ", ".join(
+        f"{name} {value}" for name, value in event.detail.items() if name in _SHOWN and value not in ("", [])
+    )
+    where = ""
+    if event.fault is not None:
+        where = f" fault {event.fault}"
+    elif event.topic is not None:
+        where = f" {event.topic}/{event.partition}"
+    elif event.node is not None:
+        where = f" node {event.node}"
+    elif event.client is not None:
+        where = f" {event.client}"
+    return visible(f"{event.t_ns / 1e9:7.2f} s  {event.kind.value}{where}" + (f": {detail}" if detail else ""))
+
+
+_SHOWN = frozenset(
+    {"kind", "role", "nodes", "witness", "reason", "leader", "epoch", "isr", "phase", "status", "error"}
+)
+
+
+class Console:
+    """Where a command says what it does. `machine` puts JSON on standard output and all else on standard error."""
+
+    def __init__(self, *, machine: bool = False) -> None:
+        self.machine = machine
+        self.rich = Rich(stderr=machine, highlight=False, soft_wrap=True)
+        self._errors = Rich(stderr=True, highlight=False, soft_wrap=True)
+
+    def line(self, text: str, style: str | None = None) -> None:
+        """One line."""
+        self.rich.print(Text(visible(text), style=style or ""))
+
+    def lines(self, texts: Iterable[str]) -> None:
+        """Several lines."""
+        for text in texts:
+            self.line(text)
+
+    def error(self, text: str) -> None:
+        """One message on standard error, led by the program's name."""
+        self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(text)))
+
+    def raw(self, text: str) -> None:
+        """Text for other programs on standard output: not wrapped, not coloured."""
+        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.flush()
+
+    def document(self, value: object) -> None:
+        """A JSON value on standard output."""
+        self.raw(json.dumps(value, indent=1))
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+        """A plain table."""
+        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+        for row in rows:
+            table.add_row(*(Text(visible(cell)) for cell in row))
+        self.rich.print(table)
+
+    def batch(self, batch: BatchFile, where: str) -> None:
+        """The outcome of a batch: a row per case, the reasons, and where the report is."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        table.add_column("case", overflow="fold")
+        for name in ("acked", "lost", "duplicate", "indet."):
+            table.add_column(name, justify="right")
+        table.add_column("verdict")
+        for case in batch.cases:
+            table.add_row(*_row(case))
+        self.rich.print(table)
+        for case in batch.cases:
+            for reason in (*case.reasons, *([case.error] if case.error else [])):
+                self.line(f"{case.case}: {reason}")
+        word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"
+        self.rich.print(Text(f"{word} (exit {batch.exit_code})", style=_STYLE[batch.verdict]))
+        self.line(f"report: {where}")
+
+    @contextmanager
+    def show(self, cases: int) -> Iterator[BatchView]:
+        """The view of a running batch; a bar on a terminal, plain lines elsewhere."""
+        view = BatchView(self, cases)
+        with view:
+            yield view
+
+
+def _row(case: BatchCase) -> list[RenderableType]:
+    counts = case.counts
+    cells = [str(counts.get(name, "-")) for name in ("acked", "lost", "duplicate", "indeterminate")]
+    word = case.verdict.value if case.verdict is not None else "no verdict"
+    return [Text(visible(case.case)), *cells, Text(word, style=_STYLE[case.verdict])]
+
+
+class BatchView:
+    """Progress of a batch. Safe to call from several threads."""
+
+    def __init__(self, console: Console, cases: int) -> None:
+        self._console = console
+        self._cases = cases
+        self._done = 0
+        self._case = ""
+        self._terminal = console.rich.is_terminal
+        self._lock = threading.Lock()
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.completed:.0f}/{task.total:.0f} cases"),
+            TimeElapsedColumn(),
+            console=console.rich,
+        )
+        self._task = self._progress.add_task("running", total=cases)
+        self._status = Text("")
+        self._display = LiveDisplay(
+            Group(self._progress, self._status), console=console.rich, refresh_per_second=8, transient=True
+        )
+        self._phase = ""
+        self._began = time.monotonic()
+
+    def __enter__(self) -> BatchView:
+        if self._terminal:
+            self._display.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._terminal:
+            self._display.stop()
+
+    def case_begins(self, case: str) -> None:
+        """A case starts."""
+        with self._lock:
+            self._case, self._began = case, time.monotonic()
+        self._say(f"[{self._done + 1}/{self._cases}] {case}")
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        """A case is through, or could not be brought through."""
+        with self._lock:
+            self._done += 1
+            self._progress.update(self._task, completed=self._done)
+        took = time.monotonic() - self._began
+        self._say(f"[{self._done}/{self._cases}] {case}: {'ran' if error is None else 'failed'} in {took:.1f} s")
+        if error is not None:
+            self._say(f"    {error}")
+
+    def step(self, text: str) -> None:
+        """Something that takes long, before, between or after the cases (downloads, the audit, the report)."""
+        self._set_status(text)
+        if not self._terminal:
+            self._say(text)
+
+    def event(self, event: Event) -> None:
+        """An event of the running case."""
+        if event.kind is EventKind.PHASE:
+            self._phase = str(event.detail.get("phase", ""))
+            self._set_status(f"{self._case}  {self._phase}")
+            if not self._terminal:
+                self._say("    " + describe(event))
+        elif event.kind in _WORTH_A_LINE:
+            self._say("    " + describe(event))
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        """The running case at this moment."""
+        self._set_status(f"{self._case}  {self._phase}  {acked:,} acked  {read:,} read  ISR {isr}")
+
+    def _set_status(self, text: str) -> None:
+        with self._lock:
+            self._status.plain = visible(text)
+
+    def _say(self, text: str) -> None:
+        self._console.line(text)

@@ -1,0 +1,136 @@
+"""What is running, what was left behind, and the broom (`ackproof list`, `ackproof clean`; DESIGN §3.9).
+
+A run is left behind when the harness that started it is dead. Its processes are ended by id, what its clients had
+written is turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ackproof.errors import BadInput
+from ackproof.processes import Found, end_children, find_children, is_alive
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.registry import entries
+from ackproof.workload.salvage import salvage
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """A batch on disk."""
+
+    name: str
+    cases: int
+    verdict: str
+
+    def as_json(self) -> dict[str, str | int]:
+        """For `--json`."""
+        return {"batch": self.name, "cases": self.cases, "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run with living processes."""
+
+    directory: str
+    children: int
+    owned: bool
+
+    def as_json(self) -> dict[str, str | int | bool]:
+        """For `--json`."""
+        return {"directory": self.directory, "processes": self.children, "left_behind": not self.owned}
+
+
+def batches(out: Path) -> list[BatchLine]:
+    """The batches of a runs folder, oldest first. A folder without a readable batch.json is shown as such."""
+    if not out.is_dir():
+        return []
+    return [
+        _batch_line(path)
+        for path in sorted(out.iterdir())
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+    ]
+
+
+def _batch_line(path: Path) -> BatchLine:
+    try:
+        batch = BatchFile.load(BatchDir(path).batch_json)
+    except BadInput:
+        return BatchLine(path.name, 0, "no batch.json")
+    if batch.interrupted:
+        return BatchLine(path.name, len(batch.cases), "interrupted")
+    return BatchLine(path.name, len(batch.cases), str(batch.verdict or "no verdict"))
+
+
+def running() -> list[RunLine]:
+    """The runs that have living processes."""
+    by_directory: dict[str, list[Found]] = {}
+    for child in find_children():
+        by_directory.setdefault(str(child.directory), []).append(child)
+    return [
+        RunLine(directory, len(children), all(child.owner_alive for child in children))
+        for directory, children in sorted(by_directory.items())
+    ]
+
+
+@dataclass
+class Swept:
+    """What a sweep did."""
+
+    ended: list[Found] = field(default_factory=list)
+    stuck: list[tuple[Found, str]] = field(default_factory=list)
+    data: list[str] = field(default_factory=list)
+    ledgers: list[str] = field(default_factory=list)
+
+    def lines(self) -> Iterator[str]:
+        """In words."""
+        for child in self.ended:
+            yield f"ended {child.role} (pid {child.pid}) of {child.directory}"
+        for child, why in self.stuck:
+            yield f"could not end {child.role} (pid {child.pid}) of {child.directory}: {why}"
+        for path in self.ledgers:
+            yield f"kept what clients had written: {path}"
+        for path in self.data:
+            yield f"removed broker data: {path}"
+        if not (self.ended or self.stuck or self.data or self.ledgers):
+            yield "nothing was left behind"
+
+    def as_json(self) -> dict[str, list[str] | int]:
+        """For `--json`."""
+        return {"ended": len(self.ended), "stuck": len(self.stuck), "data": self.data, "ledgers": self.ledgers}
+
+
+def sweep() -> Swept:
+    """End and remove what dead runs left behind."""
+    swept = Swept()
+    ended = end_children(lambda child: not child.owner_alive)
+    swept.ended += ended.gone
+    swept.stuck += ended.left
+    held = {child.run_id for child, _ in ended.left}
+    directories = {str(child.directory) for child in ended.gone}
+    for path, entry in entries():
+        if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
+            continue
+        directories.add(entry.case_dir)
+        _tidy(CaseDir(Path(entry.case_dir)), swept)
+        path.unlink(missing_ok=True)
+        directories.discard(entry.case_dir)
+    for directory in sorted(directories):
+        _tidy(CaseDir(Path(directory)), swept)
+    return swept
+
+
+def _tidy(run: CaseDir, swept: Swept) -> None:
+    if not run.path.is_dir():
+        return
+    if salvage(run):
+        swept.ledgers.append(str(run.ledger))
+    for data in sorted(run.nodes.glob("*/data")):
+        shutil.rmtree(data)
+        swept.data.append(str(data))
+
+

@@ -1,0 +1,140 @@
+"""What a verdict needs before it may be said (DESIGN §1.1). Each lack is one sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from ackproof.plan.cases import Case
+from ackproof.plan.faults import FaultSpec
+from ackproof.rundir.documents import AuditFile, FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.schema import SERIES_BIN_NS
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+
+
+def lacking(run: CaseDir, case: Case, audit: AuditFile) -> list[str]:
+    """Every reason why this run cannot carry a verdict; empty when it can."""
+    events, whole = read_timeline(run.timeline)
+    return [
+        *_of_the_run(events, whole),
+        *_of_the_final_read(run, audit),
+        *_of_the_faults(case, events),
+        *_of_the_acks(run, case, events),
+        *_of_the_nodes(case, events),
+        *_of_the_audit(case, audit),
+    ]
+
+
+def _of_the_run(events: Sequence[Event], whole: bool) -> Iterator[str]:
+    if not events:
+        yield "the run left no timeline"
+        return
+    for event in events:
+        if event.kind is EventKind.ERROR:
+            yield f"the run did not go through: {event.detail.get('error', 'no reason recorded')}"
+    if events[-1].kind is not EventKind.END:
+        yield "the run has no end: the harness stopped before it was through"
+    if not whole:
+        yield "the timeline has lines that cannot be read"
+
+
+def _of_the_final_read(run: CaseDir, audit: AuditFile) -> Iterator[str]:
+    if not run.final_read.exists():
+        yield "there was no final read"
+        return
+    final = FinalReadFile.load(run.final_read)
+    if not final.complete:
+        reasons = "; ".join(final.reasons) or "no reason recorded"
+        yield f"the final read is incomplete: {reasons}"
+    if audit.final_read.count:
+        yield (
+            f"the final reader went back, or passed over offsets that another read shows, "
+            f"in {audit.final_read.count} places"
+        )
+
+
+def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
+    for fault in case.experiment.faults:
+        mine = [event for event in events if event.fault == fault.number]
+        kinds = {event.kind for event in mine}
+        name = f"fault {fault.number} ({fault.kind} {fault.target})"
+        failures = [str(event.detail.get("reason", "")) for event in mine if event.kind is EventKind.FAULT_FAILED]
+        if failures:
+            yield from (f"{name}: {failure}" for failure in failures)
+        elif EventKind.FAULT_ASKED not in kinds:
+            yield f"{name} was never injected"
+        elif EventKind.FAULT_CONFIRMED not in kinds:
+            yield f"{name} was not confirmed"
+        elif EventKind.FAULT_RECOVERED not in kinds:
+            yield f"{name} was not confirmed as healed"
+
+
+def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[str, int]]:
+    """The partitions that the faults name; every partition where a fault names a node and no partition."""
+    named: set[tuple[str, int]] = set()
+    for fault in faults:
+        if fault.target.topic is None or fault.target.partition is None:
+            return {
+                (name, partition)
+                for name, topic in case.experiment.topics.items()
+                for partition in range(topic.partitions)
+            }
+        named.add((fault.target.topic, fault.target.partition))
+    return named
+
+
+def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[str]:
+    asked = [event.t_ns for event in events if event.kind is EventKind.FAULT_ASKED]
+    healed = [event.t_ns for event in events if event.kind is EventKind.FAULT_RECOVERED]
+    if not case.experiment.faults or not asked:
+        return
+    targets = targeted_partitions(case, case.experiment.faults)
+    bins = _acked_bins(run.series)
+    for topic, partition in sorted(targets):
+        starts = bins.get((topic, partition), [])
+        # Whole bins only: an ack of the bin in which the fault fell could be on either side of it.
+        if not any(start + SERIES_BIN_NS <= min(asked) for start in starts):
+            yield f"nothing was acknowledged on {topic}/{partition} before the first fault"
+        if (
+            case.experiment.evidence.ack_after_healing
+            and healed
+            and not any(start >= max(healed) for start in starts)
+        ):
+            yield f"nothing was acknowledged on {topic}/{partition} after the last fault had healed"
+
+
+def _acked_bins(series: Path) -> dict[tuple[str, int], list[int]]:
+    if not series.exists():
+        return {}
+    table = pq.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
+    bins: dict[tuple[str, int], list[int]] = {}
+    for row in table.to_pylist():
+        if row["acked"] > 0:
+            bins.setdefault((row["topic"], row["partition"]), []).append(row["start_ns"])
+    return bins
+
+
+def _of_the_nodes(case: Case, events: Sequence[Event]) -> Iterator[str]:
+    if not case.experiment.evidence.node_deaths:
+        for event in events:
+            if event.kind is EventKind.NODE_DIED:
+                yield f"node {event.node} ended by itself ({event.detail.get('status', 'unknown status')})"
+    for event in events:
+        if event.kind is EventKind.CLIENT_DIED:
+            yield f"client {event.client} ended by itself ({event.detail.get('status', 'unknown status')})"
+
+
+def _of_the_audit(case: Case, audit: AuditFile) -> Iterator[str]:
+    if not audit.complete:
+        yield "the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded")
+    produced = audit.records.produced
+    if produced == 0:
+        yield "nothing was produced"
+        return
+    share = audit.records.indeterminate / produced
+    bound = case.experiment.evidence.max_indeterminate
+    if share > bound:
+        yield f"{share:.0%} of the attempts are indeterminate, more than the {bound:.0%} that the experiment allows"

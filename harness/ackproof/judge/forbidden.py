@@ -1,0 +1,123 @@
+"""Which anomaly class a configuration forbids, as long as no prediction says it more exactly (DESIGN §1, §6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from ackproof.plan.expectations import ALWAYS_FORBIDDEN
+from ackproof.plan.spec import ExperimentSpec
+
+LOSS: Final = ("lost", "overwritten", "vanished", "conflict")
+PRESENCE: Final = frozenset({"resurrected", "phantom", "corrupted", "misrouted", "duplicate", "conflict"})
+"""Classes of which one specimen proves itself: forbidden, they are FAIL even without full evidence (§1.2)."""
+
+
+class Stand(Enum):
+    """What a configuration says of a class."""
+
+    FORBIDDEN = True
+    ALLOWED = False
+    NOT_JUDGED = None
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What is said of one class on one topic, and why."""
+
+    stand: Stand
+    why: str
+
+
+@dataclass(frozen=True)
+class Promises:
+    """The settings of one topic's writes that decide what may happen to them."""
+
+    acks: str
+    idempotence: bool
+    retry_possible: bool
+    in_flight_one: bool
+    min_insync: int
+    unclean_election: bool
+
+    @classmethod
+    def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
+        """Read from a resolved cell. `min_insync` is the effective one, min(min.insync.replicas, RF)."""
+        producers = spec.workload.producers
+        config: dict[str, str] = {**spec.cluster.config, **spec.topics[topic].config}
+        min_insync = min(int(config.get("min.insync.replicas", "1")), spec.topics[topic].replication_factor)
+        return cls(
+            acks=producers.acks,
+            idempotence=producers.idempotence,
+            retry_possible=not producers.idempotence and producers.retries != 0,
+            in_flight_one=producers.in_flight == 1,
+            min_insync=min_insync,
+            unclean_election=config.get("unclean.leader.election.enable", "false").lower() == "true",
+        )
+
+    @property
+    def durable(self) -> bool:
+        """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
+        return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
+
+
+def rule(anomaly: str, promises: Promises) -> Ruling:
+    """What `promises` say of `anomaly`."""
+    if anomaly in ALWAYS_FORBIDDEN:
+        return Ruling(Stand.FORBIDDEN, "no configuration permits it")
+    if anomaly == "surfaced":
+        return Ruling(Stand.ALLOWED, "an indeterminate attempt may be present: for information")
+    if anomaly == "duplicate":
+        return _unless_retried(promises, "an idempotent producer writes no copies")
+    if anomaly == "displaced":
+        return _unless_retried(promises, "the acknowledged offset holds what was acknowledged")
+    if anomaly == "reordered":
+        return _reordered(promises)
+    if anomaly in LOSS:
+        return _loss(promises)
+    return Ruling(Stand.NOT_JUDGED, "a class this version does not know")
+
+
+def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
+    if promises.retry_possible:
+        return Ruling(Stand.ALLOWED, "a retry is possible: idempotence off and retries > 0")
+    why = idempotent if promises.idempotence else "retries = 0: nothing is sent twice"
+    return Ruling(Stand.FORBIDDEN, why)
+
+
+def _reordered(promises: Promises) -> Ruling:
+    if promises.idempotence:
+        return Ruling(Stand.FORBIDDEN, "an idempotent producer keeps its order")
+    if promises.acks == "0":
+        return Ruling(Stand.ALLOWED, "acks=0: nothing tells the producer of a failed request")
+    if promises.in_flight_one or not promises.retry_possible:
+        cause = "one request in flight" if promises.in_flight_one else "retries = 0"
+        return Ruling(Stand.FORBIDDEN, f"{cause}: acknowledged records keep their order")
+    return Ruling(Stand.ALLOWED, "several requests in flight and retries, without idempotence")
+
+
+def _loss(promises: Promises) -> Ruling:
+    if promises.durable:
+        return Ruling(
+            Stand.FORBIDDEN,
+            f"acks=all on at least {promises.min_insync} in-sync replicas, unclean election off",
+        )
+    if promises.acks != "all":
+        why = f"acks={promises.acks} promises one copy at most"
+    elif promises.unclean_election:
+        why = "unclean.leader.election.enable lets a replica lead that lacks acknowledged records"
+    else:
+        why = "min.insync.replicas = 1 lets the leader acknowledge alone"
+    return Ruling(Stand.NOT_JUDGED, f"{why}; predictions do not exist yet")
+
+
+def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
+    """Whether `reordered` counts against this configuration only where both records of an inversion are acked."""
+    return anomaly == "reordered" and not promises.idempotence
+
+
+def by_topic(spec: ExperimentSpec) -> Mapping[str, Promises]:
+    """The promises of each topic of a cell."""
+    return {topic: Promises.of(spec, topic) for topic in spec.topics}

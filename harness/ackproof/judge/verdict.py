@@ -1,0 +1,137 @@
+"""One run directory → one verdict (DESIGN §1), from facts on disk alone: it can be repeated on an old run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ackproof.judge.evidence import lacking
+from ackproof.judge.forbidden import LOSS, PRESENCE, Promises, Ruling, Stand, acked_inversions_only, by_topic, rule
+from ackproof.plan.cases import Case
+from ackproof.plan.expectations import ExpectSpec
+from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+
+NOT_JUDGED = (
+    "predictions: the reference implementation does not exist yet, so a loss that the settings permit is shown, "
+    "not judged",
+    "explanations: the replay of the observed leader epochs does not exist yet, so no loss is traced to the step "
+    "that took it",
+)
+
+
+@dataclass(frozen=True)
+class _Breach:
+    """A class that must not be there, and is."""
+
+    anomaly: str
+    reason: str
+
+
+def judge_case(run: CaseDir) -> VerdictFile:
+    """Judge one audited run, write `verdict.json`, and return it.
+
+    Raises `BadInput` when `case.json` or `audit.json` is missing or cannot be read.
+    """
+    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    audit = AuditFile.load(run.audit_json)
+    lacks = lacking(run, case, audit)
+    expects = [expect for expect in case.experiment.expect if matches(expect, case.settings)]
+    classes = list(_classes(run, case, audit, {anomaly for expect in expects for anomaly in expect.bounds}))
+    breaches = [
+        _Breach(c.anomaly, f"{c.anomaly}: {c.count}, and {c.why}") for c in classes if c.forbidden and c.count
+    ]
+    breaches += _broken_upper_bounds(expects, audit.counts)
+    unmet = _unmet_lower_bounds(expects, audit.counts)
+
+    proven = [b.reason for b in breaches if b.anomaly in PRESENCE]
+    if proven:
+        verdict, reasons = Verdict.FAIL, [*proven, *lacks]
+    elif lacks:
+        verdict, reasons = Verdict.INCONCLUSIVE, lacks
+    elif breaches:
+        verdict, reasons = Verdict.FAIL, [b.reason for b in breaches]
+    elif unmet:
+        verdict, reasons = Verdict.INCONCLUSIVE, unmet
+    else:
+        verdict, reasons = Verdict.PASS, []
+    result = VerdictFile(
+        verdict=verdict,
+        reasons=tuple(dict.fromkeys(reasons)),
+        classes=tuple(classes),
+        not_judged=NOT_JUDGED,
+    )
+    result.save(run.verdict_json)
+    return result
+
+
+def _classes(
+    run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]
+) -> Iterator[ClassJudgement]:
+    topics = by_topic(case.experiment)
+    for anomaly, count in audit.counts.items():
+        rulings = {topic: rule(anomaly, promises) for topic, promises in topics.items()}
+        if anomaly in LOSS and anomaly in expected:
+            # §1: until predictions exist an expectation that names a kind of loss decides about it.
+            why = "the experiment's expectation decides; predictions do not exist yet"
+            rulings = {topic: Ruling(Stand.NOT_JUDGED, why) for topic in topics}
+        forbidden = {topic: topics[topic] for topic, r in rulings.items() if r.stand is Stand.FORBIDDEN}
+        if not forbidden or count == 0:
+            ruling = _strictest(list(rulings.values()))
+            yield ClassJudgement(anomaly=anomaly, count=count, forbidden=ruling.stand.value, why=ruling.why)
+            continue
+        against = _count_against(run, anomaly, count, forbidden, everywhere=len(forbidden) == len(topics))
+        why = rulings[next(iter(forbidden))].why
+        yield ClassJudgement(
+            anomaly=anomaly,
+            count=count,
+            forbidden=against > 0,
+            why=why if against == count else f"{why} ({against} of {count} stand against that)",
+        )
+
+
+def _strictest(rulings: Sequence[Ruling]) -> Ruling:
+    order = (Stand.FORBIDDEN, Stand.NOT_JUDGED, Stand.ALLOWED)
+    return min(rulings, key=lambda ruling: order.index(ruling.stand))
+
+
+def _count_against(
+    run: CaseDir, anomaly: str, count: int, forbidden: Mapping[str, Promises], *, everywhere: bool
+) -> int:
+    """How many of the findings of a class stand on topics that forbid it (a topic nobody knows forbids too)."""
+    acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
+    if everywhere and not acked_only:
+        return count
+    findings = ds.dataset(run.findings, format="parquet")
+    wanted = pc.field("class") == anomaly
+    if not everywhere:
+        wanted &= pc.field("topic").isin(list(forbidden))
+    if acked_only:
+        wanted &= pc.match_substring(pc.field("detail"), ACKED_INVERSION)
+    return int(findings.count_rows(filter=wanted))
+
+
+ACKED_INVERSION = "both acked"
+"""What the audit writes into the detail of a `reordered` finding whose two records are both acknowledged."""
+
+
+def _broken_upper_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[_Breach]:
+    return [
+        _Breach(anomaly, f"expected {anomaly} {bound}, counted {counts[anomaly]}")
+        for expect in expects
+        for anomaly, bound in expect.bounds.items()
+        if bound.highest is not None and counts[anomaly] > bound.highest
+    ]
+
+
+def _unmet_lower_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[str]:
+    return [
+        f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
+        for expect in expects
+        for anomaly, bound in expect.bounds.items()
+        if counts[anomaly] < bound.lowest
+    ]

@@ -1,0 +1,52 @@
+"""Which runs are under way on this machine, so that `ackproof clean` finds them from any folder.
+
+One small JSON file per run in the user's state folder; made when a run starts, removed when it has ended. A file
+whose harness is dead marks a run that was left behind.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ackproof.errors import BadInput
+from ackproof.rundir.documents import Document
+
+
+def state_home() -> Path:
+    """`$ACKPROOF_STATE`, else `$XDG_STATE_HOME/ackproof`, else `~/.local/state/ackproof`."""
+    if named := os.environ.get("ACKPROOF_STATE"):
+        return Path(named)
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "ackproof"
+
+
+class RunEntry(Document):
+    """One run. `owner_started` in clock ticks since boot, which tells a pid from its later namesakes."""
+
+    run_id: str
+    case_dir: str
+    owner_pid: int
+    owner_started: int
+
+
+def _folder() -> Path:
+    return state_home() / "runs"
+
+
+def register(entry: RunEntry) -> Path:
+    """Write down that a run is under way; the file to remove when it has ended."""
+    path = _folder() / f"{entry.run_id}.json"
+    entry.save(path)
+    return path
+
+
+def entries() -> list[tuple[Path, RunEntry]]:
+    """All runs that were registered and not removed. A file that cannot be read is passed over and stays."""
+    found: list[tuple[Path, RunEntry]] = []
+    for path in sorted(_folder().glob("*.json")):
+        try:
+            found.append((path, RunEntry.load(path)))
+        except BadInput:
+            continue
+    return found
