@@ -1,0 +1,76 @@
+"""Which Java runs the brokers."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from ackproof.errors import MissingTool
+
+LEAST_MAJOR = 17
+INSTALL = "apt-get install openjdk-17-jre-headless"
+
+_VERSION = re.compile(r'version "(?P<full>(?:1\.)?(?P<major>\d+)[^"]*)"')
+
+
+@dataclass(frozen=True)
+class Java:
+    """A Java launcher. `identity` tells builds apart: a hash of what `java -version` says. `sharing`: whether
+    the JVM came with a class-data archive of its own, on which ours are built."""
+
+    path: Path
+    version: str
+    major: int
+    identity: str
+    sharing: bool
+
+
+def find_java() -> Java:
+    """`$JAVA_HOME/bin/java`, else `java` on the PATH: the first that is 17 or newer. Raises `MissingTool`."""
+    unfit: list[str] = []
+    for path in _candidates():
+        java = _ask(path, path.stat().st_mtime_ns)
+        if java is not None and java.major >= LEAST_MAJOR:
+            return java
+        unfit.append(f"{path} is {java.version}" if java else f"{path} does not tell its version")
+    raise MissingTool(
+        "java", f"{LEAST_MAJOR} or newer is needed; {', '.join(unfit) or 'none found'}", INSTALL
+    )
+
+
+def _candidates() -> Iterator[Path]:
+    if home := os.environ.get("JAVA_HOME"):
+        path = Path(home) / "bin" / "java"
+        if os.access(path, os.X_OK):
+            yield path
+    if found := shutil.which("java"):
+        yield Path(found).absolute()
+
+
+@lru_cache(maxsize=8)
+def _ask(path: Path, _changed_ns: int) -> Java | None:
+    """What the launcher says of itself (about 50 ms; once per process and launcher)."""
+    try:
+        answer = subprocess.run([path, "-version"], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    # JAVA_TOOL_OPTIONS puts a line of its own before the version
+    lines = [line for line in answer.stderr.splitlines() if not line.startswith("Picked up ")]
+    text = "\n".join(lines)
+    match = _VERSION.search(text)
+    if answer.returncode != 0 or match is None:
+        return None
+    return Java(
+        path=path,
+        version=match["full"],
+        major=int(match["major"]),
+        identity=hashlib.sha256(text.encode()).hexdigest()[:12],
+        sharing="sharing" in text,
+    )

@@ -1,0 +1,133 @@
+"""Jars through the ordinary Maven client, with its own settings, mirrors and local repository."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+from ackproof.errors import MissingTool
+from ackproof.processes import Child, RunTag, spawn
+from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.java import find_java
+from ackproof.provision.progress import Progress, ProgressSink
+from ackproof.provision.releases import direct_dependencies
+from ackproof.wait import wait_until
+
+INSTALL = "apt-get install maven"
+
+_PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+_TIMEOUT_S = 840.0
+_FETCHED = re.compile(r"^(?:\[INFO\] )?Downloaded from \S+: \S+/(?P<jar>[^/\s]+\.jar) ", re.MULTILINE)
+_COPIED = re.compile(r"^\[INFO\] Copying (?P<jar>\S+\.jar) to ", re.MULTILINE)
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_NOT_TELLING = re.compile(
+    r"^(|-> \[Help 1\]|To see the full stack trace.*|Re-run Maven.*|For more information.*|\[Help.*)$"
+)
+_POM = """\
+<?xml version="1.0" encoding="UTF-8"?>
+<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>ackproof</groupId>
+  <artifactId>kafka-{version}</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+{dependencies}
+  </dependencies>
+</project>
+"""
+_DEPENDENCY = (
+    "    <dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
+)
+
+
+def find_maven() -> Path:
+    """`mvn` on the PATH. Raises `MissingTool`."""
+    found = shutil.which("mvn")
+    if found is None:
+        raise MissingTool("mvn", "Kafka's jars are fetched with it", INSTALL)
+    return Path(found).absolute()
+
+
+def pom(version: str) -> str:
+    """A project that depends on this version of the Kafka server and a logger, all versions exact."""
+    dependencies = "\n".join(_DEPENDENCY.format(*each) for each in direct_dependencies(version))
+    return _POM.format(version=version, dependencies=dependencies)
+
+
+def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: ProgressSink) -> None:
+    """Put the jars of this version into the new folder `jars`; `expected` tells `progress` how many.
+
+    `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
+    `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
+    """
+    maven, java = find_maven(), find_java()
+    (work / "pom.xml").write_text(pom(version), encoding="utf-8")
+    output = work / "mvn.log"
+    progress(Progress("download", f"Kafka {version}: asking Maven for its jars", 0, expected))
+    child = spawn(
+        [
+            str(maven),
+            "-B",
+            f"{_PLUGIN}:copy-dependencies",
+            "-DincludeScope=runtime",
+            f"-DoutputDirectory={jars}",
+        ],
+        run=RunTag(f"provision-{os.getpid()}", work, work),
+        role="mvn",
+        cwd=work,
+        stdout=output,
+        # the Java that was found, also when only JAVA_HOME names it
+        env={"JAVA_HOME": str(java.path.resolve().parent.parent)},
+    )
+    try:
+        status = _follow(child, output, version, expected, progress)
+    finally:
+        child.kill()
+    if status != 0:
+        raise ProvisionFailed(f"mvn could not fetch Kafka {version} (exit {status}): {_complaint(output)}")
+
+
+def _follow(child: Child, output: Path, version: str, expected: int, progress: ProgressSink) -> int:
+    told = 0
+
+    def ended() -> tuple[int] | None:
+        nonlocal told
+        status = child.poll()
+        done = _count(output)
+        if done > told:
+            told = done
+            progress(
+                Progress("download", f"Kafka {version}: {done} jars", min(done, expected or done), expected)
+            )
+        return None if status is None else (status,)
+
+    (status,) = wait_until(
+        ended,
+        what=f"mvn to fetch Kafka {version}",
+        timeout_s=_TIMEOUT_S,
+        interval_s=0.1,
+        logs=lambda: "\n".join(_text(output).splitlines()[-5:]),
+    )
+    return status
+
+
+def _count(output: Path) -> int:
+    """How many jars are there by now: fetched from a repository (plugins among them), or copied."""
+    text = _text(output)
+    return max(len(set(_FETCHED.findall(text))), len(set(_COPIED.findall(text))))
+
+
+def _complaint(output: Path) -> str:
+    """The lines by which Maven says what is wrong, on one line."""
+    said = _text(output).splitlines()
+    errors = [line.removeprefix("[ERROR]").strip() for line in said if line.startswith("[ERROR]")]
+    telling = [line for line in errors if not _NOT_TELLING.match(line)]
+    lines = telling or [line for line in said if line.strip()][-3:]
+    return " ".join(lines[:3]) or "it said nothing"
+
+
+def _text(output: Path) -> str:
+    return _COLOUR.sub("", output.read_text(encoding="utf-8", errors="replace"))
