@@ -9,32 +9,40 @@ Phases, in order; a hook may be called before each (tests plant lies there)::
 
 from __future__ import annotations
 
+import os
+import secrets
+import signal
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from enum import StrEnum
 from typing import Protocol
 
 from ackproof.cluster.process import ProcessCluster
-from ackproof.cluster.protocol import Cluster
+from ackproof.cluster.protocol import Cluster, TopicPartition, to_timeline
 from ackproof.errors import AckproofError, NodeDied, WaitTimeout
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import Case
-from ackproof.plan.roles import Role
-from ackproof.processes import RunTag
+from ackproof.plan.roles import Members, Role, RoleKind
+from ackproof.processes import RunTag, started
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import CaseFile, FinalReadFile
+from ackproof.rundir.documents import CaseFile, Client, FinalReadFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import Event, EventKind, Timeline
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
+from ackproof.workload.final_read import final_read
 
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S = 30.0
+SHOW_EVERY_S = 0.2
 
 
 class Phase(StrEnum):
@@ -132,9 +140,24 @@ def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None
             timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__)
             raise
         finally:
-            conductor.end_everything()
+            with _deaf_to_interrupts():
+                conductor.end_everything()
+            entry.unlink(missing_ok=True)
         timeline.add(EventKind.END)
-    entry.unlink(missing_ok=True)
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """A second Ctrl-C must not leave half of a cluster behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Conductor:
@@ -156,15 +179,176 @@ class _Conductor:
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.driver: FaultDriver | None = None
+        self.environment: dict[str, str] = {}
 
     def go(self) -> None:
+        """Through all phases."""
+        self._save_case(())
+        self._phase(Phase.START)
         cluster = self._start()
-        workload, sampler, driver = self._load(cluster)
+        self._phase(Phase.LOAD)
+        workload, driver = self._load(cluster)
         self._phase(Phase.HEAL)
         driver.heal_all()
         self._load_after_healing(workload)
         self._phase(Phase.DRAIN)
         workload.stop()
-        self._save_case(workload)
-        self._read(cluster, sampler)
+        self._save_case(workload.clients)
+        self._phase(Phase.SETTLE)
+        self._phase(Phase.READ)
+        self._read(cluster, workload)
         self._phase(Phase.END)
+
+    # -- phases -------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: Phase) -> None:
+        self.timeline.add(EventKind.PHASE, phase=phase.value)
+        hook = self.orders.hooks.get(phase)
+        if hook is not None:
+            hook(Running(self.case, self.run, self.cluster, self.workload))
+
+    def _start(self) -> ProcessCluster:
+        cluster = ProcessCluster(self.spec.cluster, self.run.nodes, self.tag, to_timeline(self.timeline))
+        self.cluster = cluster
+        cluster.start()
+        cluster.create_topics(self.spec.topics)
+        self.environment = cluster.environment()
+        return cluster
+
+    def _load(self, cluster: ProcessCluster) -> tuple[Workload, FaultDriver]:
+        self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
+        self.sampler.start()
+        self.workload = Workload(
+            self.spec.workload,
+            self.spec.topics,
+            cluster.bootstrap,
+            self.run,
+            self.timeline,
+            self.tag,
+            seed=self.case.seed,
+        )
+        self.workload.start()
+        self._save_case(self.workload.clients)
+        self.driver = FaultDriver(
+            self.case,
+            Field(cluster, self.stop),
+            _Gauges(self.workload, self.sampler),
+            self.timeline,
+            self._resolve,
+        )
+        began = time.monotonic()
+        self.driver.start()
+        self._watch(
+            lambda: time.monotonic() - began >= self.spec.workload.duration, self.spec.workload.duration + 60.0
+        )
+        self.driver.no_more_states()
+        driver = self.driver
+        self._watch(lambda: not driver.pending, 600.0)
+        return self.workload, self.driver
+
+    def _load_after_healing(self, workload: Workload) -> None:
+        """Load goes on until every targeted partition has acknowledged something after the last healing.
+
+        It is evidence, not a demand: when nothing comes within the bound the judge says so.
+        """
+        if not self.spec.faults:
+            return
+        before = {place: workload.acked(*place) for place in self._places()}
+        began = time.monotonic()
+
+        def seen() -> bool:
+            return time.monotonic() - began >= AFTER_HEALING_S and (
+                not self.spec.evidence.ack_after_healing
+                or all(workload.acked(*place) > count for place, count in before.items())
+            )
+
+        try:
+            self._watch(seen, AFTER_HEALING_BOUND_S)
+        except WaitTimeout as error:
+            self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
+
+    def _places(self) -> list[tuple[str, int]]:
+        return [(name, number) for name, topic in self.spec.topics.items() for number in range(topic.partitions)]
+
+    def _watch(self, done: Callable[[], bool], bound_s: float) -> None:
+        """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
+        workload, sampler = self.workload, self.sampler
+        if workload is None or sampler is None:
+            raise AckproofError("there is no load to watch")
+        shown = 0.0
+
+        def look() -> bool:
+            nonlocal shown
+            workload.check()
+            now = time.monotonic()
+            if now - shown >= SHOW_EVERY_S:
+                shown = now
+                self.watcher.live(Live(workload.acked(), workload.read(), sampler.isr_text()))
+            return done()
+
+        wait_until(look, what="the end of the load", timeout_s=bound_s)
+
+    def _read(self, cluster: ProcessCluster, workload: Workload) -> None:
+        """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
+        try:
+            result = final_read(
+                cluster,
+                self.spec.topics,
+                self.run,
+                self.timeline,
+                self.tag,
+                isr_size=self.spec.evidence.isr_size,
+                settle_timeout=self.spec.evidence.settle_timeout,
+            )
+        except (NodeDied, WaitTimeout) as error:
+            result = FinalReadFile(complete=False, reasons=(str(error),))
+        result.save(self.run.final_read)
+        self._save_case((*workload.clients, FINAL_READER))
+
+    def _resolve(self, role: Role, fault: int) -> tuple[int, ...]:
+        """Who holds a role now, as the protocol says."""
+        cluster = self.cluster
+        if cluster is None:
+            return ()
+        members = Members(
+            brokers=tuple(node.id for node in cluster.brokers()),
+            controllers=tuple(node.id for node in cluster.controllers()),
+        )
+        if role.topic is not None and role.partition is not None:
+            state = cluster.topic_state([role.topic])[TopicPartition(role.topic, role.partition)]
+            members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
+        if role.kind is RoleKind.CONTROLLER and role.node is None:
+            members = replace(members, active_controller=cluster.controller() or -1)
+        return role.resolve(members, self.case.order(fault))
+
+    # -- around them --------------------------------------------------------------------------------------------
+
+    def _save_case(self, clients: Sequence[Client]) -> None:
+        CaseFile(
+            run_id=self.run_id,
+            case=self.case.id,
+            experiment=self.spec.name,
+            settings=self.case.settings,
+            repeat=self.case.repeat,
+            seed=self.case.seed,
+            backend=self.spec.backend,
+            replay=self.orders.replay,
+            resolved=self.case.resolved(),
+            clients=tuple(clients),
+            environment=self.environment,
+            wall_ns=self.timeline.clock.wall_ns,
+        ).save(self.run.case_json)
+
+    def end_everything(self) -> None:
+        """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
+        self.stop.set()
+        if self.driver is not None:
+            self.driver.heal_all()
+        if self.workload is not None:
+            self.workload.end()
+        if self.sampler is not None:
+            self.sampler.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
+            if not self.orders.keep_data:
+                self.cluster.remove_data()
