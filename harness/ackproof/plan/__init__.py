@@ -1,3 +1,22 @@
-"""Experiment files → cases: reading, checking, the matrix, the seeded schedule (DESIGN §4)."""
+"""Experiment files → cases: reading, checking, the matrix, the seeded schedule (DESIGN §4).
+
+`load` reads a file or says everything that is wrong with it; `cases` spreads it into cases; `timeline` shows what a
+case will do. Everything here is pure but for the reading of the file.
+"""
 
 from __future__ import annotations
+
+from ackproof.plan.cases import Case, PlannedFault, cases, load, timeline
+from ackproof.plan.problems import InvalidExperiment, Problem
+from ackproof.plan.spec import ExperimentSpec
+
+__all__ = [
+    "Case",
+    "ExperimentSpec",
+    "InvalidExperiment",
+    "PlannedFault",
+    "Problem",
+    "cases",
+    "load",
+    "timeline",
+]

@@ -44,7 +44,9 @@ Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 Text: TypeAlias = Annotated[str, Field(strict=True)]
 
 
-def text_field(parse: Callable[[str], T], kind: type[T], what: str) -> tuple[BeforeValidator, PlainSerializer]:
+def text_field(
+    parse: Callable[[str], T], kind: type[T], what: str
+) -> tuple[BeforeValidator, PlainSerializer]:
     """How pydantic reads and writes a value of type `kind` that a file says as text.
 
     `parse` raises ValueError with the sentence to show; `what` names the thing for values that are no text.

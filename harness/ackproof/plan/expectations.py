@@ -30,7 +30,9 @@ ANOMALIES: Final = (
 )
 """The classes that an expectation can bound, by the names of DESIGN §6."""
 
-ALWAYS_FORBIDDEN: Final = frozenset({"resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"})
+ALWAYS_FORBIDDEN: Final = frozenset(
+    {"resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"}
+)
 """No configuration allows these; an expectation cannot either."""
 
 _BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]{1,15})\s*\Z")
@@ -51,7 +53,9 @@ class Bound:
             return cls("==", given)
         match = _BOUND.match(given) if isinstance(given, str) else None
         if match is None:
-            raise ValueError('expected a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"')
+            raise ValueError(
+                'expected a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"'
+            )
         bound = cls(match[1] or "==", int(match[2]))
         if bound.op == "<" and bound.value == 0:
             raise ValueError("no count is below 0")

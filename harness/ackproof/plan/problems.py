@@ -31,13 +31,13 @@ def path_text(path: Path) -> str:
     return text
 
 
-def nearest(name: str, valid: Iterable[str]) -> str | None:
-    """The valid name that `name` was probably meant to be, or None when none is near."""
+def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """The valid name that `name` was probably meant to be, or None when none is near (`cutoff`: 1 is equal)."""
     names = list(valid)
     by_lower = {candidate.lower(): candidate for candidate in names}
     lowered = name.lower().replace("-", "_")
     for attempt in (name.lower(), lowered):
-        close = difflib.get_close_matches(attempt, by_lower, n=1, cutoff=0.6)
+        close = difflib.get_close_matches(attempt, by_lower, n=1, cutoff=cutoff)
         if close:
             return by_lower[close[0]]
     return None

@@ -124,6 +124,7 @@ class Role:
         `order` is this fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first of
         them that qualify.
         """
+        nodes: tuple[int, ...]
         followers = tuple(node for node in members.replicas if node != members.leader)
         match self.kind:
             case RoleKind.LEADER:

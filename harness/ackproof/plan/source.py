@@ -14,9 +14,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 from ruamel.yaml import YAML
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError, YAMLStreamError
@@ -25,7 +24,6 @@ from ruamel.yaml.events import (
     DocumentStartEvent,
     Event,
     MappingEndEvent,
-    MappingStartEvent,
     NodeEvent,
     ScalarEvent,
     SequenceEndEvent,
@@ -33,6 +31,7 @@ from ruamel.yaml.events import (
 )
 
 from ackproof.errors import BadInput
+from ackproof.plan.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.plan.problems import InvalidExperiment, Problem
 from ackproof.rundir.documents import Scalar
 
@@ -42,51 +41,6 @@ MAX_NODES: Final = 20_000
 MAX_NUMBER: Final = 40
 """Longest plain scalar, in characters, that is read as a number."""
 
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place in a file; both count from 1."""
-
-    line: int
-    column: int
-
-
-START: Final = Mark(1, 1)
-
-
-@dataclass(frozen=True, slots=True)
-class ScalarNode:
-    """A value without parts. `text` is what the file says, `value` what it means."""
-
-    value: Scalar
-    text: str
-    mark: Mark = START
-    nodes: int = 1
-    depth: int = 1
-
-
-@dataclass(slots=True)
-class ListNode:
-    """A list. `nodes` and `depth` measure it with its aliases followed."""
-
-    mark: Mark = START
-    items: list[Node] = field(default_factory=list)
-    nodes: int = 1
-    depth: int = 1
-
-
-@dataclass(slots=True)
-class MapNode:
-    """A mapping: `entries` by the text of the key, `keys` the nodes of the keys."""
-
-    mark: Mark = START
-    entries: dict[str, Node] = field(default_factory=dict)
-    keys: dict[str, ScalarNode] = field(default_factory=dict)
-    nodes: int = 1
-    depth: int = 1
-
-
-Node: TypeAlias = ScalarNode | ListNode | MapNode
 
 _CORE_TAG: Final = "tag:yaml.org,2002:"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
@@ -182,7 +136,15 @@ class _Composer:
             raise InvalidExperiment([*self._problems, self._syntax(error)]) from error
         except YAMLStreamError as error:
             raise InvalidExperiment([*self._problems, self._unreadable(error)]) from error
-        except (YAMLError, ValueError, ArithmeticError, LookupError, AttributeError, TypeError, AssertionError) as error:
+        except (
+            YAMLError,
+            ValueError,
+            ArithmeticError,
+            LookupError,
+            AttributeError,
+            TypeError,
+            AssertionError,
+        ) as error:
             # A foreign parser on arbitrary text: what it did not foresee is still only a broken file.
             message = f"not YAML: {type(error).__name__}: {error}".splitlines()[0]
             last = Problem(self._file, self._last.line, self._last.column, "", message)
@@ -292,7 +254,12 @@ class _Composer:
         """The value of a scalar with an explicit core tag."""
         if kind == "str":
             return text
-        names = {"int": int, "float": (int, float), "bool": bool, "null": type(None)}
+        names: dict[str, type | tuple[type, ...]] = {
+            "int": int,
+            "float": (int, float),
+            "bool": bool,
+            "null": type(None),
+        }
         right = isinstance(understood, names[kind]) and (kind == "bool" or not isinstance(understood, bool))
         if not right:
             self._report(mark, f"'{shorten(text)}' is not what its tag !!{kind} says")
@@ -340,9 +307,3 @@ class _Composer:
         code = ord(character) if isinstance(character, str) and len(character) == 1 else character
         shown = f"U+{code:04X}" if isinstance(code, int) else str(character)
         return _at(before, self._file, f"the character {shown} is not allowed in YAML")
-
-
-def shorten(text: str, limit: int = 60) -> str:
-    """Text from a file, fit for one line of a message."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -55,7 +55,9 @@ AcksField: TypeAlias = Annotated[
 Version: TypeAlias = Annotated[
     str,
     BeforeValidator(_read_version),
-    WithJsonSchema({"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$", "examples": ["4.3.1", "3.9.2"]}),
+    WithJsonSchema(
+        {"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$", "examples": ["4.3.1", "3.9.2"]}
+    ),
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 
@@ -67,7 +69,8 @@ class ClusterSpec(Spec):
     mode: Literal["kraft"] = Field("kraft", description="How the cluster keeps its metadata.")
     brokers: Int32 = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
     controllers: Int32 = Field(
-        1, description="How many isolated controllers (1 or 3); their ids are 101, 102, … Ignored when combined."
+        1,
+        description="How many isolated controllers (1 or 3); their ids are 101, 102, … Ignored when combined.",
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
@@ -130,21 +133,30 @@ class ProducerSpec(Spec):
 
     count: Int32 = Field(1, ge=1, le=100, description="How many producers.")
     acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
-    idempotence: Flag = Field(False, description="enable.idempotence: no duplicates, no reordering by retries.")
+    idempotence: Flag = Field(
+        False, description="enable.idempotence: no duplicates, no reordering by retries."
+    )
     retries: Int32 | None = Field(None, description="Retries of a batch; without it librdkafka's default.")
     in_flight: Int32 | None = Field(
-        None, ge=1, le=1_000_000, description="Requests in flight per connection; without it librdkafka's default."
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Requests in flight per connection; without it librdkafka's default.",
     )
     linger: Duration = Field(0.005, le=900, description="How long a batch waits for more records.")
     batch_size: Size | None = Field(None, ge=1, le=2**31 - 1, description="Most bytes of a batch.")
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field("none", description="Codec of a batch.")
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        "none", description="Codec of a batch."
+    )
     rate: Rate = Field(None, description="Records per second of all producers together, or full.")
     value_size: Size = Field(100, ge=1, le=64 << 20, description="Size of each record's value.")
     delivery_timeout: Duration = Field(
         30.0, gt=0, description="How long a record may be tried before its delivery counts as failed."
     )
     request_timeout: Duration | None = Field(None, gt=0, description="How long a broker may take to answer.")
-    topics: tuple[Text, ...] | None = Field(None, min_length=1, description="Topics written to; all by default.")
+    topics: tuple[Text, ...] | None = Field(
+        None, min_length=1, description="Topics written to; all by default."
+    )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
 
@@ -220,7 +232,9 @@ class ExperimentSpec(Spec):
     @classmethod
     def _fit_for_a_folder(cls, value: str) -> str:
         if not _NAME.match(value):
-            raise wrong("expected a name of letters, digits, '.', '_' and '-' that begins with a letter or digit")
+            raise wrong(
+                "expected a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
+            )
         return value
 
     @field_validator("topics", mode="before")

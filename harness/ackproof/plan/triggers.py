@@ -35,7 +35,9 @@ class Quantity(StrEnum):
 OF_PARTITION: Final = frozenset({Quantity.ISR, Quantity.LAG})
 """Quantities that only a partition has."""
 
-_CONDITION: Final = re.compile(r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,15})\s*\Z")
+_CONDITION: Final = re.compile(
+    r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,15})\s*\Z"
+)
 _NAME: Final = re.compile(r"\s*([A-Za-z_-]+)")
 CONDITION_PATTERN: Final = (
     r"^ *((acked|read)( *\([A-Za-z0-9._-]+/[0-9]+\))?|(isr|lag) *\([A-Za-z0-9._-]+/[0-9]+\))"
@@ -69,7 +71,9 @@ class Condition:
         quantity = Quantity(match[1])
         if match[2] is None:
             if quantity in OF_PARTITION:
-                raise ValueError(f"{quantity} is that of a partition: {quantity}(orders/0) {match[3]} {match[4]}")
+                raise ValueError(
+                    f"{quantity} is that of a partition: {quantity}(orders/0) {match[3]} {match[4]}"
+                )
             return cls(quantity, match[3], int(match[4]))
         topic, partition = parse_place(match[2].strip())
         return cls(quantity, match[3], int(match[4]), topic, partition)

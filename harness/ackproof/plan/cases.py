@@ -1,0 +1,206 @@
+"""Cases: cell × repeat, each with its own seed and every random choice drawn beforehand.
+
+A case's seed depends on the experiment's seed and on the case's id alone, and its draws on that seed alone, so that
+one case can be run again without the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import Field, JsonValue, ValidationError
+
+from ackproof.errors import BadInput
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.grammar import experiment_data
+from ackproof.plan.matrix import Cell, analyse
+from ackproof.plan.nodes import MapNode, nodes_of
+from ackproof.plan.problems import nearest
+from ackproof.plan.quantities import duration_text
+from ackproof.plan.roles import DRAWN, RoleKind, minority_of
+from ackproof.plan.source import read
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.rundir.documents import Document, Scalar
+
+MAX_CASES: Final = 10_000
+
+
+@dataclass(frozen=True)
+class Case:
+    """One cell of the matrix, one repeat of it: everything is resolved."""
+
+    id: str
+    settings: dict[str, Scalar]
+    """The matrix's values for this case by their full paths."""
+    repeat: int
+    """Counts from 1."""
+    seed: int
+    """Of this case alone: all random choices of its run follow from it."""
+    experiment: ExperimentSpec
+    """This cell, without a matrix; `expect` holds what is expected of this case."""
+    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
+
+    def order(self, fault: FaultSpec) -> tuple[int, ...]:
+        """The draw of one fault."""
+        return self.orders[fault.number]
+
+    def resolved(self) -> JsonValue:
+        """All of it as JSON: `from_resolved` gives the same case again. `experiment` is in the grammar of a file."""
+        return _Resolved(
+            case=self.id,
+            settings=self.settings,
+            repeat=self.repeat,
+            seed=self.seed,
+            orders=self.orders,
+            experiment=experiment_data(self.experiment),
+        ).model_dump(mode="json")
+
+    @classmethod
+    def from_resolved(cls, value: JsonValue) -> Case:
+        """The case that `resolved` wrote. Raises `BadInput` (or `InvalidExperiment`) when it is none."""
+        try:
+            resolved = _Resolved.model_validate(value)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(str(part) for part in first["loc"])
+            raise BadInput(f"not a resolved case: {where}: {first['msg']}") from error
+        _, cells = analyse(f"case {resolved.case}", _root(resolved.experiment))
+        if len(cells) != 1:
+            raise BadInput(f"case {resolved.case}: a resolved case has no matrix")
+        experiment = cells[0].experiment
+        return cls(
+            resolved.case, resolved.settings, resolved.repeat, resolved.seed, experiment, resolved.orders
+        )
+
+
+class _Resolved(Document):
+    format: Literal[1] = 1
+    case: str
+    settings: dict[str, Scalar]
+    repeat: int = Field(ge=1)
+    seed: int = Field(ge=0)
+    orders: dict[int, tuple[int, ...]]
+    experiment: dict[str, JsonValue]
+
+
+def load(path: Path) -> ExperimentSpec:
+    """Read and check an experiment file, every cell of its matrix included.
+
+    Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
+    """
+    file, root = read(path)
+    spec, _ = analyse(file, root)
+    return spec
+
+
+def cases(
+    spec: ExperimentSpec,
+    *,
+    seed: int | None = None,
+    repeat: int | None = None,
+    only: str | Sequence[str] | None = None,
+) -> list[Case]:
+    """All cases in the order of the matrix (the last axis varies fastest), the repeats of a cell side by side.
+
+    `seed` and `repeat` replace the experiment's. `only` keeps the cases of these ids; an id without its `#n` means
+    all its repeats. Raises `InvalidExperiment` if the experiment (made in Python) does not fit together, `BadInput`
+    for an id that does not exist and for more than `MAX_CASES` cases.
+    """
+    changes = {"seed": seed, "repeat": repeat}
+    data = experiment_data(spec) | {name: value for name, value in changes.items() if value is not None}
+    whole, cells = analyse(f"experiment {spec.name}", _root(data))
+    if len(cells) * whole.repeat > MAX_CASES:
+        raise BadInput(f"{len(cells)} cells × {whole.repeat} repeats are more than {MAX_CASES} cases")
+    every = [_case(cell, number, whole.seed) for cell in cells for number in range(1, whole.repeat + 1)]
+    return every if only is None else _chosen(every, [only] if isinstance(only, str) else only)
+
+
+def case_seed(seed: int, case_id: str) -> int:
+    """The seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
+    digest = hashlib.sha256(f"{seed}/{case_id}".encode()).digest()
+    return int.from_bytes(digest[:8], "big") >> 1
+
+
+def _case(cell: Cell, number: int, seed: int) -> Case:
+    case_id = f"{cell.name}#{number}"
+    own = case_seed(seed, case_id)
+    orders = {fault.number: _order(own, fault, cell.experiment) for fault in cell.experiment.faults}
+    return Case(case_id, cell.settings, number, own, cell.experiment, orders)
+
+
+def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:
+    # A generator per fault: a further fault in the file does not change the draws of those before it.
+    brokers = list(experiment.cluster.broker_ids)
+    random.Random(f"{seed}/fault/{fault.number}").shuffle(brokers)
+    return tuple(brokers)
+
+
+def _chosen(every: list[Case], only: Sequence[str]) -> list[Case]:
+    ids = [case.id for case in every]
+    chosen = [case for case in every if {case.id, case.id.rpartition("#")[0]} & set(only)]
+    for wanted in only:
+        if not any(wanted in (name, name.rpartition("#")[0]) for name in ids):
+            near = nearest(wanted, ids)
+            hint = f" (did you mean '{near}'?)" if near else f"; there is {', '.join(ids[:8])}"
+            raise BadInput(f"no case is called '{wanted}'{hint}")
+    return chosen
+
+
+def _root(data: dict[str, JsonValue]) -> MapNode:
+    root = nodes_of(data)
+    assert isinstance(root, MapNode)
+    return root
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One fault of a case's schedule, in words."""
+
+    number: int
+    kind: str
+    targets: str
+    begins: str
+    ends: str
+    draw: str
+    """What the seed decided, "" if it decided nothing."""
+
+    def __str__(self) -> str:
+        drawn = f" [{self.draw}]" if self.draw else ""
+        return f"{self.number}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
+
+
+def timeline(case: Case) -> tuple[PlannedFault, ...]:
+    """The schedule of a case before anything starts: its faults in order, what begins and what ends them."""
+    return tuple(_planned(case, fault) for fault in case.experiment.faults)
+
+
+def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
+    if fault.HOLD_KEY is None:
+        ends = "ends by itself"
+    elif fault.hold is None:
+        ends = f"{fault.HEALING} when all else is over"
+    else:
+        ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
+    targets = ", ".join(str(role) for role in fault.targets)
+    return PlannedFault(fault.number, fault.kind, targets, str(fault.trigger), ends, _draw(case, fault))
+
+
+def _draw(case: Case, fault: FaultSpec) -> str:
+    order = case.order(fault)
+    told = []
+    for role in fault.targets:
+        if role.kind not in DRAWN or role.node is not None:
+            continue
+        if role.kind is RoleKind.MINORITY:
+            told.append(f"drawn: {', '.join(map(str, sorted(order[: minority_of(len(order))])))}")
+        elif role.kind is RoleKind.BROKER:
+            told.append(f"drawn: {order[0]}")
+        else:
+            told.append(f"drawn: the first of {', '.join(map(str, order))} that is one")
+    return "; ".join(told)

@@ -1,0 +1,229 @@
+"""What no single field can say: roles that name topics, factors above the number of brokers, and the like."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.findings import Findings
+from ackproof.plan.nodes import ListNode
+from ackproof.plan.problems import Path, nearest
+from ackproof.plan.roles import Role, RoleKind, minority_of
+from ackproof.plan.settings import CONSUMER_SETTINGS, NODE_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
+from ackproof.plan.spec import ExperimentSpec, TopicSpec
+from ackproof.plan.triggers import After, Condition, Quantity, When
+from ackproof.rundir.payload import smallest_size
+
+_PRODUCERS: Final[Path] = ("workload", "producers")
+
+
+def check(spec: ExperimentSpec, found: Findings) -> None:
+    """Report what does not fit together. Fields that already have a problem are passed over."""
+    _check_cluster(spec, found)
+    for name, topic in spec.topics.items():
+        _check_topic(spec, name, topic, found)
+    _check_names_of_topics(spec, found)
+    _check_producers(spec, found)
+    _check_settings(found, ("workload", "consumers", "config"), CONSUMER_SETTINGS)
+    for fault in spec.faults:
+        _check_fault(spec, fault, found)
+    _check_evidence(spec, found)
+
+
+def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:
+    _check_settings(found, ("cluster", "config"), NODE_SETTINGS)
+    for broker in spec.cluster.broker_config:
+        path: Path = ("cluster", "broker_config", str(broker))
+        if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):
+            found.report(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
+        _check_settings(found, path, NODE_SETTINGS)
+
+
+def _check_settings(found: Findings, path: Path, reserved: dict[str, str]) -> None:
+    """Settings that ackproof makes itself may not be given."""
+    node = found.node(path)
+    for name in getattr(node, "entries", {}):
+        if name in reserved:
+            found.report((*path, name), f"ackproof sets '{name}' itself: {reserved[name]}", key=True)
+
+
+def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Findings) -> None:
+    path: Path = ("topics", name)
+    factor: Path = (*path, "replication_factor")
+    if not found.sound(path):
+        return
+    for setting in topic.config:
+        near = nearest(setting, TOPIC_SETTINGS, cutoff=0.8)
+        if setting not in TOPIC_SETTINGS and near is not None:
+            found.report(
+                (*path, "config", setting), f"Kafka has no topic setting '{setting}'", near, key=True
+            )
+    known = found.sound(factor, (*path, "partitions"), ("cluster", "brokers"))
+    if known and topic.replication_factor > spec.cluster.brokers:
+        default = "" if found.node(factor) is not None or topic.assignment is not None else " (the default)"
+        message = f"{topic.replication_factor} replicas{default} need as many brokers; {_brokers(spec)}"
+        found.report(factor, message)
+    if topic.assignment is None or not found.sound((*path, "assignment")):
+        return
+    if known and len(topic.assignment) != topic.partitions:
+        message = f"{len(topic.assignment)} partitions are assigned, but there are {topic.partitions}"
+        found.report((*path, "assignment"), message)
+    for index, replicas in enumerate(topic.assignment):
+        row: Path = (*path, "assignment", index)
+        strangers = [node for node in replicas if node not in spec.cluster.broker_ids]
+        if len(set(replicas)) != len(replicas):
+            found.report(row, "a broker holds one replica of a partition, not two")
+        elif strangers and found.sound(("cluster", "brokers")):
+            found.report(row, f"broker {strangers[0]} does not exist; {_brokers(spec)}")
+        elif known and len(replicas) != topic.replication_factor:
+            found.report(
+                row, f"{len(replicas)} replicas, but the replication factor is {topic.replication_factor}"
+            )
+
+
+def _brokers(spec: ExperimentSpec) -> str:
+    count = spec.cluster.brokers
+    return "the cluster has 1 broker" if count == 1 else f"the cluster has {count} brokers (1 to {count})"
+
+
+def _check_names_of_topics(spec: ExperimentSpec, found: Findings) -> None:
+    if not spec.topics and found.sound(("topics",)):
+        found.report(("topics",), "at least one topic is needed")
+    seen: dict[str, str] = {}
+    for name in spec.topics:
+        # Kafka's metrics write '.' as '_', so it refuses to have both names.
+        other = seen.setdefault(name.replace(".", "_"), name)
+        if other != name:
+            found.report(
+                ("topics", name), f"Kafka cannot tell '{name}' from '{other}' (. and _ collide)", key=True
+            )
+
+
+def _check_producers(spec: ExperimentSpec, found: Findings) -> None:
+    producers = spec.workload.producers
+    _check_settings(found, (*_PRODUCERS, "config"), PRODUCER_SETTINGS)
+
+    def at(field: str) -> Path:
+        return (*_PRODUCERS, field)
+
+    known = found.sound(("topics",))
+    for index, topic in enumerate(producers.topics or ()):
+        if topic not in spec.topics and known and found.sound(at("topics")):
+            found.unknown_value(at("topics"), "the topic", topic, spec.topics, part=(index,))
+    if found.sound(at("value_size")) and known and spec.topics:
+        longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
+        needed = smallest_size(longest)
+        if producers.value_size < needed:
+            message = f"{producers.value_size} B are too few: identity and checksum of a record"
+            found.report(at("value_size"), f"{message} for topic '{longest}' take {needed} B")
+    if producers.idempotence and found.sound(at("idempotence")):
+        if producers.acks != "all" and found.sound(at("acks")):
+            found.report(at("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
+        if (producers.in_flight or 0) > 5 and found.sound(at("in_flight")):
+            found.report(
+                at("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
+            )
+        if producers.retries == 0 and found.sound(at("retries")):
+            found.report(at("retries"), "idempotence needs at least 1 retry")
+    if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
+        found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
+
+
+def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> None:
+    entry: Path = ("faults", fault.number - 1)
+    body: Path = (*entry, fault.kind)
+    backend: Path = ("backend",)
+    if spec.backend not in fault.BACKENDS and found.sound(backend):
+        found.report(body, f"the backend {spec.backend} cannot {fault.kind}", key=True)
+    for name in type(fault).model_fields:
+        role = getattr(fault, name)
+        if isinstance(role, Role) and found.sound((*body, name)):
+            _check_role(spec, role, (*body, name), found)
+    trigger = fault.trigger
+    if isinstance(trigger, After):
+        _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
+    elif isinstance(trigger, When) and found.sound((*entry, "when")):
+        _check_condition(spec, trigger.condition, (*entry, "when"), found)
+
+
+def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -> None:
+    if not _check_place(spec, role.topic, role.partition, path, found):
+        return
+    cluster = spec.cluster
+    if role.topic is not None:
+        factor = spec.topics[role.topic].replication_factor
+        lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
+        if lonely and found.sound(("topics", role.topic, "replication_factor")):
+            found.report(path, f"{role} is nobody: the topic has one replica only")
+    elif (
+        role.kind is RoleKind.MINORITY
+        and not minority_of(cluster.brokers)
+        and found.sound(("cluster", "brokers"))
+    ):
+        found.report(path, f"the minority of {cluster.brokers} brokers is nobody; it takes 3 brokers")
+    elif role.node is not None and found.sound(("cluster", "brokers"), ("cluster", "controllers")):
+        valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
+        if role.node not in valid:
+            names = f"{valid[0]}" if len(valid) == 1 else f"{valid[0]} to {valid[-1]}"
+            found.report(path, f"{role} does not exist; the {role.kind}s of this cluster are {names}")
+
+
+def _check_place(
+    spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Findings
+) -> bool:
+    """Whether a partition exists, if one is named."""
+    if topic is None or partition is None:
+        return True
+    if topic not in spec.topics:
+        if found.sound(("topics",)):
+            found.unknown_value(path, "the topic", topic, spec.topics)
+        return False
+    partitions = spec.topics[topic].partitions
+    if partition < partitions:
+        return True
+    if found.sound(("topics", topic, "partitions"), ("topics", topic, "assignment")):
+        last = f"0 to {partitions - 1}" if partitions > 1 else "0 only"
+        found.report(path, f"{topic}/{partition} does not exist; the partitions of {topic} are {last}")
+    return False
+
+
+def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Findings) -> None:
+    if not _check_place(spec, condition.topic, condition.partition, path, found):
+        return
+    if condition.quantity is Quantity.READ and not spec.workload.consumers.live:
+        if found.sound(("workload", "consumers", "live")):
+            found.report(
+                path, "nothing is read while the load goes on; set workload.consumers.live to 1 or more"
+            )
+    elif condition.quantity is Quantity.ISR and condition.topic is not None:
+        factor = spec.topics[condition.topic].replication_factor
+        known = found.sound(("topics", condition.topic, "replication_factor"))
+        if known and not any(condition.holds(size) for size in range(factor + 1)):
+            found.report(path, f"'{condition}' never holds: the ISR has at most {factor} members")
+
+
+def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Findings) -> None:
+    faults = found.node(("faults",))
+    count = len(faults.items) if isinstance(faults, ListNode) else len(spec.faults)
+    if not found.sound(path):
+        return
+    if not 1 <= after.fault <= count:
+        there = "there is 1 fault" if count == 1 else f"there are {count} faults"
+        found.report(path, f"fault {after.fault} does not exist; {there}, counted from 1")
+    elif after.fault == number:
+        found.report(path, f"fault {number} cannot wait for itself")
+    elif after.fault > number:
+        found.report(path, f"fault {number} can only wait for one before it, not for fault {after.fault}")
+
+
+def _check_evidence(spec: ExperimentSpec, found: Findings) -> None:
+    size = spec.evidence.isr_size
+    path: Path = ("evidence", "isr_size")
+    if size is None or not found.sound(path):
+        return
+    for name, topic in spec.topics.items():
+        if size > topic.replication_factor and found.sound(("topics", name, "replication_factor")):
+            found.report(
+                path, f"an ISR of {size} is impossible: '{name}' has {topic.replication_factor} replicas"
+            )
+            return

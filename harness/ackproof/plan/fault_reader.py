@@ -1,0 +1,192 @@
+"""The entries of `faults:` → fault specs.
+
+An entry is a mapping with one key that names the kind, whose value holds the kind's own fields, and beside it the
+trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import TypeAdapter, ValidationError
+
+from ackproof.plan import fault_families
+from ackproof.plan.faults import COMMON, KINDS, FaultSpec
+from ackproof.plan.findings import Findings, describe
+from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
+from ackproof.plan.problems import Path
+from ackproof.plan.quantities import FROM_FILE, WRONG, Duration, duration_text
+from ackproof.plan.refusals import report_error
+from ackproof.plan.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
+
+HOLD_KEYS: Final = ("for", "restart_after")
+BESIDE: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
+"""Keys that stand beside the kind."""
+EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
+
+_DURATION: Final[TypeAdapter[float]] = TypeAdapter(Duration)
+_CONDITION: Final[TypeAdapter[Condition]] = TypeAdapter(ConditionField)
+assert fault_families.FAMILIES  # imported for its effect: every kind is registered
+
+
+def read_faults(found: Findings) -> list[FaultSpec | None]:
+    """One spec per entry; None for one of which too little is right."""
+    node = found.root.entries.get("faults")
+    if node is None:
+        return []
+    if not isinstance(node, ListNode):
+        found.report(("faults",), f"expected a list of faults such as {EXAMPLE}, not {describe(node)}")
+        return []
+    return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
+
+
+def _read_fault(found: Findings, path: Path, node: Node) -> FaultSpec | None:
+    if not isinstance(node, MapNode):
+        found.report(path, f"expected a fault such as {EXAMPLE}, not {describe(node)}")
+        return None
+    kind = _kind_of(found, path, node)
+    trigger = _read_trigger(found, path, node)
+    if kind is None:
+        return None
+    hold = _read_hold(found, path, node, kind)
+    return _read_body(found, path, node, kind, trigger, hold)
+
+
+def _kind_of(found: Findings, path: Path, node: MapNode) -> type[FaultSpec] | None:
+    """The kind, after all unknown keys of the entry were reported."""
+    kinds = [name for name in node.entries if name in KINDS]
+    strangers = [name for name in node.entries if name not in KINDS and name not in BESIDE]
+    for name in strangers:
+        looks_like_kind = not kinds and isinstance(node.entries[name], MapNode)
+        if looks_like_kind:
+            found.unknown((*path, name), "fault kind", KINDS)
+        else:
+            found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*KINDS, *BESIDE])
+    for second in kinds[1:]:
+        found.report((*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", key=True)
+    if not kinds and not strangers:
+        found.report(path, f"the fault has no kind; expected one of {', '.join(KINDS)}")
+    return KINDS[kinds[0]] if kinds else None
+
+
+def _read_trigger(found: Findings, path: Path, node: MapNode) -> Trigger | None:
+    given = [name for name in node.entries if name in TRIGGER_KEYS]
+    if not given:
+        found.report(
+            path, "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
+        )
+        return None
+    for second in given[1:]:
+        found.report((*path, second), f"a fault has one trigger; this one already has '{given[0]}'", key=True)
+    late = node.entries.get("at_latest")
+    if late is not None and "when" not in given:
+        found.report((*path, "at_latest"), "'at_latest' goes with 'when' only", key=True)
+    if given[0] == "at":
+        at = read_duration(found, (*path, "at"))
+        return None if at is None else At(at)
+    if given[0] == "after":
+        return _read_after(found, (*path, "after"), node.entries["after"])
+    at_latest = None if late is None else read_duration(found, (*path, "at_latest"), above_zero=True)
+    condition = _read_condition(found, (*path, "when"))
+    return None if condition is None else When(condition, at_latest)
+
+
+def _read_after(found: Findings, path: Path, node: Node) -> After | None:
+    if not isinstance(node, MapNode):
+        found.report(path, f"expected another fault such as {{fault: 1, by: 1s}}, not {describe(node)}")
+        return None
+    for name in node.entries:
+        if name not in ("fault", "by"):
+            found.unknown((*path, name), "field", ("fault", "by"))
+    by = read_duration(found, (*path, "by")) if "by" in node.entries else 0.0
+    number = node.entries.get("fault")
+    if number is None:
+        found.report(
+            (*path, "fault"), "the field 'fault' is missing: the number of the other fault, counted from 1"
+        )
+        return None
+    value = number.value if isinstance(number, ScalarNode) else None
+    if not isinstance(value, int) or isinstance(value, bool):
+        found.report((*path, "fault"), f"expected the number of another fault, not {describe(number)}")
+        return None
+    return None if by is None else After(value, by)
+
+
+def read_duration(found: Findings, path: Path, *, above_zero: bool = False) -> float | None:
+    """The duration at `path` in seconds, None (and a problem) if it is none."""
+    node = found.node(path)
+    value = node.value if isinstance(node, ScalarNode) else None
+    try:
+        seconds = _DURATION.validate_python(value, context=FROM_FILE)
+    except ValidationError as error:
+        _refuse(found, path, error, node)
+        return None
+    if above_zero and seconds <= 0:
+        found.report(path, f"expected more than 0s, not {describe(node)}")
+        return None
+    return seconds
+
+
+def _read_condition(found: Findings, path: Path) -> Condition | None:
+    node = found.node(path)
+    value = node.value if isinstance(node, ScalarNode) else None
+    try:
+        return _CONDITION.validate_python(value)
+    except ValidationError as error:
+        _refuse(found, path, error, node)
+        return None
+
+
+def _refuse(found: Findings, path: Path, error: ValidationError, node: Node | None) -> None:
+    detail = error.errors(include_url=False)[0]
+    text = str(detail["ctx"]["text"]) if detail["type"] == WRONG else detail["msg"]
+    found.report(path, text if ", not '" in text or "without" in text else f"{text}, not {describe(node)}")
+
+
+def _read_hold(found: Findings, path: Path, node: MapNode, kind: type[FaultSpec]) -> float | None:
+    hold: float | None = None
+    for name in HOLD_KEYS:
+        if name not in node.entries:
+            continue
+        if name == kind.HOLD_KEY:
+            hold = read_duration(found, (*path, name), above_zero=True)
+        elif kind.HOLD_KEY is None:
+            found.report((*path, name), f"a {kind.KIND} ends by itself; it has no '{name}'", key=True)
+        else:
+            found.report((*path, name), f"a {kind.KIND} has no '{name}'", kind.HOLD_KEY, key=True)
+    return hold
+
+
+def _read_body(
+    found: Findings,
+    path: Path,
+    node: MapNode,
+    kind: type[FaultSpec],
+    trigger: Trigger | None,
+    hold: float | None,
+) -> FaultSpec | None:
+    body_path: Path = (*path, kind.KIND)
+    body = node.entries[kind.KIND]
+    own = [name for name in kind.model_fields if name not in COMMON]
+    if not isinstance(body, MapNode):
+        found.report(
+            body_path, f"expected its fields in braces, {{target: leader(orders/0)}}, not {describe(body)}"
+        )
+        return None
+    for name in body.entries:
+        if name in BESIDE:
+            found.report((*body_path, name), f"'{name}' stands beside '{kind.KIND}', not inside it", key=True)
+        elif name not in own:
+            found.unknown((*body_path, name), "field", own)
+    number = int(path[-1]) + 1
+    if trigger is None:
+        # A stand-in, so that the rest of the fault can be checked; nobody sees it, for the file is refused.
+        trigger = At(0.0)
+    data: dict[str, object] = {name: plain(body.entries[name]) for name in own if name in body.entries}
+    data |= {"number": number, "trigger": trigger, "hold": None if hold is None else duration_text(hold)}
+    try:
+        return kind.model_validate(data, context=FROM_FILE)
+    except ValidationError as error:
+        for detail in error.errors(include_url=False):
+            report_error(found, detail, body_path, tuple(part for part in detail["loc"] if part != "[key]"))
+        return None

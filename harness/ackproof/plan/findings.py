@@ -1,0 +1,115 @@
+"""Problems of one document while it is being understood: where they are, and what they make meaningless."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ackproof.plan.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
+from ackproof.plan.problems import Path, Problem, nearest, path_text
+
+
+class Findings:
+    """Collects problems by the path of their field; the nodes say where that is in the file.
+
+    A path that has a problem is marked as broken, so that checks which depend on it keep silent.
+    """
+
+    def __init__(self, file: str, root: MapNode) -> None:
+        self.file = file
+        self.root = root
+        self.problems: list[Problem] = []
+        self._broken: set[Path] = set()
+
+    def report(
+        self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
+    ) -> None:
+        """Note a problem of the field at `path`, or with `key` of its name.
+
+        `part` continues `path` to where exactly it is, when that has no path of its own for the user.
+        """
+        mark = self.locate(path + part, key=key)
+        problem = Problem(self.file, mark.line, mark.column, path_text(path), message, suggestion)
+        if problem not in self.problems:
+            self.problems.append(problem)
+        self._broken.add(path)
+
+    def unknown(self, path: Path, what: str, valid: Iterable[str], *, hint: str = "") -> None:
+        """Note a name that nobody knows: the last part of `path`, which should be one of `valid`."""
+        names = list(valid)
+        near = nearest(str(path[-1]), names)
+        message = f"unknown {what} '{shorten(str(path[-1]))}'"
+        if hint:
+            message += f"; {hint}"
+        elif near is None:
+            message += f"; expected one of {', '.join(names)}"
+        self.report(path, message, None if hint else near, key=True)
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str], part: Path = ()) -> None:
+        """Note a value that names something which does not exist."""
+        names = list(valid)
+        near = nearest(name, names)
+        message = f"{what} '{shorten(name)}' does not exist"
+        if near is None and names:
+            message += f"; there is {', '.join(names)}"
+        self.report(path, message, near, part=part)
+
+    def breaks(self, path: Path) -> None:
+        """Mark `path` as broken without a further problem."""
+        self._broken.add(path)
+
+    def sound(self, *paths: Path) -> bool:
+        """Whether neither these fields nor what they are part of have a problem."""
+        return not any(path[:length] in self._broken for path in paths for length in range(len(path) + 1))
+
+    def sound_below(self, path: Path) -> bool:
+        """Whether nothing at `path` or below it has a problem."""
+        return not any(broken[: len(path)] == path for broken in self._broken)
+
+    def node(self, path: Path) -> Node | None:
+        """The node at `path`, None if the file does not have it."""
+        node: Node | None = self.root
+        for part in path:
+            node = _child(node, part)
+        return node
+
+    def locate(self, path: Path, *, key: bool = False) -> Mark:
+        """Where `path` is; where it is missing, the name of the nearest thing around it that is there."""
+        node: Node = self.root
+        name = self.root.mark
+        for part in path:
+            child = _child(node, part)
+            if child is None:
+                return name
+            if isinstance(node, MapNode):
+                name = node.keys[str(part)].mark
+            else:
+                name = child.mark
+            node = child
+        return name if key else node.mark
+
+
+def _child(node: Node | None, part: str | int) -> Node | None:
+    if isinstance(node, MapNode):
+        return node.entries.get(str(part))
+    if isinstance(node, ListNode) and isinstance(part, int) and 0 <= part < len(node.items):
+        return node.items[part]
+    return None
+
+
+def describe(node: Node | None) -> str:
+    """What stands in the file, as the end of "expected …, not …"."""
+    match node:
+        case None:
+            return "nothing"
+        case MapNode():
+            return "a mapping"
+        case ListNode():
+            return "a list"
+        case ScalarNode(value=None):
+            return "nothing" if node.text == "" else f"'{node.text}'"
+        case ScalarNode(value=bool()):
+            return f"the truth value {node.text}"
+        case ScalarNode(value=str()):
+            return f"the text '{shorten(node.text)}'"
+        case _:
+            return f"the number {node.text}"

@@ -1,0 +1,149 @@
+"""Which cases an expectation speaks of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.findings import Findings
+from ackproof.plan.grammar import experiment_data
+from ackproof.plan.nodes import Data, ScalarNode
+from ackproof.plan.paths import (
+    ends,
+    is_called,
+    leaves,
+    override,
+    parse_path,
+    short_names,
+    value_at,
+    value_text,
+)
+from ackproof.plan.problems import Path, nearest, path_text
+from ackproof.plan.reader import read_experiment
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.rundir.documents import Scalar
+
+
+class Expecting:
+    """The expectations of one experiment, matched with its cells.
+
+    Values are compared as the experiment understands them: `-1` and `all` are the same `acks`.
+    """
+
+    def __init__(self, found: Findings, spec: ExperimentSpec, axes: Sequence[Path]) -> None:
+        self._found = found
+        self._spec = spec
+        self._axes = axes
+        self._leaves = leaves(experiment_data(spec))
+
+    def match(self, cells: Sequence[ExperimentSpec]) -> list[tuple[ExpectSpec, ...]]:
+        """For each cell the expectations that speak of it, their settings named by full paths.
+
+        Reports settings that do not exist, expectations that speak of no cell, and such as contradict each other.
+        """
+        data = [experiment_data(cell) for cell in cells]
+        matched: list[list[tuple[int, ExpectSpec]]] = [[] for _ in cells]
+        for index, expectation in enumerate(self._spec.expect):
+            if not self._found.sound(("expect", index)):
+                continue
+            given = self._resolve(("expect", index, "given"), expectation.given)
+            if given is None:
+                continue
+            full = ExpectSpec(
+                given={path_text(path): expectation.given[name] for path, (name, _) in given.items()},
+                bounds=expectation.bounds,
+            )
+            hits = [
+                number
+                for number, cell in enumerate(data)
+                if all(value_at(cell, path) == value for path, (_, value) in given.items())
+            ]
+            for number in hits:
+                matched[number].append((index, full))
+            if not hits and self._found.sound_below(("matrix",)):
+                self._report_no_case(("expect", index), given, data)
+        for one in matched:
+            self._check_contradictions(one)
+        return [tuple(expectation for _, expectation in one) for one in matched]
+
+    def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
+        """The settings' paths, each with its name and its value as the experiment understands it."""
+        resolved: dict[Path, tuple[str, Data]] = {}
+        good = True
+        for name, value in given.items():
+            path = self._path_of((*where, name), name)
+            if path is None:
+                good = False
+                continue
+            if path in resolved:
+                self._found.report(
+                    (*where, name), f"'{resolved[path][0]}' already names this setting", key=True
+                )
+                good = False
+                continue
+            understood, right = self._understood(path, value)
+            if not right:
+                message = f"'{value_text(value)}' is no possible value of {path_text(path)}"
+                self._found.report((*where, name), message)
+                good = False
+            resolved[path] = (name, understood)
+        return resolved if good else None
+
+    def _path_of(self, where: Path, name: str) -> Path | None:
+        for paths in (self._axes, self._leaves):
+            fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
+            if len(fitting) == 1:
+                return fitting[0]
+            if len(fitting) > 1:
+                which = " or ".join(path_text(path) for path in fitting[:4])
+                self._found.report(where, f"'{name}' is ambiguous: {which}", key=True)
+                return None
+        if self._found.sound_below(("matrix",)):
+            names = [*short_names(self._axes), *(end for path in self._leaves for end in ends(path))]
+            varied = ", ".join(short_names(self._axes))
+            hint = f"unknown setting '{name[:60]}'" + (f"; the matrix varies {varied}" if varied else "")
+            self._found.report(where, hint, nearest(name, names), key=True)
+        return None
+
+    def _understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
+        """A value as the experiment understands it at `path`, and whether it can stand there."""
+        node = ScalarNode(value, value_text(value))
+        trial = Findings("", override(self._found.root, path, node))
+        spec = read_experiment(trial)
+        if spec is None or not trial.sound(path):
+            return None, False
+        return value_at(experiment_data(spec), path), True
+
+    def _report_no_case(
+        self, where: Path, given: dict[Path, tuple[str, Data]], cells: Sequence[dict[str, Data]]
+    ) -> None:
+        for path, (name, value) in given.items():
+            there = {str(value_at(cell, path)): None for cell in cells}
+            if str(value) not in there:
+                message = f"no case has {name}={value}; there is {', '.join(list(there)[:10])}"
+                self._found.report((*where, "given", name), message)
+                return
+        self._found.report(where, "no case has all of these settings")
+
+    def _check_contradictions(self, matched: Sequence[tuple[int, ExpectSpec]]) -> None:
+        """Bounds of one class that speak of the same case must leave a count that fits all of them."""
+        lowest: dict[str, int] = {}
+        highest: dict[str, int] = {}
+        for index, expectation in matched:
+            for name, bound in expectation.bounds.items():
+                lowest[name] = max(lowest.get(name, 0), bound.lowest)
+                if bound.highest is not None:
+                    highest[name] = min(highest.get(name, bound.highest), bound.highest)
+                if name in highest and lowest[name] > highest[name]:
+                    message = (
+                        f"'{name}' {bound} contradicts an expectation above that speaks of the same case"
+                    )
+                    if self._found.sound(("expect", index, name)):
+                        self._found.report(("expect", index, name), message)
+
+
+def _same(path: Path, name: str) -> bool:
+    try:
+        return parse_path(name) == path
+    except ValueError:
+        return False

@@ -1,0 +1,196 @@
+"""Paths of settings as a matrix and an expectation write them: `workload.producers.acks`,
+`topics.orders.config[min.insync.replicas]`, `faults[1].for`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Final, get_args
+
+from pydantic import BaseModel
+
+from ackproof.plan.nodes import Data, ListNode, MapNode, Node, ScalarNode
+from ackproof.plan.problems import Path, nearest, path_text
+from ackproof.plan.refusals import GROUPS
+from ackproof.rundir.documents import Scalar
+
+_PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
+_ROOTS: Final = ("cluster", "topics", "workload", "faults", "evidence")
+_MAPS: Final = ("config", "broker_config")
+
+
+def parse_path(text: str) -> Path:
+    """Read a path. Raises ValueError. The name of a setting may stand in brackets or, as it is, behind a dot."""
+    parts: list[str | int] = []
+    position = 0
+    while position < len(text):
+        if _holds_settings(parts) and text[position] == "." and "[" not in text[position:]:
+            parts.append(text[position + 1 :])
+            break
+        match = _PART.match(text, position)
+        if match is None or (position == 0) == (text[position] in ".["):
+            raise ValueError(
+                "expected a path such as workload.producers.acks or topics.orders.config[retention.ms]"
+            )
+        inside = match[2]
+        if parts == ["faults"] and inside is not None and inside.isdecimal() and len(inside) < 6:
+            parts.append(int(inside) - 1)
+        else:
+            parts.append(match[1] or inside)
+        position = match.end()
+    if not parts or parts[-1] == "":
+        raise ValueError("expected a path such as workload.producers.acks")
+    return tuple(parts)
+
+
+def _holds_settings(parts: Sequence[str | int]) -> bool:
+    return parts[-1:] == ["config"] or (len(parts) == 3 and parts[1] == "broker_config")
+
+
+def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
+    """Why `path` does not lead to a setting of the experiment `root`: message and suggestion; None if it does."""
+    if path[0] not in _ROOTS:
+        near = nearest(str(path[0]), _ROOTS) or _deep_match(path)
+        return f"a matrix varies settings below {', '.join(_ROOTS)}", near
+    if path[0] == "faults":
+        faults = root.entries.get("faults")
+        count = len(faults.items) if isinstance(faults, ListNode) else 0
+        if len(path) < 3:
+            return "name a field of one fault, such as faults[1].for", None
+        if not isinstance(path[1], int) or not 0 <= path[1] < count:
+            return f"there is no such fault; give its number, 1 to {count}, as in faults[1].for", None
+        return None
+    if path[0] == "topics" and len(path) > 1:
+        topics = root.entries.get("topics")
+        names = list(topics.entries) if isinstance(topics, MapNode) else []
+        if names and path[1] not in names:
+            near = nearest(str(path[1]), names)
+            return f"the topic '{path[1]}' does not exist", near and path_text(("topics", near, *path[2:]))
+    return _wrong_below(path)
+
+
+def _wrong_below(path: Path) -> tuple[str, str | None] | None:
+    """Walk the named fields of the groups along `path`."""
+    for depth in range(1, len(path)):
+        above: Path = path[:depth]
+        model = GROUPS.get(("topics", "*") if len(above) == 2 and above[0] == "topics" else above)
+        if model is None:
+            if above == ("topics",):
+                continue
+            return _wrong_map(path, depth)
+        name = path[depth]
+        if name not in model.model_fields:
+            near = nearest(str(name), model.model_fields) or None
+            there = near and path_text((*above, near, *path[depth + 1 :]))
+            return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
+    model = GROUPS.get(path)
+    if model is not None or path == ("topics",) or (len(path) == 2 and path[0] == "topics"):
+        return "this is a group of settings; name one of its fields", None
+    if path[-1] in _MAPS:
+        return f"name one setting, such as {path_text(path)}[min.insync.replicas]", None
+    return None
+
+
+def _wrong_map(path: Path, depth: int) -> tuple[str, str | None] | None:
+    """`path[:depth]` names no group: it must be a mapping of settings, with one name below it."""
+    name = path[depth - 1]
+    wanted = depth + (2 if name == "broker_config" else 1)
+    if name not in _MAPS:
+        return f"'{path_text(path[:depth])}' is a single value, it has nothing below it", None
+    if len(path) != wanted:
+        return f"expected one setting below '{path_text(path[:depth])}'", None
+    return None
+
+
+def _deep_match(path: Path) -> str | None:
+    """A full path whose last name is that of `path`: `acks` → `workload.producers.acks`."""
+    for above, model in GROUPS.items():
+        if above and "*" not in above and path[-1] in model.model_fields and _is_leaf(model, str(path[-1])):
+            return path_text((*above, path[-1]))
+    return None
+
+
+def _is_leaf(model: type[BaseModel], name: str) -> bool:
+    annotation = model.model_fields[name].annotation
+    return not any(
+        isinstance(kind, type) and issubclass(kind, BaseModel) for kind in (annotation, *get_args(annotation))
+    )
+
+
+def override(root: MapNode, path: Path, value: ScalarNode) -> MapNode:
+    """A copy of `root` with `value` at `path`; what lies beside the path is shared with `root`."""
+    result = _override(root, path, value)
+    assert isinstance(result, MapNode)
+    return result
+
+
+def _override(node: Node | None, path: Path, value: ScalarNode) -> Node:
+    if not path:
+        return value
+    part = path[0]
+    if isinstance(node, ListNode) and isinstance(part, int) and part < len(node.items):
+        items = list(node.items)
+        items[part] = _override(items[part], path[1:], value)
+        return ListNode(node.mark, items, node.nodes, node.depth)
+    if node is not None and not isinstance(node, MapNode):
+        # Not what the path needs: it stays, and is reported where it stands.
+        return node
+    old = node or MapNode(value.mark)
+    name = str(part)
+    key = old.keys.get(name) or ScalarNode(name, name, value.mark)
+    child = _override(old.entries.get(name), path[1:], value)
+    return MapNode(old.mark, {**old.entries, name: child}, {**old.keys, name: key}, old.nodes, old.depth)
+
+
+def value_at(data: Data, path: Path) -> Data:
+    """What `data` holds at `path`, None if nothing."""
+    for part in path:
+        if isinstance(data, dict):
+            data = data.get(str(part))
+        elif isinstance(data, list) and isinstance(part, int) and part < len(data):
+            data = data[part]
+        else:
+            return None
+    return data
+
+
+def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
+    """The paths of all single values in the settings of an experiment."""
+    found: list[Path] = []
+    for name, value in data.items():
+        path: Path = (*above, name)
+        if isinstance(value, dict):
+            found += leaves(value, path)
+        elif not isinstance(value, list) and path[0] in _ROOTS:
+            found.append(path)
+    return found
+
+
+def is_called(path: Path, name: str) -> bool:
+    """Whether `name` is `path` or the end of it: `acks`, `producers.acks`, `config[min.insync.replicas]`."""
+    return any(name == end for end in ends(path))
+
+
+def ends(path: Path) -> list[str]:
+    """All names of a path, the shortest first."""
+    names = [str(path[-1]) if isinstance(path[-1], str) else path_text(path[-1:])]
+    return names + [path_text(path[-length:]) for length in range(2, len(path) + 1)]
+
+
+def short_names(paths: Sequence[Path]) -> list[str]:
+    """For each path the shortest end that no other of them has too."""
+    names = []
+    for path in paths:
+        others = [other for other in paths if other != path]
+        fitting = (name for name in ends(path) if not any(is_called(other, name) for other in others))
+        names.append(next(fitting, path_text(path)))
+    return names
+
+
+def value_text(value: Scalar) -> str:
+    """A value as it stands in the name of a case."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,142 @@
+"""Nodes → an `ExperimentSpec`. Goes on after a problem, so that all of them are found in one pass.
+
+What is broken is reported, taken out, and stands at its default for the checks that follow.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import ValidationError
+
+from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.plan.fault_reader import read_faults
+from ackproof.plan.findings import Findings, describe
+from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
+from ackproof.plan.problems import Path
+from ackproof.plan.quantities import FROM_FILE
+from ackproof.plan.refusals import report_error
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.rundir.documents import Scalar
+
+_BY_HAND: Final = ("matrix", "faults", "expect")
+_PASSES: Final = 8
+
+
+def read_experiment(found: Findings) -> ExperimentSpec | None:
+    """The experiment that the nodes say, problems going into `found`. None when too little of it is left."""
+    whole = plain(MapNode(entries={k: v for k, v in found.root.entries.items() if k not in _BY_HAND}))
+    assert isinstance(whole, dict)
+    data: dict[str, object] = {**whole}
+    data["matrix"] = _read_matrix(found)
+    data["faults"] = tuple(fault for fault in read_faults(found) if fault is not None)
+    data["expect"] = _read_expectations(found)
+    for _ in range(_PASSES):
+        try:
+            return ExperimentSpec.model_validate(data, context=FROM_FILE)
+        except ValidationError as error:
+            for detail in error.errors(include_url=False):
+                path = tuple(part for part in detail["loc"] if part != "[key]")
+                report_error(found, detail, (), path)
+                _take_out(data, path, found)
+    return None
+
+
+def _take_out(data: dict[str, object], path: Path, found: Findings) -> None:
+    """Remove what is broken; a topic stays as one with defaults, so that roles still find it."""
+    if path in (("name",), ("topics",)):
+        data["name" if path == ("name",) else "topics"] = "unnamed" if path == ("name",) else {}
+        return
+    parent: dict[str, object] = data
+    for depth, part in enumerate(path):
+        value = parent.get(str(part))
+        if isinstance(value, dict) and depth + 1 < len(path):
+            parent = value
+            continue
+        found.breaks(path[: depth + 1])
+        if path[:depth] == ("topics",):
+            parent[str(part)] = {}
+        else:
+            parent.pop(str(part), None)
+        return
+
+
+def _read_matrix(found: Findings) -> dict[str, tuple[Scalar, ...]]:
+    node = found.root.entries.get("matrix")
+    if node is None:
+        return {}
+    if not isinstance(node, MapNode):
+        found.report(("matrix",), f"expected settings and their values, not {describe(node)}")
+        return {}
+    axes: dict[str, tuple[Scalar, ...]] = {}
+    for name, values in node.entries.items():
+        path = ("matrix", name)
+        if not isinstance(values, ListNode) or not values.items:
+            what = "an empty list" if isinstance(values, ListNode) else describe(values)
+            found.report(path, f"expected a list of values such as [1, 2], not {what}")
+            continue
+        for index, item in enumerate(values.items):
+            if not isinstance(item, ScalarNode):
+                found.report((*path, index), f"expected a single value, not {describe(item)}")
+        if all(isinstance(item, ScalarNode) for item in values.items):
+            axes[name] = tuple(item.value for item in values.items if isinstance(item, ScalarNode))
+    return axes
+
+
+def _read_expectations(found: Findings) -> tuple[ExpectSpec, ...]:
+    node = found.root.entries.get("expect")
+    if node is None:
+        return ()
+    if not isinstance(node, ListNode):
+        found.report(
+            ("expect",), f"expected a list such as [{{given: {{acks: all}}, lost: 0}}], not {describe(node)}"
+        )
+        return ()
+    read = []
+    for index, item in enumerate(node.items):
+        expectation = _read_expectation(found, ("expect", index), item)
+        # One that cannot be read keeps its place, so that the numbers of the others are those of the file.
+        read.append(expectation or ExpectSpec())
+    return tuple(read)
+
+
+def _read_expectation(found: Findings, path: Path, node: Node) -> ExpectSpec | None:
+    if not isinstance(node, MapNode):
+        found.report(path, f"expected e.g. {{given: {{acks: all}}, lost: 0}}, not {describe(node)}")
+        return None
+    bounds: dict[str, Bound] = {}
+    for name, value in node.entries.items():
+        if name == "given":
+            continue
+        if name not in ANOMALIES:
+            found.unknown((*path, name), "anomaly class", [*ANOMALIES, "given"])
+            continue
+        try:
+            bound = Bound.parse(value.value if isinstance(value, ScalarNode) else None)
+        except ValueError as error:
+            found.report((*path, name), f"{error}, not {describe(value)}")
+            continue
+        if name in ALWAYS_FORBIDDEN and bound.highest != 0:
+            found.report(
+                (*path, name), f"'{name}' is forbidden in every configuration; only 0 can be expected"
+            )
+            continue
+        bounds[name] = bound
+    if not bounds and found.sound(path) and not any(n != "given" for n in node.entries):
+        found.report(path, "nothing is expected: name a class and its bound, such as lost: 0")
+    return ExpectSpec(given=_read_given(found, (*path, "given"), node.entries.get("given")), bounds=bounds)
+
+
+def _read_given(found: Findings, path: Path, node: Node | None) -> dict[str, Scalar]:
+    if node is None:
+        return {}
+    if not isinstance(node, MapNode):
+        found.report(path, f"expected settings such as {{acks: all}}, not {describe(node)}")
+        return {}
+    given: dict[str, Scalar] = {}
+    for name, value in node.entries.items():
+        if isinstance(value, ScalarNode):
+            given[name] = value.value
+        else:
+            found.report((*path, name), f"expected a single value, not {describe(value)}")
+    return given

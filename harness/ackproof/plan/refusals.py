@@ -1,0 +1,102 @@
+"""What pydantic refuses, said in the words of the file: path, what was expected, what stands there."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import BaseModel
+from pydantic_core import ErrorDetails
+
+from ackproof.plan.findings import Findings, describe
+from ackproof.plan.nodes import ScalarNode
+from ackproof.plan.problems import Path, nearest
+from ackproof.plan.quantities import WRONG
+from ackproof.plan.spec import (
+    ClusterSpec,
+    ConsumerSpec,
+    EvidenceSpec,
+    ExperimentSpec,
+    ProducerSpec,
+    TopicSpec,
+    WorkloadSpec,
+)
+
+GROUPS: Final[dict[Path, type[BaseModel]]] = {
+    (): ExperimentSpec,
+    ("cluster",): ClusterSpec,
+    ("topics", "*"): TopicSpec,
+    ("workload",): WorkloadSpec,
+    ("workload", "producers"): ProducerSpec,
+    ("workload", "consumers"): ConsumerSpec,
+    ("evidence",): EvidenceSpec,
+}
+"""The parts of an experiment that have named fields, by their path; `*` is any name."""
+
+_EXPECTED: Final = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+    "int_parsing_size": "a smaller number",
+}
+
+
+def group_of(path: Path) -> type[BaseModel] | None:
+    """The type whose fields stand right below `path`, None if they have no fixed names."""
+    return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path)
+
+
+def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path) -> None:
+    """Turn one of pydantic's errors at `path` (below `prefix`) into a problem."""
+    full = prefix + path
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == "extra_forbidden":
+        model = group_of(full[:-1])
+        found.unknown(full, "field", _fields(model), hint=_belongs(str(full[-1]), _fields(model)))
+        return
+    if kind == "missing":
+        found.report(full, f"the field '{path[-1]}' is missing")
+        return
+    node = found.node(full)
+    if isinstance(node, ScalarNode) and node.value is None and kind != WRONG:
+        found.report(full, "expected a value, not nothing; leave the field out to have its default")
+        return
+    suggestion = None
+    if kind == WRONG:
+        message = str(context["text"])
+    elif kind == "literal_error":
+        message = f"expected {context['expected']}, not {describe(node)}"
+        valid = [name.strip("'") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
+        suggestion = nearest(node.text, valid) if isinstance(node, ScalarNode) else None
+    elif kind in _EXPECTED:
+        message = f"expected {_EXPECTED[kind].format(**context)}, not {describe(node)}"
+        if kind == "bool_type" and isinstance(node, ScalarNode):
+            suggestion = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
+    else:
+        message = detail["msg"]
+    found.report(full, message, suggestion, key=detail["loc"][-1:] == ("[key]",))
+
+
+def _fields(model: type[BaseModel] | None) -> list[str]:
+    return list(model.model_fields) if model is not None else []
+
+
+def _belongs(name: str, siblings: list[str]) -> str:
+    """Where a field of this name would be right, if it is wrong here and near to nothing here."""
+    if nearest(name, siblings):
+        return ""
+    homes = [path for path, model in GROUPS.items() if path and name in model.model_fields]
+    shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
+    return f"it belongs under {' or '.join(shown)}" if shown else ""
