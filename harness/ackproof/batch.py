@@ -18,7 +18,7 @@ from ackproof.conductor import Live, Orders, run_case
 from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases_of
+from ackproof.plan.cases import Case, cases
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
@@ -121,15 +121,13 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
         spec = load(file)
         if orders.backend is not None:
             spec = spec.model_copy(update={"backend": orders.backend})
-        found += [(file, case) for case in cases_of(spec, seed=orders.seed, repeat=orders.repeat)]
+        found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
     if orders.only:
-        known = [case.id for _, case in found]
-        for wanted in orders.only:
-            if wanted not in known:
-                raise BadInput(f"no case is called {wanted!r}; there are {', '.join(known)}")
-        found = [(file, case) for file, case in found if case.id in orders.only]
-    if not found:
-        raise BadInput("there is nothing to run")
+        found = [
+            (file, case) for file, case in found if {case.id, case.id.rpartition("#")[0]} & set(orders.only)
+        ]
+        if not found:
+            raise BadInput(f"no case is called {' or '.join(orders.only)}; ackproof plan lists them")
     return found
 
 
@@ -161,7 +159,9 @@ def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch
     for number, (file, case) in enumerate(planned, start=1):
         folder = directory.case(case.id)
         if several:
-            folder = CaseDir(directory.path / safe_name(f"{number:02d}-{case.experiment.name}") / folder.path.name)
+            folder = CaseDir(
+                directory.path / safe_name(f"{number:02d}-{case.experiment.name}") / folder.path.name
+            )
         runs.append(_Planned(case, file, folder))
     seed = orders.seed if orders.seed is not None else planned[0][1].experiment.seed
     return Batch(name, seed, directory, runs, _command(orders, seed))
@@ -256,11 +256,11 @@ def reopen(directory: Path, step: Callable[[str], None]) -> BatchFile:
     if unaudited:
         step(f"auditing {len(unaudited)} {'case' if len(unaudited) == 1 else 'cases'}")
         audit.run(unaudited)
-    cases = tuple(_judged_anew(case, runs[case.run]) for case in old.cases)
-    code = batch_exit_code([case.verdict for case in cases])
+    judged = tuple(_judged_anew(case, runs[case.run]) for case in old.cases)
+    code = batch_exit_code([case.verdict for case in judged])
     by_code = {verdict.exit_code: verdict for verdict in Verdict}
     new = old.model_copy(
-        update={"cases": cases, "exit_code": int(code), "verdict": by_code.get(code), "interrupted": False}
+        update={"cases": judged, "exit_code": int(code), "verdict": by_code.get(code), "interrupted": False}
     )
     new.save(batch_dir.batch_json)
     step("writing the report")

@@ -104,7 +104,9 @@ def main() -> None:
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
 @click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
-@click.option("--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error.")
+@click.option(
+    "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
+)
 def run(
     files: tuple[Path, ...],
     backend: str | None,
@@ -134,19 +136,18 @@ def run(
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 def validate(files: tuple[Path, ...]) -> int:
     """Check experiment files: all errors at once, with line and column."""
-    from ackproof.plan import load
-    from ackproof.plan.cases import cases_of
+    from ackproof.plan.cases import cases, load
 
     console = _console()
     bad = False
     for file in files:
         try:
-            cases = cases_of(load(file))
+            found = cases(load(file))
         except BadInput as error:
             bad = True
             console.error(str(error))
         else:
-            console.line(f"{file}: valid, {len(cases)} {'case' if len(cases) == 1 else 'cases'}")
+            console.line(f"{file}: valid, {len(found)} {'case' if len(found) == 1 else 'cases'}")
     return BAD_INPUT if bad else 0
 
 
@@ -230,7 +231,9 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             text = batch.model_dump_json(indent=1)
         else:
             verdict = judge_case(CaseDir(directory))
-            console.lines([f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)])
+            console.lines(
+                [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]
+            )
             codes.append(int(verdict.verdict.exit_code))
             text = verdict.model_dump_json(indent=1)
         if machine:
@@ -263,7 +266,9 @@ def doctor() -> int:
     good = True
     for check in room.doctor(lambda progress: console.line(f"… {progress.message}")):
         good &= check.ok
-        console.line(f"{'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}", "" if check.ok else "red")
+        console.line(
+            f"{'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}", "" if check.ok else "red"
+        )
         if not check.ok:
             console.line(f"         {check.advice}")
     return 0 if good else BAD_INPUT
@@ -285,7 +290,9 @@ def list_(out: Path, machine: bool) -> int:
         return 0
     console.table(("batch", "cases", "verdict"), [(b.name, str(b.cases), b.verdict) for b in found])
     for run in alive:
-        console.line(f"running: {run.directory} ({run.children} processes{'' if run.owned else ', left behind'})")
+        console.line(
+            f"running: {run.directory} ({run.children} processes{'' if run.owned else ', left behind'})"
+        )
     return 0
 
 

@@ -17,8 +17,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from enum import StrEnum
+from pathlib import Path
 from typing import Protocol
 
 from ackproof.cluster.process import ProcessCluster
@@ -28,6 +28,7 @@ from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import Case
+from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Members, Role, RoleKind
 from ackproof.processes import RunTag, started
 from ackproof.rundir.clock import RunClock
@@ -239,7 +240,8 @@ class _Conductor:
         began = time.monotonic()
         self.driver.start()
         self._watch(
-            lambda: time.monotonic() - began >= self.spec.workload.duration, self.spec.workload.duration + 60.0
+            lambda: time.monotonic() - began >= self.spec.workload.duration,
+            self.spec.workload.duration + 60.0,
         )
         self.driver.no_more_states()
         driver = self.driver
@@ -268,7 +270,9 @@ class _Conductor:
             self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
 
     def _places(self) -> list[tuple[str, int]]:
-        return [(name, number) for name, topic in self.spec.topics.items() for number in range(topic.partitions)]
+        return [
+            (name, number) for name, topic in self.spec.topics.items() for number in range(topic.partitions)
+        ]
 
     def _watch(self, done: Callable[[], bool], bound_s: float) -> None:
         """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
@@ -305,7 +309,7 @@ class _Conductor:
         result.save(self.run.final_read)
         self._save_case((*workload.clients, FINAL_READER))
 
-    def _resolve(self, role: Role, fault: int) -> tuple[int, ...]:
+    def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""
         cluster = self.cluster
         if cluster is None:

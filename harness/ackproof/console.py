@@ -24,7 +24,12 @@ from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 
-_STYLE = {Verdict.PASS: "green", Verdict.FAIL: "bold red", Verdict.INCONCLUSIVE: "yellow", None: "bold magenta"}
+_STYLE = {
+    Verdict.PASS: "green",
+    Verdict.FAIL: "bold red",
+    Verdict.INCONCLUSIVE: "yellow",
+    None: "bold magenta",
+}
 _WORTH_A_LINE = frozenset(
     {
         EventKind.FAULT_ASKED,
@@ -58,7 +63,9 @@ def describe(event: Event) -> str:
         where = f" node {event.node}"
     elif event.client is not None:
         where = f" {event.client}"
-    return visible(f"{event.t_ns / 1e9:7.2f} s  {event.kind.value}{where}" + (f": {detail}" if detail else ""))
+    return visible(
+        f"{event.t_ns / 1e9:7.2f} s  {event.kind.value}{where}" + (f": {detail}" if detail else "")
+    )
 
 
 _SHOWN = frozenset(
@@ -181,7 +188,9 @@ class BatchView:
             self._done += 1
             self._progress.update(self._task, completed=self._done)
         took = time.monotonic() - self._began
-        self._say(f"[{self._done}/{self._cases}] {case}: {'ran' if error is None else 'failed'} in {took:.1f} s")
+        self._say(
+            f"[{self._done}/{self._cases}] {case}: {'ran' if error is None else 'failed'} in {took:.1f} s"
+        )
         if error is not None:
             self._say(f"    {error}")
 

@@ -101,7 +101,12 @@ class Swept:
 
     def as_json(self) -> dict[str, list[str] | int]:
         """For `--json`."""
-        return {"ended": len(self.ended), "stuck": len(self.stuck), "data": self.data, "ledgers": self.ledgers}
+        return {
+            "ended": len(self.ended),
+            "stuck": len(self.stuck),
+            "data": self.data,
+            "ledgers": self.ledgers,
+        }
 
 
 def sweep() -> Swept:
@@ -132,5 +137,3 @@ def _tidy(run: CaseDir, swept: Swept) -> None:
     for data in sorted(run.nodes.glob("*/data")):
         shutil.rmtree(data)
         swept.data.append(str(data))
-
-

@@ -24,7 +24,9 @@ def test_layers() -> None:
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("program", ["import ackproof", "from ackproof.cli import main_code; main_code(['--help'])"])
+@pytest.mark.parametrize(
+    "program", ["import ackproof", "from ackproof.cli import main_code; main_code(['--help'])"]
+)
 def test_light_imports(program: str) -> None:
     """`import ackproof` and `ackproof --help` load nothing heavy."""
     check = f"{program}\nimport sys\nsys.stderr.write(' '.join(m for m in {HEAVY!r} if m in sys.modules))"
@@ -43,7 +45,8 @@ def test_no_paths_of_a_machine() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[0]}"
         for path in _tracked()
-        if path.suffix in {".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".lock", ".html", ".css", ".js", ""}
+        if path.suffix
+        in {".py", ".md", ".toml", ".yaml", ".yml", ".cfg", ".lock", ".html", ".css", ".js", ""}
         and path.is_file()
         and path != Path(__file__)
         for match in [suspicious.search(path.read_text(encoding="utf-8", errors="replace"))]
@@ -57,6 +60,8 @@ def test_files_are_small_enough_to_read() -> None:
     long = {
         str(path.relative_to(ROOT)): lines
         for path in _tracked()
-        if path.suffix == ".py" and path.is_file() and (lines := len(path.read_text("utf-8").splitlines())) > 400
+        if path.suffix == ".py"
+        and path.is_file()
+        and (lines := len(path.read_text("utf-8").splitlines())) > 400
     }
     assert long == {}

@@ -69,7 +69,7 @@ class FaultDriver:
         field: Field,
         gauges: Gauges,
         timeline: Timeline,
-        resolve: Callable[[Role, int], Sequence[int]],
+        resolve: Callable[[Role, FaultSpec], Sequence[int]],
     ) -> None:
         self._case = case
         self._field = field
@@ -110,7 +110,9 @@ class FaultDriver:
         trigger = life.fault.trigger
         if isinstance(trigger, After):
             first = self._lives[trigger.fault - 1]
-            return first.stage is not Stage.FAILED and (first.stage is not Stage.WAITING or self._will_fire(first))
+            return first.stage is not Stage.FAILED and (
+                first.stage is not Stage.WAITING or self._will_fire(first)
+            )
         return isinstance(trigger, At) or trigger.at_latest is not None
 
     def no_more_states(self) -> None:
@@ -207,7 +209,7 @@ class FaultDriver:
 
     def _inject(self, life: _Life, trigger: str) -> None:
         fault = life.fault
-        ids = [node for role in fault.targets for node in self._resolve(role, fault.number)]
+        ids = [node for role in fault.targets for node in self._resolve(role, fault)]
         nodes = [self._field.cluster.node(node) for node in dict.fromkeys(ids)]
         self._timeline.add(
             EventKind.FAULT_ASKED,

@@ -61,7 +61,9 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
         mine = [event for event in events if event.fault == fault.number]
         kinds = {event.kind for event in mine}
         name = f"fault {fault.number} ({fault.kind} {fault.target})"
-        failures = [str(event.detail.get("reason", "")) for event in mine if event.kind is EventKind.FAULT_FAILED]
+        failures = [
+            str(event.detail.get("reason", "")) for event in mine if event.kind is EventKind.FAULT_FAILED
+        ]
         if failures:
             yield from (f"{name}: {failure}" for failure in failures)
         elif EventKind.FAULT_ASKED not in kinds:

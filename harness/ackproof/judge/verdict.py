@@ -9,7 +9,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ackproof.judge.evidence import lacking
-from ackproof.judge.forbidden import LOSS, PRESENCE, Promises, Ruling, Stand, acked_inversions_only, by_topic, rule
+from ackproof.judge.forbidden import (
+    LOSS,
+    PRESENCE,
+    Promises,
+    Ruling,
+    Stand,
+    acked_inversions_only,
+    by_topic,
+    rule,
+)
 from ackproof.plan.cases import Case
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
@@ -40,7 +49,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
     audit = AuditFile.load(run.audit_json)
     lacks = lacking(run, case, audit)
-    expects = [expect for expect in case.experiment.expect if matches(expect, case.settings)]
+    expects = case.experiment.expect
     classes = list(_classes(run, case, audit, {anomaly for expect in expects for anomaly in expect.bounds}))
     breaches = [
         _Breach(c.anomaly, f"{c.anomaly}: {c.count}, and {c.why}") for c in classes if c.forbidden and c.count
@@ -69,9 +78,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     return result
 
 
-def _classes(
-    run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]
-) -> Iterator[ClassJudgement]:
+def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> Iterator[ClassJudgement]:
     topics = by_topic(case.experiment)
     for anomaly, count in audit.counts.items():
         rulings = {topic: rule(anomaly, promises) for topic, promises in topics.items()}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from ackproof.rundir.documents import Document
 
@@ -25,7 +25,7 @@ class Sample(Document):
     isr: tuple[int, ...]
     high_watermark: int = -1
     last_stable: int = -1
-    log_ends: dict[int, int] = {}
+    log_ends: dict[int, int] = Field(default_factory=dict)
     eligible: tuple[int, ...] = ()
 
 

@@ -73,9 +73,7 @@ class Event(Document):
 class Timeline:
     """Writer of the events of one run; safe to use from several threads."""
 
-    def __init__(
-        self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None
-    ) -> None:
+    def __init__(self, path: Path, clock: RunClock, on_event: Callable[[Event], None] | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._on_event = on_event
         self._file = path.open("a", encoding="utf-8")
@@ -85,6 +83,7 @@ class Timeline:
     def add(
         self,
         kind: EventKind,
+        /,
         *,
         fault: int | None = None,
         node: int | None = None,
