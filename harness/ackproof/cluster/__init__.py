@@ -1,0 +1,8 @@
+"""Clusters under test: real Kafka nodes, what can be done to them, and what they say through the protocol.
+
+Belongs here: the `Cluster` and `Node` protocols, the process backend, addresses and their leases, rendering of
+server.properties, the small protocol client. Does not belong here: when and why a node is hurt (faults), what is
+written over time (observe), the jars themselves (provision).
+"""
+
+from __future__ import annotations

@@ -1,0 +1,97 @@
+"""Who listens where. A cluster has the block 127.C.x.y of the loopback network to itself (`lease`)::
+
+127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test
+127.C.2.i        node i for clients (EXTERNAL), known by this literal
+127.C.(50+i).j   reserved: where node i reaches node j once that directed link goes through a proxy
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof.cluster.protocol import Address
+
+LARGEST_NODE: Final = 204
+"""Node ids that fit the scheme: 50 + id and id must be octets."""
+
+Route = Callable[[int, int], str]
+"""`route(i, j)`: the address at which node i reaches node j."""
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """The addresses of one cluster. `block` is C; the three ports are the same on every node."""
+
+    block: int
+    base_port: int
+
+    def node(self, node_id: int) -> str:
+        """Where node `node_id` itself listens for its peers."""
+        return f"127.{self.block}.1.{node_id}"
+
+    def client(self, node_id: int) -> Address:
+        """Where clients reach broker `node_id`."""
+        return Address(f"127.{self.block}.2.{node_id}", self.external_port)
+
+    def link(self, viewer: int, peer: int) -> str:
+        """Where a proxy for the directed link from `viewer` to `peer` would listen."""
+        return f"127.{self.block}.{50 + viewer}.{peer}"
+
+    def controller(self, node_id: int) -> Address:
+        """Where controller `node_id` answers requests about the quorum."""
+        return Address(self.node(node_id), self.controller_port)
+
+    @property
+    def internal_port(self) -> int:
+        """Replication and forwarded requests between brokers."""
+        return self.base_port
+
+    @property
+    def controller_port(self) -> int:
+        """The quorum."""
+        return self.base_port + 1
+
+    @property
+    def external_port(self) -> int:
+        """Clients."""
+        return self.base_port + 2
+
+    def listening(self, node_ids: Iterable[int]) -> list[Address]:
+        """Every address that nodes with these ids may listen at."""
+        return [
+            address
+            for node_id in node_ids
+            for address in (
+                Address(self.node(node_id), self.internal_port),
+                Address(self.node(node_id), self.controller_port),
+                self.client(node_id),
+            )
+        ]
+
+    def direct(self, viewer: int, peer: int) -> str:
+        """The route without proxies."""
+        del viewer
+        return self.node(peer)
+
+
+def node_name(node_id: int) -> str:
+    """The name by which peers know a node. `.test` is reserved (RFC 6761): no resolver knows it."""
+    return f"node-{node_id}.test"
+
+
+def hosts_file(viewer: int, nodes: Iterable[int], route: Route, own_address: str) -> str:
+    """The text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
+
+    It names localhost, the machine (a JVM asks for it), the node itself at its real address, and each peer where
+    `route` says.
+    """
+    lines = ["127.0.0.1 localhost"]
+    machine = socket.gethostname()
+    if machine != "localhost":
+        lines.append(f"{own_address} {machine}")
+    lines.append(f"{own_address} {node_name(viewer)}")
+    lines += [f"{route(viewer, peer)} {node_name(peer)}" for peer in nodes if peer != viewer]
+    return "\n".join(lines) + "\n"

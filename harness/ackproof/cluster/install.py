@@ -1,0 +1,21 @@
+"""What provisioning must have ready before a cluster starts."""
+
+from __future__ import annotations
+
+from ackproof.cluster.launch import Installation
+from ackproof.provision.checkpoint import bootstrap_checkpoint
+from ackproof.provision.jars import kafka_jars
+from ackproof.provision.java import find_java
+from ackproof.provision.progress import ProgressSink, ignore
+
+
+def install(version: str, progress: ProgressSink = ignore) -> Installation:
+    """Find or make everything for this version of Kafka. Raises as `ackproof.provision` does."""
+    java = find_java()
+    jars = kafka_jars(version, progress)
+    return Installation(
+        java=java,
+        jars=jars,
+        archives={},
+        checkpoint=bootstrap_checkpoint(jars, java, progress=progress),
+    )

@@ -1,0 +1,73 @@
+"""Files and command line of a node's JVM.
+
+No formatting JVM is started for a run: a node's `meta.properties` is written here, and the controllers' copy of
+`bootstrap.checkpoint` (which switches the cluster's features on) was made once by provisioning.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ackproof.cluster.addresses import Route, hosts_file
+from ackproof.cluster.node import NodeFiles
+from ackproof.cluster.properties import Layout, render, settings
+from ackproof.processes import Child, RunTag, spawn
+from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
+from ackproof.provision.jars import KafkaJars
+from ackproof.provision.java import Java
+from ackproof.provision.jvm import SERVER, java_command, jvm_flags
+
+Role = Literal["broker", "controller"]
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What provisioning made ready. `archives` by role; a role without one starts slowly."""
+
+    java: Java
+    jars: KafkaJars
+    archives: Mapping[Role, Path]
+    checkpoint: Path
+
+
+def write_files(
+    layout: Layout, node_id: int, files: NodeFiles, installed: Installation, cluster_id: str
+) -> None:
+    """Lay out the node's folder for its first start. Raises `BadInput` for settings that cannot be."""
+    files.data.mkdir(parents=True, exist_ok=True)
+    values = settings(layout, node_id, files.data.name)
+    files.properties.write_text(render(values), encoding="utf-8")
+    (files.data / "meta.properties").write_text(meta_properties(cluster_id, node_id), encoding="utf-8")
+    if layout.is_controller(node_id):
+        shutil.copyfile(installed.checkpoint, files.data / CHECKPOINT)
+
+
+def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) -> None:
+    """The names that the node's JVM knows. Read by the JVM at each look-up."""
+    text = hosts_file(node_id, layout.node_ids, route, layout.addresses.node(node_id))
+    files.hosts.write_text(text, encoding="utf-8")
+
+
+def command(layout: Layout, files: NodeFiles, installed: Installation, role: Role) -> list[str]:
+    """The command line. All paths below the node's folder are relative to it: it is the working folder."""
+    archive = installed.archives.get(role)
+    flags = [
+        *jvm_flags(layout.spec.heap),
+        "-XX:+ExitOnOutOfMemoryError",
+        f"-Djdk.net.hosts.file={files.hosts.name}",
+        *([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []),
+    ]
+    return java_command(
+        installed.java, installed.jars, SERVER, [files.properties.name], log=Path(files.log.name), flags=flags
+    )
+
+
+def launch(argv: list[str], files: NodeFiles, *, tag: RunTag, name: str, lease_descriptor: int) -> Child:
+    """Start the JVM. It inherits the lock of the cluster's addresses."""
+    return spawn(
+        argv, run=tag, role=name, cwd=files.folder, stdout=files.stdout, pass_fds=(lease_descriptor,)
+    )

@@ -1,0 +1,229 @@
+"""server.properties of a node, rendered in layers; a later one wins::
+
+defaults     what suits a small cluster on one machine
+timing       `chaos`: short time-outs for experiments; `kafka`: nothing, so Kafka's own
+cluster      `cluster.config` of the experiment
+node         `cluster.broker_config` of this node
+necessities  what the harness stands on; a setting of the experiment that touches it is refused
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from ackproof.cluster.addresses import Addresses, node_name
+from ackproof.errors import BadInput
+from ackproof.plan.spec import ClusterSpec
+
+NECESSITIES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "process.roles": "cluster.controllers and cluster.combined say which node is what",
+        "node.id": "the harness numbers the nodes",
+        "broker.id": "the harness numbers the nodes",
+        "broker.id.generation.enable": "the harness numbers the nodes",
+        "reserved.broker.max.id": "the harness numbers the nodes",
+        "controller.quorum.voters": "cluster.controllers says how many controllers there are",
+        "controller.quorum.bootstrap.servers": "cluster.controllers says how many controllers there are",
+        "controller.quorum.auto.join.enable": "cluster.controllers says how many controllers there are",
+        "controller.listener.names": "the harness leases the addresses",
+        "listeners": "the harness leases the addresses",
+        "advertised.listeners": "the harness leases the addresses",
+        "early.start.listeners": "the harness leases the addresses",
+        "control.plane.listener.name": "the harness leases the addresses",
+        "listener.security.protocol.map": "the harness talks to the nodes without encryption",
+        "inter.broker.listener.name": "links between nodes must be known to the harness",
+        "security.inter.broker.protocol": "the harness talks to the nodes without encryption",
+        "log.dirs": "data must be where `ackproof clean` finds it",
+        "log.dir": "data must be where `ackproof clean` finds it",
+        "metadata.log.dir": "data must be where `ackproof clean` finds it",
+        "authorizer.class.name": "the harness asks the nodes without credentials",
+        "zookeeper.connect": "the cluster runs in KRaft mode",
+        "zookeeper.metadata.migration.enable": "the cluster runs in KRaft mode",
+    }
+)
+"""Settings that an experiment cannot have, and why."""
+
+_NECESSARY_PREFIXES: Final = ("listener.name.", "sasl.", "ssl.")
+
+_CHAOS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # A dead broker is noticed within this session; a paused one keeps its place for as long.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "300",
+        # Followers paused for less stay in the ISR; it shrinks within 1.5 times this.
+        "replica.lag.time.max.ms": "4000",
+        "replica.fetch.wait.max.ms": "100",
+        "replica.fetch.backoff.ms": "100",
+        "controller.quorum.election.timeout.ms": "300",
+        "controller.quorum.election.backoff.max.ms": "300",
+        "controller.quorum.fetch.timeout.ms": "1000",
+        "controller.quorum.request.timeout.ms": "1000",
+        "controller.quorum.retry.backoff.ms": "20",
+        "metadata.max.idle.interval.ms": "500",
+        # Leaders move when a fault moves them, and not by themselves.
+        "auto.leader.rebalance.enable": "false",
+        "unclean.leader.election.interval.ms": "2000",
+        "group.initial.rebalance.delay.ms": "0",
+        "num.network.threads": "1",
+        "num.io.threads": "2",
+        "background.threads": "2",
+        # Kafka's own 128 MB are half of the heap.
+        "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    }
+)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Who the nodes of a cluster are and where they listen: all that rendering needs beside the experiment."""
+
+    spec: ClusterSpec
+    addresses: Addresses
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Brokers, then isolated controllers."""
+        return tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
+
+    @property
+    def isolated_controllers(self) -> tuple[int, ...]:
+        """Nodes that vote and hold no partitions."""
+        return tuple(node for node in self.spec.controller_ids if node not in self.spec.broker_ids)
+
+    def is_broker(self, node_id: int) -> bool:
+        """Whether the node holds partitions."""
+        return node_id in self.spec.broker_ids
+
+    def is_controller(self, node_id: int) -> bool:
+        """Whether the node votes."""
+        return node_id in self.spec.controller_ids
+
+
+def check_settings(spec: ClusterSpec) -> None:
+    """Raises `BadInput` naming every setting of the experiment that the harness cannot live with."""
+    wrong: list[str] = []
+    places = [("cluster.config", spec.config)]
+    known = {*spec.broker_ids, *spec.controller_ids}
+    for node_id, config in spec.broker_config.items():
+        places.append((f"cluster.broker_config.{node_id}", config))
+        if node_id not in known:
+            wrong.append(
+                f"cluster.broker_config.{node_id}: there is no node {node_id}; "
+                f"there are {', '.join(map(str, sorted(known)))}"
+            )
+    for place, config in places:
+        wrong += [f"{place}[{key}] cannot be set: {why}" for key in config if (why := _refusal(key))]
+        wrong += [
+            f"{place}[{key}] holds a character that has no place in a settings file"
+            for key, value in config.items()
+            if not key or not (key + value).isprintable()
+        ]
+    if wrong:
+        raise BadInput("; ".join(wrong))
+
+
+def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
+    """All settings of a node. Raises `BadInput` as `check_settings` does.
+
+    `data` is the folder of its logs, relative to its working folder: Kafka would split an absolute path at each
+    comma, and the folder of a case has some.
+    """
+    check_settings(layout.spec)
+    spec = layout.spec
+    merged = {
+        **_defaults(spec),
+        **(_CHAOS if spec.timing == "chaos" else {}),
+        **_rack(spec, node_id),
+        **spec.config,
+        **spec.broker_config.get(node_id, {}),
+        **_necessities(layout, node_id, data),
+    }
+    return dict(sorted(merged.items()))
+
+
+def render(values: Mapping[str, str]) -> str:
+    """The text of a .properties file (java.util.Properties)."""
+    return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
+
+
+def _refusal(key: str) -> str | None:
+    if key in NECESSITIES:
+        return NECESSITIES[key]
+    if key.startswith(_NECESSARY_PREFIXES):
+        return "the harness talks to the nodes without encryption or credentials"
+    return None
+
+
+def _defaults(spec: ClusterSpec) -> dict[str, str]:
+    copies = str(min(3, spec.brokers))
+    majority = str(min(2, spec.brokers))
+    values = {
+        # A topic that somebody misspells must not come into being.
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": "1",
+        "offsets.topic.replication.factor": copies,
+        "transaction.state.log.num.partitions": "1",
+        "transaction.state.log.replication.factor": copies,
+        "transaction.state.log.min.isr": majority,
+    }
+    if not spec.kafka.startswith("3."):
+        values |= {
+            "share.coordinator.state.topic.num.partitions": "1",
+            "share.coordinator.state.topic.replication.factor": copies,
+            "share.coordinator.state.topic.min.isr": majority,
+        }
+    return values
+
+
+def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
+    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
+    return {} if rack is None else {"broker.rack": rack}
+
+
+def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
+    addresses, name = layout.addresses, node_name(node_id)
+    own = addresses.node(node_id)
+    client = addresses.client(node_id)
+    broker, controller = layout.is_broker(node_id), layout.is_controller(node_id)
+    listeners: list[str] = []
+    advertised: list[str] = []
+    if broker:
+        listeners += [f"INTERNAL://{own}:{addresses.internal_port}", f"EXTERNAL://{client}"]
+        advertised += [f"INTERNAL://{name}:{addresses.internal_port}", f"EXTERNAL://{client}"]
+    if controller:
+        listeners.append(f"CONTROLLER://{own}:{addresses.controller_port}")
+        advertised.append(f"CONTROLLER://{name}:{addresses.controller_port}")
+    voters = [
+        f"{voter}@{node_name(voter)}:{addresses.controller_port}" for voter in layout.spec.controller_ids
+    ]
+    values = {
+        "process.roles": ",".join(["broker"] * broker + ["controller"] * controller),
+        "node.id": str(node_id),
+        "controller.quorum.voters": ",".join(voters),
+        "controller.listener.names": "CONTROLLER",
+        "listeners": ",".join(listeners),
+        "advertised.listeners": ",".join(advertised),
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "log.dirs": data,
+    }
+    if broker:
+        values["inter.broker.listener.name"] = "INTERNAL"
+    return values
+
+
+def _escape(text: str, *, key: bool = False) -> str:
+    escaped = text.replace("\\", "\\\\")
+    if key:
+        for sign in ("=", ":", " ", "#", "!"):
+            escaped = escaped.replace(sign, f"\\{sign}")
+    elif escaped.startswith(" "):
+        escaped = "\\" + escaped
+    return "".join(sign if sign.isascii() else _unicode_escape(sign) for sign in escaped)
+
+
+def _unicode_escape(sign: str) -> str:
+    units = sign.encode("utf-16-be")
+    return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))

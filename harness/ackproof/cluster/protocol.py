@@ -1,0 +1,202 @@
+"""What every backend offers: a `Cluster` of `Node`s."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple, Protocol
+
+from ackproof.plan.spec import TopicSpec
+from ackproof.rundir.timeline import EventKind, Timeline
+
+
+class NodeState(StrEnum):
+    """What the operating system says of a node's process."""
+
+    RUNNING = "running"
+    STOPPED = "stopped"
+    """All its threads stand still (SIGSTOP)."""
+    GONE = "gone"
+    """There is no process: it never was started, or has ended."""
+
+
+class Address(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """A partition as a broker's metadata shows it. `leader` -1: none. `eligible` is empty where ELR is off."""
+
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    eligible: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionEnds:
+    """Offsets of a partition, asked at its leader within one exchange. -1 is unknown.
+
+    `start` is the log start offset, `log_end` the leader's own log end (asked as a debugging replica),
+    `leader_epoch` the epoch in which all of them were seen.
+    """
+
+    leader: int
+    leader_epoch: int
+    start: int
+    high_watermark: int
+    last_stable: int
+    log_end: int
+
+    @property
+    def at_rest(self) -> bool:
+        """High watermark = last stable offset = the leader's log end, all of them known."""
+        return self.log_end >= 0 and self.high_watermark == self.last_stable == self.log_end
+
+
+@dataclass(frozen=True)
+class NodeEvent:
+    """Something that happened to a node's process: NODE_STARTED, NODE_DIED or NODE_ENDED.
+
+    `status` in words (`SIGKILL`, `exit status 1`) and `log`, the last lines of its log, when it ended.
+    """
+
+    kind: EventKind
+    node: int
+    pid: int
+    status: str = ""
+    log: str = ""
+
+
+OnNodeEvent = Callable[[NodeEvent], None]
+
+
+def to_timeline(timeline: Timeline) -> OnNodeEvent:
+    """A receiver that writes node events into a run's timeline."""
+
+    def write(event: NodeEvent) -> None:
+        if event.kind is EventKind.NODE_STARTED:
+            timeline.add(event.kind, node=event.node, pid=event.pid)
+        elif event.kind is EventKind.NODE_ENDED:
+            timeline.add(event.kind, node=event.node, pid=event.pid, status=event.status)
+        else:
+            timeline.add(event.kind, node=event.node, pid=event.pid, status=event.status, log=event.log)
+
+    return write
+
+
+class Node(Protocol):
+    """One node. What is asked for by these methods is expected; any other end is a death by itself."""
+
+    @property
+    def id(self) -> int:
+        """Its number: brokers from 1, isolated controllers from 101."""
+
+    @property
+    def is_broker(self) -> bool:
+        """Whether it holds partitions."""
+
+    @property
+    def is_controller(self) -> bool:
+        """Whether it votes in the metadata quorum."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that serves it, or served it last; None before the first start."""
+
+    @property
+    def alive(self) -> bool:
+        """Whether its process exists, paused or not."""
+
+    def state(self) -> NodeState:
+        """What the operating system says now."""
+
+    def start(self) -> None:
+        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
+
+    def kill(self) -> None:
+        """SIGKILL, and return at once. Nothing happens to a node that is gone."""
+
+    def terminate(self) -> None:
+        """SIGTERM (a controlled shutdown begins), and return at once."""
+
+    def stop(self, timeout_s: float = 30.0) -> bool:
+        """SIGTERM, and wait for the end; after `timeout_s` SIGKILL. Whether it ended by itself in time."""
+
+    def pause(self) -> None:
+        """SIGSTOP, and return at once."""
+
+    def resume(self) -> None:
+        """SIGCONT, and return at once."""
+
+    def await_ready(self, timeout_s: float) -> None:
+        """Wait until it answers and is registered and unfenced (broker) or knows the quorum's leader (controller).
+
+        Raises `NodeDied` at once when it has no process, `WaitTimeout` after `timeout_s` seconds.
+        """
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of what it logged or, failing that, printed."""
+
+
+class Cluster(Protocol):
+    """A cluster under test."""
+
+    @property
+    def nodes(self) -> Mapping[int, Node]:
+        """All nodes by id."""
+
+    def node(self, node_id: int) -> Node:
+        """The node with this id. Raises `BadInput` when there is none."""
+
+    def brokers(self) -> tuple[Node, ...]:
+        """The brokers by id."""
+
+    def controllers(self) -> tuple[Node, ...]:
+        """The quorum's voters by id."""
+
+    @property
+    def bootstrap(self) -> str:
+        """For clients: `address:port,…` of all brokers, addresses as IP literals."""
+
+    def client_addresses(self) -> Mapping[int, Address]:
+        """Where clients reach each broker."""
+
+    def check(self) -> None:
+        """Raises `NodeDied` when a node has died by itself and was not started again."""
+
+    def controller(self) -> int | None:
+        """The active controller, None while nobody says that it is."""
+
+    def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """The partitions of these topics as the brokers that answer see them; newest leader epoch wins."""
+
+    def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
+        """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
+
+    def create_topics(self, topics: Mapping[str, TopicSpec]) -> None:
+        """Create topics; returns when every broker sees every leader and every ISR full."""
+
+    def environment(self) -> dict[str, str]:
+        """What a report tells of the ground that it stood on: versions, machine, load."""

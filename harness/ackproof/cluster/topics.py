@@ -1,0 +1,110 @@
+"""Making topics, and waiting until they can be used."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
+
+from ackproof.cluster import queries
+from ackproof.cluster.protocol import TopicPartition
+from ackproof.cluster.wire import WireError
+from ackproof.errors import BadInput
+from ackproof.plan.spec import TopicSpec
+from ackproof.wait import wait_until
+
+if TYPE_CHECKING:
+    from ackproof.cluster.process import ProcessCluster
+
+_EXISTS: Final = 36
+_USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
+"""INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
+INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
+
+
+def create_topics(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+    """See `ProcessCluster.create_topics`."""
+    deadline = time.monotonic() + timeout_s
+    _create(cluster, topics, timeout_s)
+    lacking: list[str] = []
+
+    def usable() -> bool:
+        cluster.check()
+        lacking[:] = _lacking(cluster, topics)
+        return not lacking
+
+    wait_until(
+        usable,
+        what=f"leaders and full ISRs of {', '.join(topics)}",
+        timeout_s=max(1.0, deadline - time.monotonic()),
+        interval_s=0.01,
+        state=lambda: "; ".join(lacking[:5]) or "unknown",
+    )
+
+
+def _create(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+    pending = dict(topics)
+    asked_before = False
+    said: list[str] = []
+
+    def created() -> bool:
+        nonlocal asked_before
+        cluster.check()
+        links = cluster.running_links()
+        if not links:
+            said[:] = ["no broker runs"]
+            return False
+        try:
+            refused = queries.create_topics(next(iter(links.values())), pending, 5.0)
+        except WireError as error:
+            said[:] = [str(error)]
+            asked_before = True
+            return False
+        for name in list(pending):
+            if (why := refused.get(name)) is None or (asked_before and why.code == _EXISTS):
+                del pending[name]
+            elif why.code in _USERS_FAULT or why.code == _EXISTS:
+                raise BadInput(str(why)) from why
+        said[:] = [str(why) for why in refused.values()]
+        asked_before = True
+        return not pending
+
+    wait_until(
+        created,
+        what=f"topics {', '.join(topics)} to be created",
+        timeout_s=timeout_s,
+        state=lambda: "; ".join(said),
+    )
+
+
+def _lacking(cluster: ProcessCluster, topics: Mapping[str, TopicSpec]) -> list[str]:
+    """What is not yet as it should be. Every running broker is asked: clients may turn to any."""
+    lacking: list[str] = []
+    for broker, link in cluster.running_links().items():
+        try:
+            view = queries.partitions(link, topics)
+        except WireError as error:
+            lacking.append(f"broker {broker}: {error}")
+            continue
+        for place in _places(topics):
+            state = view.get(place)
+            if state is None:
+                lacking.append(f"broker {broker} does not know {place}")
+            elif state.leader < 0 or set(state.isr) != set(state.replicas):
+                lacking.append(
+                    f"broker {broker} sees {place} led by {state.leader} with ISR {list(state.isr)}"
+                )
+    if not lacking:
+        ends = cluster.partition_ends(topics)
+        lacking = [
+            f"{place}'s leader does not answer for it"
+            for place in _places(topics)
+            if place not in ends or ends[place].high_watermark < 0
+        ]
+    return lacking
+
+
+def _places(topics: Mapping[str, TopicSpec]) -> list[TopicPartition]:
+    return [
+        TopicPartition(name, number) for name, topic in topics.items() for number in range(topic.partitions)
+    ]

@@ -1,0 +1,96 @@
+"""Notices the end of processes at once: the kernel says so (a pidfd turns readable), nobody polls."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import threading
+from collections.abc import Callable
+
+from ackproof.processes import Child
+from ackproof.wait import wait_until
+
+OnEnd = Callable[[Child, int], None]
+"""Called once per child, on the watcher's thread, with its exit status (negative: the signal that ended it)."""
+
+
+class Watcher:
+    """One thread that waits for the ends of any number of children and reaps them."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._selector.register(self._wake, selectors.EVENT_READ)
+        self._lock = threading.Lock()
+        self._new: list[tuple[Child, OnEnd]] = []
+        self._watched: dict[int, tuple[Child, OnEnd]] = {}
+        self._closing = False
+        self._thread = threading.Thread(target=self._run, name="node-watcher", daemon=True)
+        self._thread.start()
+
+    def watch(self, child: Child, on_end: OnEnd) -> None:
+        """Call `on_end` when the child has ended, which may be before this returns."""
+        with self._lock:
+            self._new.append((child, on_end))
+        os.eventfd_write(self._wake, 1)
+
+    def close(self, timeout_s: float = 10.0) -> None:
+        """Return when the end of every child was told. Raises `WaitTimeout` while one lives on."""
+        if not self._thread.is_alive():
+            return
+        with self._lock:
+            self._closing = True
+        os.eventfd_write(self._wake, 1)
+        wait_until(
+            lambda: not self._thread.is_alive(),
+            what="the ends of all nodes to be told",
+            timeout_s=timeout_s,
+            interval_s=0.002,
+            state=lambda: ", ".join(child.role for child, _ in list(self._watched.values())),
+        )
+        self._selector.close()
+        os.close(self._wake)
+
+    def _run(self) -> None:
+        while not self._done():
+            ready = [key.fd for key, _ in self._selector.select()]
+            for descriptor in ready:
+                if descriptor == self._wake:
+                    self._take_new()
+                else:
+                    self._tell(descriptor)
+
+    def _done(self) -> bool:
+        with self._lock:
+            return self._closing and not self._new and not self._watched
+
+    def _take_new(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+        with self._lock:
+            new, self._new = self._new, []
+            for child, on_end in new:
+                # Not yet reaped, so the pid is still the child's own: only this thread reaps, or `Child` does,
+                # which then knows the status.
+                try:
+                    descriptor = os.pidfd_open(child.pid)
+                except ProcessLookupError:
+                    descriptor = -1
+                if descriptor >= 0:
+                    self._watched[descriptor] = (child, on_end)
+                    self._selector.register(descriptor, selectors.EVENT_READ)
+                else:
+                    on_end(child, child.wait(0.0))
+
+    def _tell(self, descriptor: int) -> None:
+        child, on_end = self._watched[descriptor]
+        status = child.poll()
+        if status is None:
+            return
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        # Told before it is forgotten: `close` returns only after the last word.
+        on_end(child, status)
+        with self._lock:
+            del self._watched[descriptor]

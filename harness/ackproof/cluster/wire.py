@@ -1,0 +1,171 @@
+"""A small blocking client for Kafka's protocol: one connection to one node, requests in, responses out.
+
+The messages are kafka-python's (`kafka.protocol`), whose compiled codecs take some 20 µs a request. Every exchange
+has a bound in time. After a time-out or a broken connection the next exchange connects anew: an answer that comes
+too late is never taken for that of another request.
+"""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kafka.errors import for_code
+
+from ackproof.cluster.protocol import Address
+from ackproof.errors import AckproofError
+
+CLIENT_ID: Final = "ackproof"
+LARGEST_RESPONSE: Final = 64 << 20
+_LENGTH: Final = struct.Struct(">i")
+_CORRELATION: Final = struct.Struct(">i")
+
+
+class WireError(AckproofError):
+    """A node was asked through the protocol and gave no usable answer."""
+
+
+class Unreachable(WireError):
+    """No connection, a broken one, or no answer in time."""
+
+
+class Refused(WireError):
+    """The node answered with an error. `code` is Kafka's, `reason` its name and message."""
+
+    def __init__(self, asked: str, code: int, message: str | None = None) -> None:
+        self.code = code
+        self.reason = error_name(code) + (f": {message}" if message else "")
+        super().__init__(f"{asked}: {self.reason}")
+
+
+def error_name(code: int) -> str:
+    """Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
+    name = str(getattr(for_code(code), "message", "") or "UNKNOWN")
+    return f"error {code}" if name == "UNKNOWN" and code != -1 else name
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request in a fixed version, and the type of its response (both of kafka-python, which is untyped)."""
+
+    request: Any
+    response: Any
+    version: int
+
+    def encode(self, correlation: int) -> bytes:
+        """The framed request."""
+        self.request.with_header(correlation_id=correlation, client_id=CLIENT_ID)
+        return bytes(self.request.encode(version=self.version, header=True, framed=True))
+
+    def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401
+        """The response in a frame (without its length). Raises `Unreachable` when it answers something else."""
+        if len(frame) < _CORRELATION.size or _CORRELATION.unpack_from(frame)[0] != correlation:
+            raise Unreachable("the answer belongs to another question")
+        start = _CORRELATION.size
+        if self.response.flexible_version_q(self.version):
+            # The header ends with its tagged fields. Kafka has never sent any: their number is one zero byte.
+            if frame[start : start + 1] != b"\0":
+                raise Unreachable("the answer's header cannot be read")
+            start += 1
+        try:
+            return self.response.decode(memoryview(frame)[start:], version=self.version)
+        except (ValueError, IndexError, struct.error, TypeError, UnicodeDecodeError) as error:
+            raise Unreachable(f"the answer cannot be read: {error}") from error
+
+
+class Connection:
+    """One node, asked over one connection that is kept and renewed when it breaks. Safe to use from threads."""
+
+    def __init__(self, address: Address, *, timeout_s: float = 2.0) -> None:
+        self.address = address
+        self.timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._socket: socket.socket | None = None
+        self._correlation = 0
+
+    def ask(self, question: Question, *, timeout_s: float | None = None) -> Any:  # noqa: ANN401
+        """The response. Raises `Unreachable` after `timeout_s` seconds in all (default: the connection's)."""
+        return self.ask_all([question], timeout_s=timeout_s)[0]
+
+    def ask_all(self, questions: Sequence[Question], *, timeout_s: float | None = None) -> list[Any]:
+        """The responses, in order; all requests are sent at once, so the node answers one right after the other."""
+        deadline = time.monotonic() + (self.timeout_s if timeout_s is None else timeout_s)
+        with self._lock:
+            try:
+                return self._exchange(questions, deadline)
+            except (OSError, WireError) as error:
+                self._drop()
+                if isinstance(error, WireError):
+                    raise Unreachable(f"{self.address}: {error}") from error
+                raise Unreachable(f"{self.address}: {_said(error)}") from error
+
+    def close(self) -> None:
+        """Close the connection; the next exchange opens another."""
+        with self._lock:
+            self._drop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _exchange(self, questions: Sequence[Question], deadline: float) -> list[Any]:
+        numbers = [self._correlation + 1 + i for i in range(len(questions))]
+        self._correlation = numbers[-1] % (1 << 30)
+        data = b"".join(question.encode(number) for question, number in zip(questions, numbers, strict=True))
+        line = self._connected(deadline)
+        line.settimeout(_left(deadline))
+        line.sendall(data)
+        return [
+            question.decode(_frame(line, deadline), number)
+            for question, number in zip(questions, numbers, strict=True)
+        ]
+
+    def _connected(self, deadline: float) -> socket.socket:
+        if self._socket is None:
+            self._socket = socket.create_connection(self.address, timeout=_left(deadline))
+            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return self._socket
+
+    def _drop(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+def _frame(line: socket.socket, deadline: float) -> bytes:
+    (length,) = _LENGTH.unpack(_read(line, _LENGTH.size, deadline))
+    if not 0 < length <= LARGEST_RESPONSE:
+        raise Unreachable(f"a frame of {length} bytes is not Kafka's protocol")
+    return _read(line, length, deadline)
+
+
+def _read(line: socket.socket, size: int, deadline: float) -> bytes:
+    data = bytearray()
+    while len(data) < size:
+        line.settimeout(_left(deadline))
+        part = line.recv(size - len(data))
+        if not part:
+            raise Unreachable("the node closed the connection")
+        data += part
+    return bytes(data)
+
+
+def _left(deadline: float) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError("no answer in time")
+    return left
+
+
+def _said(error: OSError) -> str:
+    return "no answer in time" if isinstance(error, TimeoutError) else (error.strerror or str(error))
