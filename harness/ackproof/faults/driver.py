@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Final, Protocol
 
 from ackproof.errors import AckproofError, Interrupted, WaitTimeout
+from ackproof.faults import families
 from ackproof.faults.injection import Field, Injection, injection_of
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
@@ -21,6 +22,8 @@ from ackproof.plan.triggers import After, At, Condition, Quantity, When
 from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.wait import wait_until
 
+FAMILIES: Final = families.__all__
+"""The families that are known here, by the names of their modules."""
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
 

@@ -31,10 +31,10 @@ class _OfProcesses:
         self.nodes = tuple(nodes)
         self.field = field
 
-    def _must_run(self) -> None:
+    def _must_be(self, *states: NodeState) -> None:
         for node in self.nodes:
             state = node.state()
-            if state is not NodeState.RUNNING:
+            if state not in states:
                 raise FaultNotConfirmed(
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
@@ -82,8 +82,8 @@ class KillInjection(_OfProcesses):
 
     def inject(self) -> str:
         """Send SIGKILL."""
-        self._must_run()
-        return self._each(Node.kill, "SIGKILL")
+        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
+        return self._each(lambda node: node.kill(), "SIGKILL")
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -104,8 +104,8 @@ class StopInjection(KillInjection):
 
     def inject(self) -> str:
         """Send SIGTERM."""
-        self._must_run()
-        return self._each(Node.terminate, "SIGTERM")
+        self._must_be(NodeState.RUNNING)
+        return self._each(lambda node: node.terminate(), "SIGTERM")
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -118,8 +118,8 @@ class PauseInjection(_OfProcesses):
 
     def inject(self) -> str:
         """Send SIGSTOP."""
-        self._must_run()
-        return self._each(Node.pause, "SIGSTOP")
+        self._must_be(NodeState.RUNNING)
+        return self._each(lambda node: node.pause(), "SIGSTOP")
 
     def confirm(self) -> str:
         """All threads stand still."""
@@ -144,7 +144,7 @@ class RestartInjection(_OfProcesses):
 
     def inject(self) -> str:
         """SIGTERM, until gone, then start again, node by node."""
-        self._must_run()
+        self._must_be(NodeState.RUNNING)
         self._before = {node.id: node.pid for node in self.nodes}
         for node in self.nodes:
             node.terminate()

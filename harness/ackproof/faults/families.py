@@ -1,0 +1,7 @@
+"""Every family of injections: importing this module makes all of them known to the registry."""
+
+from __future__ import annotations
+
+from ackproof.faults import processes
+
+__all__ = ["processes"]

@@ -1,0 +1,299 @@
+"""The lives of faults, on a cluster that is made up: triggers, confirmation, healing, and every way to miss."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from ackproof.cluster.protocol import NodeState
+from ackproof.errors import WaitTimeout
+from ackproof.faults.driver import FaultDriver, Stage
+from ackproof.faults.injection import Field, injectable
+from ackproof.plan.cases import cases, load
+from ackproof.plan.faults import KINDS, FaultSpec
+from ackproof.plan.roles import Role
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
+
+
+@dataclass
+class FakeNode:
+    """A node that does as it is told, unless `deaf`."""
+
+    id: int
+    deaf: bool = False
+    ready: bool = True
+    now: NodeState = NodeState.RUNNING
+    pid: int = 100
+    told: list[str] = field(default_factory=list)
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def _become(self, word: str, state: NodeState) -> None:
+        self.told.append(word)
+        if not self.deaf:
+            self.now = state
+
+    def kill(self) -> None:
+        self._become("kill", NodeState.GONE)
+
+    def terminate(self) -> None:
+        self._become("terminate", NodeState.GONE)
+
+    def pause(self) -> None:
+        self._become("pause", NodeState.STOPPED)
+
+    def resume(self) -> None:
+        self._become("resume", NodeState.RUNNING)
+
+    def start(self) -> None:
+        self.pid += 1
+        self._become("start", NodeState.RUNNING)
+
+    def await_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            raise WaitTimeout(f"waited {timeout_s} s for node {self.id} to be unfenced")
+
+    def log_tail(self, lines: int = 20) -> str:
+        return ""
+
+
+@dataclass
+class FakeCluster:
+    """Nodes by number."""
+
+    nodes: dict[int, FakeNode]
+
+    def node(self, node: int) -> FakeNode:
+        return self.nodes[node]
+
+
+@dataclass
+class FakeGauges:
+    """Quantities that a test sets."""
+
+    acks: int = 0
+    lags: int | None = None
+    isr: int | None = 3
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        return self.acks
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        return 0
+
+    def isr_size(self, topic: str, partition: int) -> int | None:
+        return self.isr
+
+    def lag(self, topic: str, partition: int) -> int | None:
+        return self.lags
+
+
+@dataclass
+class Stand:
+    """A driver and all that it touches."""
+
+    driver: FaultDriver
+    nodes: dict[int, FakeNode]
+    gauges: FakeGauges
+    stop: threading.Event
+    timeline: Timeline
+    path: Path
+
+    def events(self) -> list[Event]:
+        return read_timeline(self.path)[0]
+
+    def kinds(self, fault: int = 1) -> list[EventKind]:
+        return [event.kind for event in self.events() if event.fault == fault]
+
+    def until(self, stage: Stage, fault: int = 1) -> None:
+        deadline = time.monotonic() + 5
+        while self.driver.stages()[fault] is not stage:
+            assert time.monotonic() < deadline, self.driver.stages()
+            time.sleep(0.002)
+
+
+MakeStand = Callable[..., Stand]
+
+
+@pytest.fixture
+def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
+    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
+    stands: list[Stand] = []
+
+    def make(faults: str, resolved: Sequence[int] = (1,)) -> Stand:
+        file = tmp_path / "e.yaml"
+        file.write_text(
+            "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\nfaults:\n" + faults, encoding="utf-8"
+        )
+        case = cases(load(file))[0]
+        nodes = {number: FakeNode(number) for number in (1, 2, 3)}
+        stop = threading.Event()
+        gauges = FakeGauges()
+        timeline = Timeline(tmp_path / "timeline.jsonl", RunClock.start())
+
+        def resolve(_role: Role, _fault: FaultSpec) -> Sequence[int]:
+            return resolved
+
+        driver = FaultDriver(case, Field(FakeCluster(nodes), stop), gauges, timeline, resolve)  # type: ignore[arg-type]
+        stands.append(Stand(driver, nodes, gauges, stop, timeline, tmp_path / "timeline.jsonl"))
+        return stands[-1]
+
+    yield make
+    for stand in stands:
+        stand.stop.set()
+        stand.driver.heal_all()
+        stand.timeline.close()
+
+
+LIFE = [
+    EventKind.FAULT_ASKED,
+    EventKind.FAULT_CONFIRMED,
+    EventKind.FAULT_HEALED,
+    EventKind.FAULT_RECOVERED,
+]
+
+
+def test_every_kind_of_fault_has_an_injection() -> None:
+    assert injectable() == frozenset(KINDS)
+
+
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        ("kill: {target: broker(1)}", ["kill", "start"]),
+        ("stop: {target: broker(1)}", ["terminate", "start"]),
+        ("pause: {target: broker(1)}", ["pause", "resume"]),
+        ("restart: {target: broker(1)}", ["terminate", "start"]),
+    ],
+)
+def test_a_life(make_stand: MakeStand, fault: str, told: list[str]) -> None:
+    stand = make_stand(f"  - {fault}\n    at: 10ms\n")
+    stand.driver.start()
+    stand.until(Stage.ENDED if fault.startswith("restart") else Stage.BITING)
+    stand.driver.heal_all()
+    assert stand.kinds() == LIFE
+    assert stand.nodes[1].told == told
+    assert stand.driver.failures() == []
+
+
+def test_a_hold_ends_by_itself(make_stand: MakeStand) -> None:
+    stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n    for: 50ms\n")
+    stand.driver.start()
+    stand.until(Stage.ENDED)
+    times = {event.kind: event.t_ns for event in stand.events()}
+    held = times[EventKind.FAULT_HEALED] - times[EventKind.FAULT_CONFIRMED]
+    assert 50e6 <= held < 500e6
+
+
+def test_a_state_fires_when_it_comes(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    when: acked >= 10\n")
+    stand.driver.start()
+    time.sleep(0.05)
+    assert stand.kinds() == []
+    stand.gauges.acks = 10
+    stand.until(Stage.BITING)
+    assert "acked is 10" in str(stand.events()[0].detail["trigger"])
+
+
+def test_an_unknown_quantity_is_not_a_state(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    when: lag(orders/0) >= 0\n")
+    stand.driver.start()
+    time.sleep(0.05)
+    assert stand.kinds() == []
+
+
+def test_at_latest_fires_without_the_state_and_says_so(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    when: acked >= 10\n    at_latest: 30ms\n")
+    stand.driver.start()
+    stand.until(Stage.BITING)
+    assert "had not come" in str(stand.events()[0].detail["trigger"])
+
+
+def test_a_state_that_never_comes_is_a_failure(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    when: acked >= 10\n")
+    stand.driver.start()
+    assert not stand.driver.pending
+    stand.driver.no_more_states()
+    stand.until(Stage.FAILED)
+    assert "never fired" in stand.driver.failures()[0]
+    assert stand.nodes[1].told == []
+
+
+TWO = """\
+  - pause: {target: broker(1)}
+    when: acked >= 1
+  - kill: {target: broker(2)}
+    after: {fault: 1, by: 40ms}
+"""
+
+
+def test_after_counts_from_the_confirmation(make_stand: MakeStand) -> None:
+    stand = make_stand(TWO)
+    stand.driver.start()
+    stand.gauges.acks = 1
+    stand.until(Stage.BITING, 2)
+    first = next(e.t_ns for e in stand.events() if e.fault == 1 and e.kind is EventKind.FAULT_CONFIRMED)
+    second = next(e.t_ns for e in stand.events() if e.fault == 2)
+    assert second - first >= 40e6
+
+
+def test_after_a_failed_fault_comes_nothing(make_stand: MakeStand) -> None:
+    stand = make_stand(TWO)
+    stand.nodes[1].now = NodeState.GONE
+    stand.gauges.acks = 1
+    stand.driver.start()
+    stand.until(Stage.FAILED, 2)
+    assert not stand.driver.pending
+    assert any("fault 1" in text for text in stand.driver.failures())
+
+
+@pytest.mark.parametrize("kind", ["kill", "stop", "pause", "restart"])
+def test_a_dead_target_is_not_confirmed(make_stand: MakeStand, kind: str) -> None:
+    stand = make_stand(f"  - {kind}: {{target: broker(1)}}\n    at: 0ms\n")
+    stand.nodes[1].now = NodeState.GONE
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert "nothing to break" in stand.driver.failures()[0]
+
+
+@pytest.mark.parametrize("kind", ["kill", "stop", "pause", "restart"])
+def test_a_fault_that_misses_is_not_confirmed(make_stand: MakeStand, kind: str) -> None:
+    stand = make_stand(f"  - {kind}: {{target: broker(1)}}\n    at: 0ms\n")
+    stand.nodes[1].deaf = True
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert EventKind.FAULT_CONFIRMED not in stand.kinds()
+    assert EventKind.FAULT_FAILED in stand.kinds()
+
+
+def test_nobody_holds_the_role(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: leader(orders/0)}\n    at: 0ms\n", resolved=())
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert "aimed at nothing" in stand.driver.failures()[0]
+
+
+def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
+    stand.nodes[1].ready = False
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert EventKind.FAULT_CONFIRMED in stand.kinds()
+    assert EventKind.FAULT_RECOVERED not in stand.kinds()
+    assert "unfenced" in stand.driver.failures()[0]
+
+
+def test_stopping_the_run_heals_and_ends(make_stand: MakeStand) -> None:
+    stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n    for: 60s\n")
+    stand.driver.start()
+    stand.until(Stage.BITING)
+    stand.stop.set()
+    stand.driver.heal_all()
+    assert stand.nodes[1].now is NodeState.RUNNING
