@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+
 from ackproof.cluster.protocol import NodeState
 from ackproof.errors import WaitTimeout
 from ackproof.faults.driver import FaultDriver, Stage

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+
 from ackproof.judge import judge_case
 from ackproof.plan.cases import cases, load
 from ackproof.plan.expectations import ANOMALIES
