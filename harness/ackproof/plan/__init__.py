@@ -6,8 +6,9 @@ case will do. Everything here is pure but for the reading of the file.
 
 from __future__ import annotations
 
-from ackproof.plan.cases import Case, PlannedFault, cases, load, timeline
+from ackproof.plan.cases import Case, cases, load
 from ackproof.plan.problems import InvalidExperiment, Problem
+from ackproof.plan.schedule import PlannedFault, describe, timeline
 from ackproof.plan.spec import ExperimentSpec
 
 __all__ = [
@@ -17,6 +18,7 @@ __all__ = [
     "PlannedFault",
     "Problem",
     "cases",
+    "describe",
     "load",
     "timeline",
 ]

@@ -39,7 +39,7 @@ Config: TypeAlias = dict[
 ]
 """Settings by name. A file may give text, numbers, true and false; here all are text."""
 
-Int32: TypeAlias = Annotated[int, Field(strict=True, ge=0, le=2**31 - 1)]
+Whole: TypeAlias = Annotated[int, Field(strict=True)]
 Flag: TypeAlias = Annotated[bool, Field(strict=True)]
 Text: TypeAlias = Annotated[str, Field(strict=True)]
 

@@ -21,8 +21,6 @@ from ackproof.plan.grammar import experiment_data
 from ackproof.plan.matrix import Cell, analyse
 from ackproof.plan.nodes import MapNode, nodes_of
 from ackproof.plan.problems import nearest
-from ackproof.plan.quantities import duration_text
-from ackproof.plan.roles import DRAWN, RoleKind, minority_of
 from ackproof.plan.source import read
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import Document, Scalar
@@ -156,51 +154,3 @@ def _root(data: dict[str, JsonValue]) -> MapNode:
     root = nodes_of(data)
     assert isinstance(root, MapNode)
     return root
-
-
-@dataclass(frozen=True)
-class PlannedFault:
-    """One fault of a case's schedule, in words."""
-
-    number: int
-    kind: str
-    targets: str
-    begins: str
-    ends: str
-    draw: str
-    """What the seed decided, "" if it decided nothing."""
-
-    def __str__(self) -> str:
-        drawn = f" [{self.draw}]" if self.draw else ""
-        return f"{self.number}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
-
-
-def timeline(case: Case) -> tuple[PlannedFault, ...]:
-    """The schedule of a case before anything starts: its faults in order, what begins and what ends them."""
-    return tuple(_planned(case, fault) for fault in case.experiment.faults)
-
-
-def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
-    if fault.HOLD_KEY is None:
-        ends = "ends by itself"
-    elif fault.hold is None:
-        ends = f"{fault.HEALING} when all else is over"
-    else:
-        ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
-    targets = ", ".join(str(role) for role in fault.targets)
-    return PlannedFault(fault.number, fault.kind, targets, str(fault.trigger), ends, _draw(case, fault))
-
-
-def _draw(case: Case, fault: FaultSpec) -> str:
-    order = case.order(fault)
-    told = []
-    for role in fault.targets:
-        if role.kind not in DRAWN or role.node is not None:
-            continue
-        if role.kind is RoleKind.MINORITY:
-            told.append(f"drawn: {', '.join(map(str, sorted(order[: minority_of(len(order))])))}")
-        elif role.kind is RoleKind.BROKER:
-            told.append(f"drawn: {order[0]}")
-        else:
-            told.append(f"drawn: the first of {', '.join(map(str, order))} that is one")
-    return "; ".join(told)

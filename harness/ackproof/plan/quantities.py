@@ -107,7 +107,9 @@ def _read_size(value: object, info: ValidationInfo) -> object:
 
 
 def _read_rate(value: object, info: ValidationInfo) -> object:
-    return None if value is None else _read(value, info, parse_rate, "5000/s", "/s")
+    if value is None and info.context is not FROM_FILE:
+        return None
+    return _read(value, info, parse_rate, "5000/s", "/s")
 
 
 def _read(value: object, info: ValidationInfo, parse: object, example: str, unit: str) -> object:

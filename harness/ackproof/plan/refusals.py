@@ -70,7 +70,7 @@ def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path
         found.report(full, f"the field '{path[-1]}' is missing")
         return
     node = found.node(full)
-    if isinstance(node, ScalarNode) and node.value is None and kind != WRONG:
+    if isinstance(node, ScalarNode) and node.value is None:
         found.report(full, "expected a value, not nothing; leave the field out to have its default")
         return
     suggestion = None

@@ -11,7 +11,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
 
-from ackproof.plan.base import Config, Flag, Int32, Spec, Text
+from ackproof.plan.base import Config, Flag, Spec, Text, Whole
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.quantities import Duration, Rate, Size, wrong
@@ -67,9 +67,10 @@ class ClusterSpec(Spec):
 
     kafka: Version = Field("4.3.1", description="Version of Kafka, in quotes.")
     mode: Literal["kraft"] = Field("kraft", description="How the cluster keeps its metadata.")
-    brokers: Int32 = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
-    controllers: Int32 = Field(
+    brokers: Whole = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
+    controllers: Whole = Field(
         1,
+        json_schema_extra={"enum": [1, 3]},
         description="How many isolated controllers (1 or 3); their ids are 101, 102, … Ignored when combined.",
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
@@ -110,8 +111,8 @@ class ClusterSpec(Spec):
 class TopicSpec(Spec):
     """One topic. With an `assignment`, partitions and replication factor follow from it unless given."""
 
-    partitions: Int32 = Field(1, ge=1, le=10_000, description="How many partitions.")
-    replication_factor: Int32 = Field(3, ge=1, le=50, description="Replicas of each partition.")
+    partitions: Whole = Field(1, ge=1, le=10_000, description="How many partitions.")
+    replication_factor: Whole = Field(3, ge=1, le=50, description="Replicas of each partition.")
     assignment: tuple[tuple[NodeId, ...], ...] | None = Field(
         None, max_length=10_000, description="Brokers of each partition's replicas, preferred leader first."
     )
@@ -131,13 +132,15 @@ class TopicSpec(Spec):
 class ProducerSpec(Spec):
     """The producers, each a process of its own (librdkafka)."""
 
-    count: Int32 = Field(1, ge=1, le=100, description="How many producers.")
+    count: Whole = Field(1, ge=1, le=100, description="How many producers.")
     acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
     idempotence: Flag = Field(
         False, description="enable.idempotence: no duplicates, no reordering by retries."
     )
-    retries: Int32 | None = Field(None, description="Retries of a batch; without it librdkafka's default.")
-    in_flight: Int32 | None = Field(
+    retries: Whole | None = Field(
+        None, ge=0, le=2**31 - 1, description="Retries of a batch; without it librdkafka's default."
+    )
+    in_flight: Whole | None = Field(
         None,
         ge=1,
         le=1_000_000,
@@ -163,7 +166,7 @@ class ProducerSpec(Spec):
 class ConsumerSpec(Spec):
     """The live readers, each a process of its own; the final read takes place in any case."""
 
-    live: Int32 = Field(0, le=100, description="How many readers read while the load goes on.")
+    live: Whole = Field(0, ge=0, le=100, description="How many readers read while the load goes on.")
     isolation: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted", description="isolation.level of the live readers."
     )
@@ -181,7 +184,7 @@ class WorkloadSpec(Spec):
 
 
 class EvidenceSpec(Spec):
-    """What a run must show before it is judged (DESIGN §1)."""
+    """What a run must show before it is judged."""
 
     max_indeterminate: float = Field(
         0.5, ge=0, le=1, description="Largest share of attempts whose outcome may be unknown."
@@ -189,7 +192,7 @@ class EvidenceSpec(Spec):
     ack_after_healing: Flag = Field(
         True, description="Every targeted partition must acknowledge something after the last healing."
     )
-    isr_size: Int32 | None = Field(
+    isr_size: Whole | None = Field(
         None, ge=1, description="ISR size awaited before the final read; the replication factor by default."
     )
     node_deaths: Flag = Field(False, description="Nodes may die by themselves.")
@@ -223,10 +226,8 @@ class ExperimentSpec(Spec):
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."
     )
-    repeat: Int32 = Field(1, ge=1, le=1000, description="How often each case runs.")
-    seed: Annotated[int, Field(strict=True, ge=0, le=2**63 - 1)] = Field(
-        0, description="All random choices follow from it."
-    )
+    repeat: Whole = Field(1, ge=1, le=1000, description="How often each case runs.")
+    seed: Whole = Field(0, ge=0, le=2**63 - 1, description="All random choices follow from it.")
 
     @field_validator("name")
     @classmethod

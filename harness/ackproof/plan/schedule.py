@@ -1,0 +1,89 @@
+"""The schedule of a case in words, before anything starts (`ackproof plan`). Pure: it follows from the case alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ackproof.plan.cases import Case
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.quantities import duration_text, rate_text
+from ackproof.plan.roles import DRAWN, RoleKind, minority_of
+
+
+@dataclass(frozen=True)
+class PlannedFault:
+    """One fault of a case's schedule, in words."""
+
+    number: int
+    kind: str
+    targets: str
+    begins: str
+    ends: str
+    draw: str
+    """What the seed decided, "" if it decided nothing."""
+
+    def __str__(self) -> str:
+        drawn = f" [{self.draw}]" if self.draw else ""
+        return f"{self.number}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
+
+
+def timeline(case: Case) -> tuple[PlannedFault, ...]:
+    """The schedule of a case before anything starts: its faults in order, what begins and what ends them."""
+    return tuple(_planned(case, fault) for fault in case.experiment.faults)
+
+
+def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
+    if fault.HOLD_KEY is None:
+        ends = "ends by itself"
+    elif fault.hold is None:
+        ends = f"{fault.HEALING} when all else is over"
+    else:
+        ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
+    targets = ", ".join(str(role) for role in fault.targets)
+    return PlannedFault(fault.number, fault.kind, targets, str(fault.trigger), ends, _draw(case, fault))
+
+
+def _draw(case: Case, fault: FaultSpec) -> str:
+    order = case.order(fault)
+    told = []
+    for role in fault.targets:
+        if role.kind not in DRAWN or role.node is not None:
+            continue
+        if role.kind is RoleKind.MINORITY:
+            told.append(f"drawn: {', '.join(map(str, sorted(order[: minority_of(len(order))])))}")
+        elif role.kind is RoleKind.BROKER:
+            told.append(f"drawn: {order[0]}")
+        else:
+            told.append(f"drawn: the first of {', '.join(map(str, order))} that is one")
+    return "; ".join(told)
+
+
+def describe(case: Case) -> list[str]:
+    """The case as lines of text: its id and seed, what runs, each fault, what is expected."""
+    experiment = case.experiment
+    cluster, producers = experiment.cluster, experiment.workload.producers
+    controllers = "combined" if cluster.combined else f"{cluster.controllers} controller(s)"
+    topics = ", ".join(
+        f"{name} ({topic.partitions} × {topic.replication_factor})"
+        for name, topic in experiment.topics.items()
+    )
+    lines = [
+        f"{experiment.name} {case.id}  seed {case.seed}",
+        *(f"  {path} = {value}" for path, value in case.settings.items()),
+        f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
+        f"  topics (partitions × replicas): {topics}",
+        f"  load: {producers.count} producer(s), acks={producers.acks}, rate {rate_text(producers.rate)}, "
+        f"{experiment.workload.consumers.live} live reader(s), "
+        f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
+    ]
+    lines += [f"  fault {step}" for step in timeline(case)] or ["  no faults"]
+    lines += [f"  expected: {bounds}" for bounds in _expected(case)]
+    return lines
+
+
+def _expected(case: Case) -> list[str]:
+    return [
+        f"{name} {bound}"
+        for expectation in case.experiment.expect
+        for name, bound in expectation.bounds.items()
+    ]

@@ -1,0 +1,222 @@
+"""The JSON Schema of experiment files, by which editors complete and check while one is being written.
+
+Made from the types themselves. It accepts whatever `ackproof.plan.load` accepts; what it cannot say (roles that name
+topics, factors above the number of brokers, …) is left to `ackproof validate`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Final, cast
+
+from pydantic import JsonValue
+
+from ackproof.plan import fault_families
+from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, BOUND_PATTERN
+from ackproof.plan.fault_reader import HOLD_KEYS
+from ackproof.plan.faults import COMMON, KINDS, FaultSpec
+from ackproof.plan.quantities import DURATION_PATTERN, RATE_PATTERN, SIZE_PATTERN, duration_text, size_text
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.plan.triggers import CONDITION_PATTERN, TRIGGER_KEYS
+
+Schema = dict[str, JsonValue]
+DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+_SCALAR: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
+_NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
+assert fault_families.FAMILIES  # imported for its effect: every kind is registered
+
+
+def schema_text() -> str:
+    """The schema as the text of `experiments/experiment.schema.json`."""
+    return json.dumps(experiment_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
+def experiment_schema() -> Schema:
+    """The schema (Draft 2020-12)."""
+    schema = cast(Schema, ExperimentSpec.model_json_schema())
+    parts = _mapping(schema, "$defs")
+    for part in parts.values():
+        _mend_texts(part)
+    parts["Expectation"] = _expectation()
+    parts["Fault"] = _fault()
+    parts |= {f"{kind.KIND.capitalize()}Fields": _body(kind, parts) for kind in KINDS.values()}
+    properties = _mapping(schema, "properties")
+    _mapping(properties, "faults")["items"] = {"$ref": "#/$defs/Fault"}
+    _mapping(properties, "expect")["items"] = {"$ref": "#/$defs/Expectation"}
+    matrix = _mapping(properties, "matrix")
+    matrix["additionalProperties"] = {"type": "array", "minItems": 1, "items": _SCALAR}
+    matrix["examples"] = [{"workload.producers.acks": [0, 1, "all"]}]
+    for field in ("faults", "expect"):
+        _mapping(properties, field).pop("default", None)
+    _mend_texts(properties)
+    schema["$defs"] = _used(schema, parts)
+    return {
+        "$schema": DIALECT,
+        "title": "ackproof experiment",
+        **{k: v for k, v in schema.items() if k != "title"},
+    }
+
+
+def _mapping(schema: Schema, name: str) -> Schema:
+    inside = schema[name]
+    assert isinstance(inside, dict)
+    return inside
+
+
+def _mend_texts(schema: JsonValue) -> None:
+    """Durations, sizes and rates are texts in a file: bounds of their numbers mean nothing, defaults become texts."""
+    if isinstance(schema, list):
+        for item in schema:
+            _mend_texts(item)
+    if not isinstance(schema, dict):
+        return
+    default = schema.get("default")
+    texts = {str(part.get("pattern")) for part in (schema, *_choices(schema))}
+    if isinstance(default, (int, float)) and not isinstance(default, bool):
+        if DURATION_PATTERN in texts:
+            schema["default"] = duration_text(default)
+        elif SIZE_PATTERN in texts:
+            schema["default"] = size_text(int(default))
+    elif default is None and RATE_PATTERN in texts:
+        schema["default"] = "full"
+    if schema.get("type") == "string":
+        for bound in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "ge", "gt", "le", "lt"):
+            schema.pop(bound, None)
+    for inside in schema.values():
+        _mend_texts(inside)
+
+
+def _choices(schema: Schema) -> list[Schema]:
+    options = schema.get("anyOf")
+    return [option for option in options if isinstance(option, dict)] if isinstance(options, list) else []
+
+
+def _used(schema: Schema, parts: Schema) -> Schema:
+    """Those of `parts` that `schema` refers to, directly or through others."""
+    used: set[str] = set()
+    text = [json.dumps({name: part for name, part in schema.items() if name != "$defs"})]
+    while text:
+        for name in re.findall(r'"#/\$defs/([A-Za-z]+)"', text.pop()):
+            if name not in used:
+                used.add(name)
+                text.append(json.dumps(parts[name]))
+    return {name: part for name, part in sorted(parts.items()) if name in used}
+
+
+def _duration(title: str, description: str) -> Schema:
+    return {
+        "type": "string",
+        "pattern": DURATION_PATTERN,
+        "title": title,
+        "description": description,
+        "examples": ["5s", "200ms"],
+    }
+
+
+def _fault() -> Schema:
+    """An entry of `faults`: one kind, one trigger, and how long it lasts if the kind lasts."""
+    kinds: Schema = {
+        kind.KIND: {"$ref": f"#/$defs/{kind.KIND.capitalize()}Fields", "description": kind.SUMMARY}
+        for kind in KINDS.values()
+    }
+    beside: Schema = {
+        "at": _duration("At", "Begins at this time after the start of the workload."),
+        "when": {
+            "type": "string",
+            "pattern": CONDITION_PATTERN,
+            "title": "When",
+            "description": "Begins in this state: acked, read, isr(t/p) or lag(t/p), compared with a number.",
+            "examples": ["acked >= 2000", "isr(orders/0) == 1", "lag(orders/0) > 1000"],
+        },
+        "at_latest": _duration("At latest", "Begins at this time even if the state of 'when' did not come."),
+        "after": {
+            "type": "object",
+            "title": "After",
+            "description": "Begins after another fault is confirmed.",
+            "properties": {
+                "fault": {
+                    "type": "integer",
+                    "minimum": 1,
+                    "title": "Fault",
+                    "description": "Number of a fault before this one; the first is 1.",
+                },
+                "by": _duration("By", "How long after its confirmation."),
+            },
+            "required": ["fault"],
+            "additionalProperties": False,
+        },
+        "for": _duration("For", "How long it lasts; without it until the end of the run."),
+        "restart_after": _duration(
+            "Restart after", "When the node is started again; without it at the end of the run."
+        ),
+    }
+    return {
+        "type": "object",
+        "title": "Fault",
+        "description": f"One fault: its kind ({', '.join(KINDS)}), when it begins, how long it lasts.",
+        "properties": {**kinds, **beside},
+        "additionalProperties": False,
+        "dependentRequired": {"at_latest": ["when"]},
+        "allOf": [
+            {"oneOf": [_only_for(kind) for kind in KINDS.values()]},
+            {"oneOf": [{"required": [key]} for key in TRIGGER_KEYS]},
+        ],
+    }
+
+
+def _only_for(kind: type[FaultSpec]) -> Schema:
+    strangers: Schema = {key: False for key in HOLD_KEYS if key != kind.HOLD_KEY}
+    return {"required": [kind.KIND], "properties": strangers}
+
+
+def _body(kind: type[FaultSpec], parts: Schema) -> Schema:
+    """The fields inside the braces after a kind."""
+    whole = cast(Schema, kind.model_json_schema())
+    parts |= {
+        name: part for name, part in _mapping({"$defs": {}, **whole}, "$defs").items() if name not in parts
+    }
+    own = {name: part for name, part in _mapping(whole, "properties").items() if name not in COMMON}
+    required = whole.get("required", [])
+    return {
+        "type": "object",
+        "title": kind.KIND,
+        "description": kind.SUMMARY,
+        "properties": own,
+        "required": [name for name in cast(list[str], required) if name in own],
+        "additionalProperties": False,
+    }
+
+
+def _expectation() -> Schema:
+    classes: Schema = {}
+    for name in ANOMALIES:
+        always = name in ALWAYS_FORBIDDEN
+        what = (
+            "Forbidden in every configuration: only 0 can be expected."
+            if always
+            else "Exactly so many, or a bound."
+        )
+        number: Schema = {"const": 0} if always else {"type": "integer", "minimum": 0}
+        text: Schema = {"type": "string", "pattern": _NOTHING_FOUND if always else BOUND_PATTERN}
+        classes[name] = {
+            "title": name,
+            "description": what,
+            "anyOf": [number, text],
+            "examples": [0] if always else [0, "> 0", "<= 2"],
+        }
+    given: Schema = {
+        "type": "object",
+        "title": "Given",
+        "description": "The settings of the cases that this speaks of, by their path or the end of it.",
+        "additionalProperties": _SCALAR,
+        "examples": [{"acks": "all"}],
+    }
+    return {
+        "type": "object",
+        "title": "Expectation",
+        "description": "Bounds on what the audit counts, for the cases that have the given settings.",
+        "properties": {"given": given, **classes},
+        "anyOf": [{"required": [name]} for name in ANOMALIES],
+        "additionalProperties": False,
+    }
