@@ -1,0 +1,101 @@
+"""Formatting without a JVM per run.
+
+`StorageTool format` writes a few hundred bytes of `bootstrap.checkpoint`: the features that a new cluster switches
+on. They name no cluster and no node, so one copy serves the controllers of every cluster of that version.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+
+from ackproof.errors import BadInput
+from ackproof.processes import RunTag, spawn
+from ackproof.provision.cache import build_once
+from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.jars import KafkaJars
+from ackproof.provision.java import Java
+from ackproof.provision.jvm import STORAGE_TOOL, java_command
+from ackproof.provision.progress import Progress, ProgressSink, ignore
+
+CHECKPOINT = "bootstrap.checkpoint"
+
+_FORMAT_TIMEOUT_S = 60.0
+_FEATURE = re.compile(r"[a-z][a-z.]*")
+
+
+def bootstrap_checkpoint(
+    jars: KafkaJars,
+    java: Java,
+    *,
+    features: Mapping[str, int] | None = None,
+    progress: ProgressSink = ignore,
+) -> Path:
+    """The checkpoint to copy, under this name, into the metadata log folder of every new controller.
+
+    `features`: levels other than the release's own, such as `{"eligible.leader.replicas.version": 0}`.
+    Made once per version and features (0.5 s). Raises `BadInput` with Kafka's words if it refuses the features,
+    `ProvisionFailed` if formatting fails without any.
+    """
+    wanted = dict(sorted((features or {}).items()))
+    for name, level in wanted.items():
+        if not _FEATURE.fullmatch(name) or level < 0:
+            raise BadInput(f"{name}={level} is not a feature and its level")
+    key = ",".join(f"{name}={level}" for name, level in wanted.items()) or "default"
+    target = jars.home / "checkpoints" / key
+    return (
+        build_once(target, lambda folder: _format(jars, java, wanted, folder, progress), progress)
+        / CHECKPOINT
+    )
+
+
+def new_cluster_id() -> str:
+    """A random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding."""
+    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+
+
+def meta_properties(cluster_id: str, node_id: int) -> str:
+    """What a node's log folder must hold in `meta.properties` for the node to start in this cluster."""
+    return f"version=1\ncluster.id={cluster_id}\nnode.id={node_id}\n"
+
+
+def _format(
+    jars: KafkaJars, java: Java, features: Mapping[str, int], folder: Path, progress: ProgressSink
+) -> None:
+    progress(Progress("format", f"Kafka {jars.version}: formatting the metadata of a new cluster"))
+    work = folder / "work"
+    work.mkdir()
+    (work / "server.properties").write_text(
+        "process.roles=controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:9093\n"
+        f"listeners=CONTROLLER://127.0.0.1:9093\ncontroller.listener.names=CONTROLLER\nlog.dirs={work / 'data'}\n",
+        encoding="utf-8",
+    )
+    arguments = ["format", "-t", new_cluster_id(), "-c", str(work / "server.properties")]
+    for name, level in features.items():
+        arguments += ["--feature", f"{name}={level}"]
+    output = work / "output"
+    child = spawn(
+        java_command(java, jars, STORAGE_TOOL, arguments, log=work / "tool.log"),
+        run=RunTag(f"provision-{os.getpid()}", work, work),
+        role="storage-tool",
+        cwd=work,
+        stdout=output,
+    )
+    try:
+        status = child.wait(_FORMAT_TIMEOUT_S)
+    finally:
+        child.kill()
+    made = work / "data" / CHECKPOINT
+    if status != 0 or not made.is_file():
+        said = " ".join(output.read_text(encoding="utf-8", errors="replace").split())[-600:]
+        if features:
+            asked = ", ".join(f"{name}={level}" for name, level in features.items())
+            raise BadInput(f"Kafka {jars.version} cannot be formatted with {asked}: {said}")
+        raise ProvisionFailed(f"Kafka {jars.version} cannot be formatted (exit {status}): {said}")
+    made.rename(folder / CHECKPOINT)
+    shutil.rmtree(work)
