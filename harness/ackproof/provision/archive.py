@@ -1,0 +1,137 @@
+"""Class-data archives (AppCDS): Kafka's classes, parsed and laid out once, mapped by every node from then on.
+
+A cluster starts in less than half the time with them. An archive is valid for one build of Java and one class path:
+the same jars, by absolute path, size and time, in the same order. All of that is in its folder's name, so one that
+no longer fits is not found; and since Java drops one that does not fit without a word, it is tried before it is
+handed out, and `archive_in_use` looks whether a process really has it mapped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Literal
+
+from ackproof.provision.cache import build_once, discard
+from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.jars import KafkaJars
+from ackproof.provision.java import Java
+from ackproof.provision.jvm import jvm_flags
+from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.trial import Trial, TrialNode
+from ackproof.provision.warm_up import warm_up
+
+Role = Literal["broker", "controller"]
+ROLES: tuple[Role, ...] = ("broker", "controller")
+
+_TRY_TIMEOUT_S = 30.0
+_CONTROLLER, _BROKER, _PEER = 1, 2, 3
+
+
+def class_data_archive(jars: KafkaJars, role: Role, java: Java, progress: ProgressSink = ignore) -> Path:
+    """The archive for nodes of this role (a combined node takes the broker's): `-XX:SharedArchiveFile=PATH`.
+
+    Those of both roles are made together, once per version, Java and class path (about 12 s), on a real controller
+    and a real broker that lead, follow and serve clients. Raises `ProvisionFailed` if none can be made that works.
+    """
+    if not java.sharing:
+        raise ProvisionFailed(
+            f"{java.path} ({java.version}) shares no class data; make its own archive: {java.path} -Xshare:dump"
+        )
+    folder = archive_folder(jars, java)
+    build_once(folder, lambda building: _make(jars, java, building, progress), progress)
+    if reason := _unusable(folder / _file(role), jars, java):
+        progress(Progress("archive", f"the class-data archive is of no use ({reason}): making it anew"))
+        discard(folder, progress)
+        build_once(folder, lambda building: _make(jars, java, building, progress), progress)
+        if reason := _unusable(folder / _file(role), jars, java):
+            raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")
+    return folder / _file(role)
+
+
+def archive_folder(jars: KafkaJars, java: Java) -> Path:
+    """Where the archives for this Java and exactly these files stand, or will stand."""
+    stats = ((path, path.stat()) for path in jars.classpath)
+    text = "\n".join(f"{path} {stat.st_size} {stat.st_mtime_ns}" for path, stat in stats)
+    key = hashlib.sha256(text.encode()).hexdigest()[:12]
+    return jars.home / "archives" / f"java-{java.major}-{java.identity}-{key}"
+
+
+def archive_in_use(pid: int, archive: Path) -> bool:
+    """Whether this process has the archive mapped. Java maps it before anything else. False if the process is gone."""
+    try:
+        maps = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return False
+    wanted = str(archive.resolve())
+    return any(line.endswith(wanted) for line in maps.splitlines())
+
+
+def _file(role: Role) -> str:
+    return f"{role}.jsa"
+
+
+def _make(jars: KafkaJars, java: Java, folder: Path, progress: ProgressSink) -> None:
+    steps = 4
+    progress(Progress("archive", f"Kafka {jars.version}: starting brokers for class-data archives", 0, steps))
+    work = folder / "work"
+    nodes = (
+        TrialNode(_CONTROLLER, "controller", _at_exit(folder / _file("controller"))),
+        TrialNode(_BROKER, "broker", _at_exit(folder / _file("broker"))),
+        TrialNode(_PEER, "broker"),
+    )
+    with Trial(jars, java, nodes, work, progress) as trial:
+        progress(Progress("archive", f"Kafka {jars.version}: using them", 1, steps))
+        warm_up(trial.bootstrap, leader=_BROKER, follower=_PEER)
+        progress(Progress("archive", f"Kafka {jars.version}: writing the archives", 2, steps))
+        # the controller last: a broker's orderly shutdown needs it. Both archives are written at the same time.
+        trial.stop(_BROKER)
+        trial.stop(_CONTROLLER)
+        trial.await_exit(_BROKER)
+        trial.await_exit(_CONTROLLER)
+    for role in ROLES:
+        if not (folder / _file(role)).is_file():
+            said = (work / f"{role}-{_BROKER if role == 'broker' else _CONTROLLER}" / "stdout.log").read_text(
+                encoding="utf-8", errors="replace"
+            )
+            raise ProvisionFailed(f"{java.path} wrote no class-data archive: {' '.join(said.split())[-400:]}")
+    shutil.rmtree(work)
+    progress(Progress("archive", f"Kafka {jars.version}: class-data archives are ready", steps, steps))
+
+
+def _at_exit(archive: Path) -> tuple[str, ...]:
+    # hundreds of warnings about classes that cannot be archived are of no interest
+    return ("-Xlog:disable", "-Xlog:all=error:stdout", f"-XX:ArchiveClassesAtExit={archive}")
+
+
+_tried: set[tuple[str, int, int]] = set()
+"""Archives that this process has seen work: path, size, time of change (ns)."""
+
+
+def _unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
+    """Why Java cannot use the archive; empty if it can (0.1 s, once per process)."""
+    if not archive.is_file():
+        return "it is not there"
+    look = (str(archive), archive.stat().st_size, archive.stat().st_mtime_ns)
+    if look in _tried:
+        return ""
+    command = [
+        str(java.path),
+        *jvm_flags(),
+        "-Xshare:on",  # an archive that does not fit ends this JVM; with "auto" it would only be slow
+        f"-XX:SharedArchiveFile={archive}",
+        "-cp",
+        jars.classpath_argument,
+        "-version",
+    ]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return f"Java did not answer within {_TRY_TIMEOUT_S:g} s"
+    said = answer.stdout.strip().splitlines()
+    if answer.returncode != 0 or any("[cds" in line for line in said):
+        return " ".join(said[-3:] or answer.stderr.strip().splitlines()[:3])
+    _tried.add(look)
+    return ""
