@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
@@ -14,15 +15,17 @@ from ackproof.cluster.launch import Installation
 _PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "pyspark")
 
 
-def environment_of(installed: Installation) -> dict[str, str]:
-    """Versions, machine and load. All values are text, `unknown` where the machine does not say."""
+def environment_of(installed: Installation, without_archive: Sequence[int]) -> dict[str, str]:
+    """Versions, machine and load. All values are text, `unknown` where the machine does not say.
+
+    `without_archive` are the nodes whose JVM did not take its class-data archive.
+    """
     memory = psutil.virtual_memory()
     load = " ".join(f"{value:.2f}" for value in os.getloadavg())
-    archives = [f"{role}: {path.name}" for role, path in sorted(installed.archives.items())]
     return {
         "kafka": installed.jars.version,
         "java": installed.java.version,
-        "class-data archive": ", ".join(archives) or "none",
+        "class-data archive": _archives(installed, without_archive),
         "python": platform.python_version(),
         "system": _system(),
         "kernel": platform.release(),
@@ -32,6 +35,14 @@ def environment_of(installed: Installation) -> dict[str, str]:
         "load average": load,
         **{name: _version(name) for name in _PACKAGES},
     }
+
+
+def _archives(installed: Installation, without: Sequence[int]) -> str:
+    if not installed.archives:
+        return "none: this Java shares no class data"
+    if without:
+        return f"not used by node {', '.join(map(str, without))}"
+    return "used by every node"
 
 
 def _system() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.cluster.launch import Installation
+from ackproof.provision.archive import ROLES, class_data_archive
 from ackproof.provision.checkpoint import bootstrap_checkpoint
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
@@ -10,12 +11,17 @@ from ackproof.provision.progress import ProgressSink, ignore
 
 
 def install(version: str, progress: ProgressSink = ignore) -> Installation:
-    """Find or make everything for this version of Kafka. Raises as `ackproof.provision` does."""
+    """Find or make everything for this version of Kafka. Raises as `ackproof.provision` does.
+
+    A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
+    """
     java = find_java()
     jars = kafka_jars(version, progress)
     return Installation(
         java=java,
         jars=jars,
-        archives={},
+        archives={role: class_data_archive(jars, role, java, progress) for role in ROLES}
+        if java.sharing
+        else {},
         checkpoint=bootstrap_checkpoint(jars, java, progress=progress),
     )

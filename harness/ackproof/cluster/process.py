@@ -32,6 +32,7 @@ from ackproof.cluster.wire import Connection, WireError
 from ackproof.errors import BadInput, WaitTimeout
 from ackproof.plan.spec import ClusterSpec, TopicSpec
 from ackproof.processes import Child, RunTag
+from ackproof.provision.archive import archive_in_use
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.wait import wait_until
@@ -79,6 +80,7 @@ class ProcessCluster:
         self._layout: Layout | None = None
         self._watcher: Watcher | None = None
         self._ending = False
+        self._without_archive: list[int] = []
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -126,6 +128,8 @@ class ProcessCluster:
             state=lambda: f"not yet: {', '.join(node.name for node in waiting.values())}",
             logs=lambda: next(iter(waiting.values())).log_tail(),
         )
+        # Java drops an archive that does not fit without a word.
+        self._without_archive = [i for i, node in self._nodes.items() if not _uses_archive(node, installed)]
 
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers, by SIGTERM if `graceful`, else by SIGKILL at once.
@@ -251,7 +255,7 @@ class ProcessCluster:
         """Versions, machine and load, for the report."""
         if self._installed is None:
             raise BadInput("this cluster was not started")
-        return environment_of(self._installed)
+        return environment_of(self._installed, self._without_archive)
 
     def running_links(self) -> dict[int, Connection]:
         """A connection to each broker whose process runs (not paused), for questions through `queries`."""
@@ -275,8 +279,7 @@ class ProcessCluster:
         if self._ending or self._lease is None or self._installed is None:
             raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
         node = self._nodes[node_id]
-        role: Role = "broker" if node.is_broker else "controller"
-        argv = command(self.layout, node.files, self._installed, role)
+        argv = command(self.layout, node.files, self._installed, _role(node))
         return launch(
             argv, node.files, tag=self._tag, name=node.name, lease_descriptor=self._lease.descriptor
         )
@@ -330,3 +333,13 @@ def _stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
     except WaitTimeout:
         return [node.id for node in nodes if node.alive]
     return []
+
+
+def _role(node: ProcessNode) -> Role:
+    """Whose archive fits it: a combined node runs what a broker runs, and more."""
+    return "broker" if node.is_broker else "controller"
+
+
+def _uses_archive(node: ProcessNode, installed: Installation) -> bool:
+    archive = installed.archives.get(_role(node))
+    return archive is not None and node.pid is not None and archive_in_use(node.pid, archive)
