@@ -16,7 +16,7 @@ from ackproof.plan.findings import Findings, describe
 from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
 from ackproof.plan.problems import Path
 from ackproof.plan.quantities import FROM_FILE, WRONG, Duration, duration_text
-from ackproof.plan.refusals import report_error
+from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
 
 HOLD_KEYS: Final = ("for", "restart_after")
@@ -71,6 +71,8 @@ def _kind_of(found: Findings, path: Path, node: MapNode) -> type[FaultSpec] | No
 
 def _read_trigger(found: Findings, path: Path, node: MapNode) -> Trigger | None:
     given = [name for name in node.entries if name in TRIGGER_KEYS]
+    if not given and any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
+        return None
     if not given:
         found.report(
             path, "when does the fault begin? Give one of at: 5s, when: acked >= 2000, after: {fault: 1}"
@@ -187,6 +189,6 @@ def _read_body(
     try:
         return kind.model_validate(data, context=FROM_FILE)
     except ValidationError as error:
-        for detail in error.errors(include_url=False):
+        for detail in ordered(error):
             report_error(found, detail, body_path, tuple(part for part in detail["loc"] if part != "[key]"))
         return None

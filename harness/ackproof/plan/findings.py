@@ -19,6 +19,7 @@ class Findings:
         self.root = root
         self.problems: list[Problem] = []
         self._broken: set[Path] = set()
+        self._meant: list[tuple[Path, str]] = []
 
     def report(
         self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
@@ -42,6 +43,8 @@ class Findings:
             message += f"; {hint}"
         elif near is None:
             message += f"; expected one of {', '.join(names)}"
+        if near is not None:
+            self._meant.append((path, near))
         self.report(path, message, None if hint else near, key=True)
 
     def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str], part: Path = ()) -> None:
@@ -52,6 +55,10 @@ class Findings:
         if near is None and names:
             message += f"; there is {', '.join(names)}"
         self.report(path, message, near, part=part)
+
+    def misspelt(self, path: Path) -> bool:
+        """Whether an unknown name beside `path` was probably meant to be it: then it is not missing."""
+        return any(broken[:-1] == path[:-1] and near == path[-1] for broken, near in self._meant)
 
     def breaks(self, path: Path) -> None:
         """Mark `path` as broken without a further problem."""
@@ -80,10 +87,7 @@ class Findings:
             child = _child(node, part)
             if child is None:
                 return name
-            if isinstance(node, MapNode):
-                name = node.keys[str(part)].mark
-            else:
-                name = child.mark
+            name = node.keys[str(part)].mark if isinstance(node, MapNode) else child.mark
             node = child
         return name if key else node.mark
 

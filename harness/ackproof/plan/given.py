@@ -36,8 +36,10 @@ class Expecting:
         self._axes = axes
         self._leaves = leaves(experiment_data(spec))
 
-    def match(self, cells: Sequence[ExperimentSpec]) -> list[tuple[ExpectSpec, ...]]:
+    def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[tuple[ExpectSpec, ...]]:
         """For each cell the expectations that speak of it, their settings named by full paths.
+
+        With `complete` False some cells are missing, so that nothing can be said of what no cell has.
 
         Reports settings that do not exist, expectations that speak of no cell, and such as contradict each other.
         """
@@ -60,7 +62,7 @@ class Expecting:
             ]
             for number in hits:
                 matched[number].append((index, full))
-            if not hits and self._found.sound_below(("matrix",)):
+            if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(("expect", index), given, data)
         for one in matched:
             self._check_contradictions(one)

@@ -64,7 +64,9 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
     cells = _Cells(found, axes)
     cells.read()
     expecting = Expecting(found, spec, [axis.path for axis in axes])
-    matched = expecting.match([cell for cell in cells.specs if cell is not None])
+    matched = expecting.match(
+        [cell for cell in cells.specs if cell is not None], complete=not cells.problems
+    )
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
     return spec, tuple(
@@ -144,12 +146,14 @@ class _Cells:
             self.specs.append(spec)
             for problem in cell.problems:
                 by_problem.setdefault(problem, []).append(choice)
-        known = {(problem.line, problem.column) for problem in self._found.problems}
+        known = {(problem.line, problem.column, problem.path) for problem in self._found.problems}
         for problem, choices in by_problem.items():
             if problem in self._found.problems:
                 continue
             for placed in self._placed(problem, choices):
-                if (placed.line, placed.column) not in known and placed not in self.problems:
+                place = (placed.line, placed.column, placed.path)
+                if place not in known:
+                    known.add(place)
                     self.problems.append(placed)
 
     def _root(self, choice: Choice) -> MapNode:

@@ -15,7 +15,7 @@ from ackproof.plan.findings import Findings, describe
 from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
 from ackproof.plan.problems import Path
 from ackproof.plan.quantities import FROM_FILE
-from ackproof.plan.refusals import report_error
+from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import Scalar
 
@@ -35,7 +35,7 @@ def read_experiment(found: Findings) -> ExperimentSpec | None:
         try:
             return ExperimentSpec.model_validate(data, context=FROM_FILE)
         except ValidationError as error:
-            for detail in error.errors(include_url=False):
+            for detail in ordered(error):
                 path = tuple(part for part in detail["loc"] if part != "[key]")
                 report_error(found, detail, (), path)
                 _take_out(data, path, found)
@@ -54,7 +54,10 @@ def _take_out(data: dict[str, object], path: Path, found: Findings) -> None:
             parent = value
             continue
         found.breaks(path[: depth + 1])
-        if path[:depth] == ("topics",):
+        if path[:depth] == ("topics",) and len(path) == 2 and isinstance(value, dict):
+            # Its name is refused.
+            parent.pop(str(part), None)
+        elif path[:depth] == ("topics",):
             parent[str(part)] = {}
         else:
             parent.pop(str(part), None)

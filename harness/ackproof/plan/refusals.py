@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ackproof.plan.findings import Findings, describe
@@ -58,6 +58,11 @@ def group_of(path: Path) -> type[BaseModel] | None:
     return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path)
 
 
+def ordered(error: ValidationError) -> list[ErrorDetails]:
+    """Unknown fields before missing ones: what is misspelt is not missing."""
+    return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
+
+
 def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path) -> None:
     """Turn one of pydantic's errors at `path` (below `prefix`) into a problem."""
     full = prefix + path
@@ -67,10 +72,12 @@ def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path
         found.unknown(full, "field", _fields(model), hint=_belongs(str(full[-1]), _fields(model)))
         return
     if kind == "missing":
-        found.report(full, f"the field '{path[-1]}' is missing")
+        if not found.misspelt(full):
+            found.report(full, f"the field '{path[-1]}' is missing")
         return
     node = found.node(full)
-    if isinstance(node, ScalarNode) and node.value is None:
+    empty = isinstance(node, ScalarNode) and node.value is None
+    if empty and "config" not in full:
         found.report(full, "expected a value, not nothing; leave the field out to have its default")
         return
     suggestion = None

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -210,6 +211,10 @@ class _Composer:
             value_event = next(events)
             assert isinstance(value_event, NodeEvent)
             value = self._node(value_event, events, depth + 1)
+            if isinstance(value_event, ScalarEvent) and value_event.value == "" and not value_event.style:
+                assert isinstance(value, ScalarNode)
+                # The parser places what is not there at the next thing that is, lines below.
+                value = replace(value, mark=key.mark)
             node.nodes += key.nodes + value.nodes
             node.depth = max(node.depth, value.depth + 1)
             if not isinstance(key, ScalarNode):

@@ -49,6 +49,12 @@ def _read_node(value: object) -> object:
     return value
 
 
+def _read_topic(value: object) -> object:
+    if not isinstance(value, str) or not _TOPIC.match(value) or value in (".", ".."):
+        raise wrong("expected a topic's name: up to 249 letters, digits, '.', '_' and '-'")
+    return value
+
+
 AcksField: TypeAlias = Annotated[
     Acks, BeforeValidator(_read_acks), WithJsonSchema({"enum": [0, 1, -1, "0", "1", "-1", "all"]})
 ]
@@ -58,6 +64,9 @@ Version: TypeAlias = Annotated[
     WithJsonSchema(
         {"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$", "examples": ["4.3.1", "3.9.2"]}
     ),
+]
+TopicName: TypeAlias = Annotated[
+    str, BeforeValidator(_read_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 
@@ -216,7 +225,7 @@ class ExperimentSpec(Spec):
     claims: tuple[Text, ...] = Field((), description="Claims that the experiment bears on, such as C09.")
     backend: Backend = Field("process", description="Where it runs: real brokers as processes.")
     cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
-    topics: dict[Text, TopicSpec] = Field(description="The topics, by name.")
+    topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")
     workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")
     matrix: dict[Text, tuple[Scalar, ...]] = Field(
         default_factory=dict, description="Settings to vary, by their path: every combination is a case."
@@ -236,14 +245,6 @@ class ExperimentSpec(Spec):
             raise wrong(
                 "expected a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
             )
-        return value
-
-    @field_validator("topics", mode="before")
-    @classmethod
-    def _names_of_topics(cls, value: object) -> object:
-        for name in value if isinstance(value, dict) else ():
-            if isinstance(name, str) and (not _TOPIC.match(name) or name in (".", "..")):
-                raise wrong(f"'{name[:60]}' is no topic name: up to 249 letters, digits, '.', '_' and '-'")
         return value
 
     def topic_names(self) -> tuple[str, ...]:

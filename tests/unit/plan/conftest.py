@@ -1,0 +1,107 @@
+"""One good experiment, and how a test makes a bad one of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ackproof.plan import ExperimentSpec, load
+
+CARET = "‸"
+"""Stands in a test's text where a problem is expected to be reported; taken out before the text is read."""
+
+GOOD = """\
+# every group of fields once
+name: good-one
+description: all there is
+claims: [C09]
+cluster:
+  kafka: "4.3.1"
+  brokers: 3
+  controllers: 1
+  racks: [a, b]
+  config:
+    broker.session.timeout.ms: 6000
+  broker_config:
+    2: {num.io.threads: 3}
+  heap: 256MB
+topics:
+  orders:
+    partitions: 3
+    replication_factor: 3
+    config:
+      min.insync.replicas: 2
+  audit.log: {assignment: [[1, 2], [2, 3]]}
+workload:
+  producers:
+    count: 2
+    acks: all
+    idempotence: false
+    linger: 5ms
+    rate: 5000/s
+    value_size: 100B
+    topics: [orders]
+  consumers:
+    live: 1
+  duration: 15s
+matrix:
+  workload.producers.acks: [0, 1, all]
+  topics.orders.config[min.insync.replicas]:
+    - 1
+    - 2
+faults:
+  - pause: {target: followers(orders/0)}
+    when: acked >= 2000
+    at_latest: 8s
+    for: 2s
+  - kill:
+      target: leader(orders/0)
+    after: {fault: 1, by: 1s}
+    restart_after: 5s
+  - restart: {target: broker}
+    at: 20s
+expect:
+  - given: {acks: all}
+    lost: 0
+  - given: {acks: 1}
+    lost: "> 0"
+evidence:
+  isr_size: 2
+  max_indeterminate: 0.5
+repeat: 2
+seed: 7
+"""
+
+Load = Callable[[str], ExperimentSpec]
+
+
+@pytest.fixture
+def good() -> str:
+    return GOOD
+
+
+@pytest.fixture
+def load_text(tmp_path: Path) -> Load:
+    """Load an experiment from its text."""
+
+    def load_it(text: str) -> ExperimentSpec:
+        path = tmp_path / "e.yaml"
+        path.write_text(text, encoding="utf-8")
+        return load(path)
+
+    return load_it
+
+
+@pytest.fixture
+def changed() -> Callable[[str, str], tuple[str, int, int]]:
+    """The good text with `old` replaced by `new`; and the line and column of the caret in `new`."""
+
+    def change(old: str, new: str) -> tuple[str, int, int]:
+        assert GOOD.count(old) == 1, f"{old!r} occurs {GOOD.count(old)} times"
+        assert new.count(CARET) == 1
+        text = GOOD.replace(old, new)
+        before = text[: text.index(CARET)]
+        return text.replace(CARET, ""), before.count("\n") + 1, len(before) - before.rfind("\n")
+
+    return change

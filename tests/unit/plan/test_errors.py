@@ -1,0 +1,256 @@
+"""Each kind of error with its exact line and column. The caret (‸) in a test's text is where it must be reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from ackproof.plan import ExperimentSpec, InvalidExperiment
+
+Load = Callable[[str], ExperimentSpec]
+Changed = Callable[[str, str], tuple[str, int, int]]
+
+# old text, new text, path, part of the message, suggestion
+CASES: list[tuple[str, str, str, str, str | None]] = [
+    # names
+    ("name: good-one\n", "‸nam: good-one\n", "nam", "unknown field 'nam'", "name"),
+    ("  duration: 15s", "  ‸duratoin: 15s", "workload.duratoin", "unknown field", "duration"),
+    ("    value_size", "    ‸value-size", "workload.producers.value-size", "unknown field", "value_size"),
+    ("  duration: 15s", "  ‸acks: all", "workload.acks", "belongs under workload.producers", None),
+    ("seed: 7", "‸frobnicate: 7", "frobnicate", "expected one of name, description", None),
+    ("    partitions: 3", "    ‸Partitions: 3", "topics.orders.Partitions", "unknown field", "partitions"),
+    ("name: good-one", "name: ‸-good one", "name", "expected a name of letters", None),
+    ("claims: [C09]", "backend: ‸proces", "backend", "expected 'process'", "process"),
+    # wrong types
+    ("  brokers: 3", "  brokers: ‸three", "cluster.brokers", "expected a whole number, not the text 'three'", None),
+    ("  brokers: 3", "  brokers: ‸3.5", "cluster.brokers", "expected a whole number, not the number 3.5", None),
+    ("  brokers: 3", '  brokers: ‸"3"', "cluster.brokers", "expected a whole number, not the text '3'", None),
+    ("  brokers: 3", "  brokers: ‸true", "cluster.brokers", "not the truth value true", None),
+    ("  brokers: 3", "  brokers: ‸[3]", "cluster.brokers", "not a list", None),
+    ("  brokers: 3", "  ‸brokers:", "cluster.brokers", "expected a value, not nothing", None),
+    ("  brokers: 3", "  brokers: ‸51", "cluster.brokers", "at most 50", None),
+    ("  brokers: 3", "  brokers: ‸0", "cluster.brokers", "at least 1", None),
+    ("  controllers: 1", "  controllers: ‸2", "cluster.controllers", "1 or 3", None),
+    ("idempotence: false", "idempotence: ‸no", "workload.producers.idempotence", "true or false", "false"),
+    ("idempotence: false", "idempotence: ‸1", "workload.producers.idempotence", "not the number 1", None),
+    ("  racks: [a, b]", "  racks: ‸a", "cluster.racks", "expected a list, not the text 'a'", None),
+    ("  racks: [a, b]", "  racks: [a, ‸2]", "cluster.racks[2]", "expected a text, not the number 2", None),
+    ("topics:\n  orders:\n", "topics:\n  audit: ‸5\n  orders:\n", "topics.audit", "expected a mapping", None),
+    ("    acks: all", "    acks: ‸al", "workload.producers.acks", "expected 0, 1 or all", None),
+    ("    acks: all", "    acks: ‸true", "workload.producers.acks", "expected 0, 1 or all", None),
+    ("    acks: all", "    compression: ‸lz", "workload.producers.compression", "not the text 'lz'", "lz4"),
+    ("repeat: 2", "repeat: ‸0", "repeat", "at least 1", None),
+    ("seed: 7", "seed: ‸-1", "seed", "at least 0", None),
+    ("claims: [C09]", "claims: ‸C09", "claims", "expected a list", None),
+    ("max_indeterminate: 0.5", "max_indeterminate: ‸50", "evidence.max_indeterminate", "at most 1", None),
+    ("max_indeterminate: 0.5", "max_indeterminate: ‸half", "evidence.max_indeterminate", "a share", None),
+    # units and versions
+    ("  duration: 15s", "  duration: ‸15", "workload.duration", "lacks a unit", None),
+    ("  duration: 15s", "  duration: ‸15 seconds", "workload.duration", "with its unit", None),
+    ("  duration: 15s", "  duration: ‸0s", "workload.duration", "more than 0", None),
+    ("  duration: 15s", "  duration: ‸100h", "workload.duration", "at most 24h", None),
+    ("    linger: 5ms", "    linger: ‸5", "workload.producers.linger", "lacks a unit", None),
+    ("    rate: 5000/s", "    rate: ‸5000", "workload.producers.rate", "5000/s", None),
+    ("    rate: 5000/s", "    rate: ‸0/s", "workload.producers.rate", "above 0", None),
+    ("    rate: 5000/s", "    rate: ‸~", "workload.producers.rate", "not nothing", None),
+    ("    value_size: 100B", "    value_size: ‸100", "workload.producers.value_size", "lacks a unit", None),
+    ("    value_size: 100B", "    value_size: ‸20B", "workload.producers.value_size", "too few", None),
+    ("  heap: 256MB", "  heap: ‸1MB", "cluster.heap", "at least", None),
+    ('  kafka: "4.3.1"', "  kafka: ‸4.10", "cluster.kafka", "the number 4.1;", None),
+    ('  kafka: "4.3.1"', '  kafka: ‸"4.3"', "cluster.kafka", "full version", None),
+    # settings
+    ("    broker.session.timeout.ms: 6000", "    broker.session.timeout.ms: ‸[1]",
+     "cluster.config[broker.session.timeout.ms]", "a single value", None),
+    ("    broker.session.timeout.ms: 6000", "    ‸node.id: 6", "cluster.config[node.id]", "itself", None),
+    ("    2: {num", "    ‸4: {num", "cluster.broker_config.4", "broker 4 does not exist", None),
+    ("    2: {num", "    ‸two: {num", "cluster.broker_config.two", "whole number", None),
+    ("      min.insync.replicas: 2", "      ‸min.insync.replica: 2",
+     "topics.orders.config[min.insync.replica]", "no topic setting", "min.insync.replicas"),
+    ("    linger: 5ms", "    config: {‸linger.ms: 5}", "workload.producers.config[linger.ms]", "field linger", None),
+    # what does not fit together
+    ("    replication_factor: 3", "    replication_factor: ‸4",
+     "topics.orders.replication_factor", "need as many brokers", None),
+    ("[[1, 2], [2, 3]]", "[[1, 2], ‸[2, 4]]", "topics[audit.log].assignment[2]", "broker 4 does not exist", None),
+    ("[[1, 2], [2, 3]]", "[[1, 2], ‸[2, 2]]", "topics[audit.log].assignment[2]", "one replica", None),
+    ("[[1, 2], [2, 3]]", "[[1, 2], ‸[2]]", "topics[audit.log].assignment[2]", "replication factor is 2", None),
+    ("{assignment: [[1, 2], [2, 3]]}", "{partitions: 3, assignment: ‸[[1, 2]]}",
+     "topics[audit.log].assignment", "there are 3", None),
+    ("  audit.log:", "  audit_log: {replication_factor: 2}\n  ‸audit.log:", "topics[audit.log]", "collide", None),
+    ("  audit.log:", "  ‸audit/log:", "topics[audit/log]", "topic's name", None),
+    ("    topics: [orders]", "    topics: [‸order]", "workload.producers.topics", "does not exist", "orders"),
+    ("    topics: [orders]", "    in_flight: 6\n    config: {‸acks: 1}", "workload.producers.config.acks", "acks", None),
+    ("    linger: 5ms", "    linger: ‸31s", "workload.producers.linger", "shorter", None),
+    ("  isr_size: 2", "  isr_size: ‸3", "evidence.isr_size", "'audit.log' has 2 replicas", None),
+    # faults
+    ("  - pause: {", "  - ‸pasue: {", "faults[1].pasue", "unknown fault kind", "pause"),
+    ("  - pause: {", "  - ‸partition: {", "faults[1].partition", "expected one of kill, stop", None),
+    ("{target: followers(orders/0)}", "‸followers(orders/0)", "faults[1].pause", "in braces", None),
+    ("{target: followers", "{‸tagret: followers", "faults[1].pause.tagret", "unknown field", "target"),
+    ("pause: {target: followers(orders/0)}", "‸pause: {}", "faults[1].pause.target", "missing", None),
+    ("target: followers(orders/0)", "target: ‸folowers(orders/0)", "faults[1].pause.target", "'followers'?", None),
+    ("target: followers(orders/0)", "target: ‸followers(order/0)", "faults[1].pause.target", "topic", "orders"),
+    ("target: followers(orders/0)", "target: ‸followers(orders/3)", "faults[1].pause.target", "0 to 2", None),
+    ("target: followers(orders/0)", "target: ‸followers", "faults[1].pause.target", "needs a partition", None),
+    ("target: followers(orders/0)", "target: ‸minority(1)", "faults[1].pause.target", "in brackets", None),
+    ("target: followers(orders/0)", "target: ‸broker(4)", "faults[1].pause.target", "are 1 to 3", None),
+    ("target: followers(orders/0)", "target: ‸controller(1)", "faults[1].pause.target", "are 101", None),
+    ("target: followers(orders/0)", "target: ‸3", "faults[1].pause.target", "expected a role", None),
+    ("when: acked >= 2000", "when: ‸aked >= 2000", "faults[1].when", "'acked'?", None),
+    ("when: acked >= 2000", "when: ‸acked => 2000", "faults[1].when", "expected a condition", None),
+    ("when: acked >= 2000", "when: ‸isr == 1", "faults[1].when", "isr(orders/0) == 1", None),
+    ("when: acked >= 2000", "when: ‸isr(orders/0) == 4", "faults[1].when", "never holds", None),
+    ("when: acked >= 2000", "when: ‸lag(orders/9) > 4", "faults[1].when", "0 to 2", None),
+    ("when: acked >= 2000", "when: ‸acked(nope/0) > 4", "faults[1].when", "does not exist", None),
+    ("    at: 20s", "    at: 20s\n    ‸when: acked > 1", "faults[3].when", "one trigger", None),
+    ("    at: 20s", "    at: 20s\n    ‸at_latest: 30s", "faults[3].at_latest", "goes with 'when'", None),
+    ("    at: 20s", "    at: ‸20", "faults[3].at", "lacks a unit", None),
+    ("    at: 20s", "    at: 20s\n    ‸for: 1s", "faults[3].for", "ends by itself", None),
+    ("    for: 2s", "    ‸restart_after: 2s", "faults[1].restart_after", "a pause has no", "for"),
+    ("    for: 2s", "    ‸fro: 2s", "faults[1].fro", "unknown field of a fault", "for"),
+    ("    for: 2s", "    for: ‸0s", "faults[1].for", "more than 0s", None),
+    ("    for: 2s", "    for: 2s\n    ‸kill: {target: broker}", "faults[1].kill", "one kind", None),
+    ("      target: leader(orders/0)", "      target: leader(orders/0)\n      ‸restart_after: 5s",
+     "faults[2].kill.restart_after", "stands beside", None),
+    ("{fault: 1, by: 1s}", "{fault: ‸2, by: 1s}", "faults[2].after.fault", "wait for itself", None),
+    ("{fault: 1, by: 1s}", "{fault: ‸3, by: 1s}", "faults[2].after.fault", "one before it", None),
+    ("{fault: 1, by: 1s}", "{fault: ‸4, by: 1s}", "faults[2].after.fault", "there are 3 faults", None),
+    ("{fault: 1, by: 1s}", "{fault: ‸0, by: 1s}", "faults[2].after.fault", "does not exist", None),
+    ("{fault: 1, by: 1s}", "{fault: ‸pause, by: 1s}", "faults[2].after.fault", "number of another fault", None),
+    ("{fault: 1, by: 1s}", "{fault: 1, by: ‸1}", "faults[2].after.by", "lacks a unit", None),
+    ("{fault: 1, by: 1s}", "{fault: 1, ‸buy: 1s}", "faults[2].after.buy", "unknown field", "by"),
+    ("    after: {fault: 1, by: 1s}", "    ‸after: {by: 1s}", "faults[2].after.fault", "missing", None),
+    ("  - restart: {target: broker}\n    at: 20s", "  - ‸hello", "faults[3]", "expected a fault", None),
+    ("  - restart: {target: broker}\n    at: 20s", "  - ‸at: 3s", "faults[3]", "has no kind", None),
+    ("  - restart: {target: broker}\n    at: 20s", "  - ‸restart: {target: broker}", "faults[3]", "when does", None),
+    # matrix
+    ("  workload.producers.acks: [0, 1, all]", "  ‸workload.producers.ack: [0]",
+     "matrix[workload.producers.ack]", "has no field 'ack'", "workload.producers.acks"),
+    ("  workload.producers.acks: [0, 1, all]", "  ‸acks: [0]", "matrix.acks", "below", "workload.producers.acks"),
+    ("  workload.producers.acks: [0, 1, all]", "  ‸workload.producers: [0]",
+     "matrix[workload.producers]", "group", None),
+    ("  workload.producers.acks: [0, 1, all]", "  workload.producers.acks: [0, ‸2, all]",
+     "workload.producers.acks", "expected 0, 1 or all", None),
+    ("  workload.producers.acks: [0, 1, all]", "  workload.producers.acks: ‸all",
+     "matrix[workload.producers.acks]", "expected a list", None),
+    ("  workload.producers.acks: [0, 1, all]", "  workload.producers.acks: ‸[]",
+     "matrix[workload.producers.acks]", "empty list", None),
+    ("  workload.producers.acks: [0, 1, all]", "  workload.producers.acks: [0, 1, all, ‸all]",
+     "matrix[workload.producers.acks][4]", "same name", None),
+    ("  workload.producers.acks: [0, 1, all]", "  workload.producers.acks: [0, 1, all, ‸[2]]",
+     "matrix[workload.producers.acks][4]", "single value", None),
+    ("    - 1\n    - 2\n", "    - 1\n    - 2\n  ‸topics.orders.config.min.insync.replicas: [1]\n",
+     "matrix[topics.orders.config.min.insync.replicas]", "varied twice", None),
+    ("    - 1\n    - 2\n", "    - 1\n  topics.orders.replication_factor: [3, ‸4]\n",
+     "topics.orders.replication_factor", "need as many brokers", None),
+    ("    - 1\n    - 2\n", "    - 1\n  workload.producers.idempotence: [false, ‸true]\n",
+     "workload.producers.idempotence", "idempotence needs acks: all", None),
+    ("  topics.orders.config[min.insync.replicas]:\n", "  ‸topics.oders.config[min.insync.replicas]:\n",
+     "matrix[topics.oders.config[min.insync.replicas]]", "'oders' does not exist",
+     "topics.orders.config[min.insync.replicas]"),
+    ("    - 1\n    - 2\n", "    - 1\n  faults[1].for: [1s, ‸2]\n", "faults[1].for", "lacks a unit", None),
+    ("    - 1\n    - 2\n", "    - 1\n  ‸faults[4].for: [1s]\n", "matrix[faults[4].for]", "no such fault", None),
+    # expectations
+    ("    lost: 0", "    ‸lots: 0", "expect[1].lots", "unknown anomaly class", "lost"),
+    ("    lost: 0", "    lost: ‸-1", "expect[1].lost", "expected a count", None),
+    ("    lost: 0", "    lost: ‸some", "expect[1].lost", "expected a count", None),
+    ("    lost: 0", '    lost: ‸"< 0"', "expect[1].lost", "no count is below 0", None),
+    ("    lost: 0", "    phantom: ‸1", "expect[1].phantom", "only 0 can be expected", None),
+    ("    lost: 0", '    rewound: ‸"<= 3"', "expect[1].rewound", "forbidden in every configuration", None),
+    ("    lost: 0", '    skipped: ‸">= 0"', "expect[1].skipped", "forbidden in every configuration", None),
+    ("given: {acks: all}", "given: {acks: ‸2}", "expect[1].given.acks", "no possible value", None),
+    ("given: {acks: all}", "given: {‸akcs: all}", "expect[1].given.akcs", "unknown setting", "acks"),
+    ("given: {acks: all}", "given: {acks: all, min.insync.replicas: ‸3}",
+     "expect[1].given[min.insync.replicas]", "no case has min.insync.replicas=3; there is 1, 2", None),
+    ("given: {acks: all}", "given: {‸config: all}", "expect[1].given.config", "unknown setting", None),
+    ('    lost: "> 0"', '    lost: "> 0"\n  - lost: ‸0', "expect[3].lost", "contradicts", None),
+    ("  - given: {acks: all}\n    lost: 0", "  - ‸given: {acks: all}", "expect[1]", "nothing is expected", None),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "path", "message", "suggestion"), CASES)
+def test_where_and_what(
+    load_text: Load, changed: Changed, old: str, new: str, path: str, message: str, suggestion: str | None
+) -> None:
+    text, line, column = changed(old, new)
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(text)
+    shown = "\n" + str(caught.value)
+    here = [p for p in caught.value.problems if (p.line, p.column, p.path) == (line, column, path)]
+    assert here, f"expected {line}:{column}: {path}{shown}"
+    assert any(message in p.message and p.suggestion == suggestion for p in here), shown
+    assert len(caught.value.problems) == 1, shown
+
+
+def test_all_at_once(load_text: Load, good: str) -> None:
+    """Mistakes of every kind in one file are all reported, in file order."""
+    text = (
+        good.replace("  brokers: 3", "  brokers: three")
+        .replace("value_size", "valuesize")
+        .replace("leader(orders/0)", "leader(ordes/0)")
+        .replace("at: 20s", "at: 20")
+        .replace("[0, 1, all]", "[0, 1, most]")
+        .replace('lost: "> 0"', "lots: 0")
+        .replace("seed: 7", "sede: 7")
+    )
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(text)
+    assert [problem.path for problem in caught.value.problems] == [
+        "cluster.brokers",
+        "workload.producers.valuesize",
+        "workload.producers.acks",
+        "faults[2].kill.target",
+        "faults[3].at",
+        "expect[2].lots",
+        "sede",
+    ]
+    assert str(caught.value).count("\n") == 6
+
+
+def test_form_of_a_message(load_text: Load, good: str) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(good.replace("  duration: 15s", "  duratoin: 15s"))
+    (problem,) = caught.value.problems
+    assert str(problem) == (
+        f"{problem.file}:33:3: workload.duratoin: unknown field 'duratoin' (did you mean 'duration'?)"
+    )
+
+
+def test_cell_that_breaks_a_field_elsewhere(load_text: Load, good: str) -> None:
+    """A problem that only some cells have is shown at the matrix's value, with the field that it breaks."""
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(good.replace("    - 1\n    - 2\n", "    - 1\n  cluster.brokers: [2, 3]\n"))
+    assert {(p.line, p.column, p.path) for p in caught.value.problems} == {
+        (38, 21, "topics.orders.replication_factor"),
+        (38, 21, "topics[audit.log].assignment[2]"),
+    }
+    assert all("(with cluster.brokers: 2)" in p.message for p in caught.value.problems)
+
+
+def test_missing_name_and_topics(load_text: Load) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text("repeat: 1\n")
+    assert [(p.line, p.path) for p in caught.value.problems] == [(1, "name"), (1, "topics")]
+
+
+def test_ambiguous_setting(load_text: Load) -> None:
+    text = """\
+name: n
+topics: {a: {}, b: {}}
+matrix:
+  topics.a.config[retention.ms]: [1, 2]
+  topics.b.config[retention.ms]: [1, 2]
+expect:
+  - {given: {retention.ms: 1}, lost: 0}
+"""
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(text)
+    (problem,) = caught.value.problems
+    assert (problem.line, problem.column) == (7, 14)
+    assert "ambiguous: topics.a.config[retention.ms] or topics.b.config[retention.ms]" in problem.message
+
+
+def test_too_many_combinations(load_text: Load) -> None:
+    values = list(range(1, 41))
+    text = f"name: n\ntopics: {{t: {{}}}}\nmatrix:\n  topics.t.partitions: {values}\n  cluster.heap: {values}\n"
+    with pytest.raises(InvalidExperiment, match="1600 combinations are too many"):
+        load_text(text)
