@@ -1,0 +1,195 @@
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (DESIGN §5).
+
+A part appears whole or not at all: it is written under a name that no reader of parts takes for one, then renamed.
+Its rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one), with a row
+group per partition, so that a reader of one partition can pass over the others by their statistics; partitions
+with few rows share a group. A client that produced or read nothing leaves a folder without parts.
+
+`END` is an empty file: its client closed in good order. It comes after the last part.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.rundir.schema import CONSUMED, PRODUCED
+
+END: Final = "END"
+_PART: Final = "part-{:06d}.parquet"
+_PARTS: Final = "part-*.parquet"
+_GROUPS: Final = 64
+"""Row groups of a part at most."""
+_SMALLEST_GROUP: Final = 1024
+
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class ProducedRows:
+    """Rows of one producer, in order of seq. `place` is an index into `places`; times count from the run's start."""
+
+    producer: int
+    places: Sequence[tuple[str, int]]
+    place: Ints
+    seq: Ints
+    outcome: npt.NDArray[np.int8]
+    error: npt.NDArray[np.int16]
+    offset: Ints
+    sent_ns: Ints
+    done_ns: Ints
+
+
+@dataclass(frozen=True)
+class ConsumedRows:
+    """Rows of one reader, in order of read_seq. `place` and `origin` are indices into `places` and `origins`."""
+
+    reader: int
+    phase: int
+    places: Sequence[tuple[str, int]]
+    origins: Sequence[str]
+    place: npt.NDArray[np.int32]
+    assignment: npt.NDArray[np.int32]
+    read_seq: Ints
+    offset: Ints
+    leader_epoch: npt.NDArray[np.int32]
+    producer: npt.NDArray[np.int32]
+    seq: Ints
+    origin: npt.NDArray[np.int32]
+    origin_partition: npt.NDArray[np.int32]
+    intact: npt.NDArray[np.bool_]
+    read_ns: Ints
+    timestamp_ms: Ints
+
+
+def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
+    """Write a part of the produced ledger; its path."""
+    order, place, bounds = _sorted(rows.place, rows.places)
+    count = len(order)
+    topics, partitions = _topic_columns(place, rows.places)
+    columns = [
+        pa.array(np.full(count, rows.producer, np.int32)),
+        pa.array(rows.seq[order]),
+        topics,
+        partitions,
+        pa.array(rows.outcome[order]),
+        pa.array(rows.error[order]),
+        pa.array(rows.offset[order]),
+        pa.array(rows.sent_ns[order]),
+        pa.array(rows.done_ns[order]),
+        pa.array(np.full(count, -1, np.int64)),
+    ]
+    return _write(folder, number, pa.Table.from_arrays(columns, schema=PRODUCED), bounds)
+
+
+def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
+    """Write a part of the consumed ledger; its path."""
+    order, place, bounds = _sorted(rows.place, rows.places)
+    count = len(order)
+    topics, partitions = _topic_columns(place, rows.places)
+    columns = [
+        pa.array(np.full(count, rows.reader, np.int32)),
+        pa.array(np.full(count, rows.phase, np.int8)),
+        pa.array(rows.assignment[order]),
+        pa.array(rows.read_seq[order]),
+        topics,
+        partitions,
+        pa.array(rows.offset[order]),
+        pa.array(rows.leader_epoch[order]),
+        pa.array(rows.producer[order]),
+        pa.array(rows.seq[order]),
+        _texts(rows.origin[order], rows.origins),
+        pa.array(rows.origin_partition[order]),
+        pa.array(rows.intact[order]),
+        pa.array(rows.read_ns[order]),
+        pa.array(rows.timestamp_ms[order]),
+    ]
+    return _write(folder, number, pa.Table.from_arrays(columns, schema=CONSUMED), bounds)
+
+
+def part_path(folder: Path, number: int) -> Path:
+    """The file of part `number` in a client's folder."""
+    return folder / _PART.format(number)
+
+
+def parts(folder: Path) -> list[Path]:
+    """The parts of a client's folder, or of all clients of a ledger, by name."""
+    return sorted([*folder.glob(_PARTS), *folder.glob(f"client=*/{_PARTS}")])
+
+
+def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
+    """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
+    tables = [pq.read_table(path, schema=schema, partitioning=None) for path in parts(folder)]
+    return pa.concat_tables(tables) if tables else schema.empty_table()
+
+
+def mark_end(folder: Path) -> None:
+    """Say that the client of this folder closed in good order."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / END).touch()
+
+
+def has_end(folder: Path) -> bool:
+    """Whether the client of this folder closed in good order."""
+    return (folder / END).exists()
+
+
+def remove_unfinished(folder: Path) -> int:
+    """Remove parts that a killed writer had begun; how many."""
+    leftovers = list(folder.glob(".part-*.tmp"))
+    for path in leftovers:
+        path.unlink(missing_ok=True)
+    return len(leftovers)
+
+
+def _sorted(
+    place: npt.NDArray[np.integer], places: Sequence[tuple[str, int]]
+) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.integer], list[int]]:
+    """The stable order by (topic, partition), the places in that order, and where row groups begin."""
+    by_name = np.empty(len(places), np.int32)
+    by_name[np.array(sorted(range(len(places)), key=places.__getitem__), np.int32)] = np.arange(len(places))
+    order = np.argsort(by_name[place], kind="stable")
+    ordered = place[order]
+    changes = np.flatnonzero(np.diff(ordered)) + 1
+    smallest = max(_SMALLEST_GROUP, -(-len(ordered) // _GROUPS))
+    bounds = [0]
+    for change in changes.tolist():
+        if change - bounds[-1] >= smallest:
+            bounds.append(change)
+    return order, ordered, bounds
+
+
+def _topic_columns(
+    place: npt.NDArray[np.integer], places: Sequence[tuple[str, int]]
+) -> tuple[pa.Array, pa.Array]:
+    names = sorted({topic for topic, _ in places})
+    code = {topic: number for number, topic in enumerate(names)}
+    topic_of = np.array([code[topic] for topic, _ in places], np.int32)
+    partition_of = np.array([partition for _, partition in places], np.int32)
+    return _texts(topic_of[place], names), pa.array(partition_of[place])
+
+
+def _texts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+    return pa.array(names, pa.string()).take(pa.array(codes))
+
+
+def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = part_path(folder, number)
+    temporary = folder / f".{path.name}.{os.getpid()}.tmp"
+    writer = pq.ParquetWriter(
+        temporary, table.schema, compression="zstd", use_dictionary=["topic", "origin_topic", "partition"]
+    )
+    with writer:
+        for begin, stop in zip(bounds, [*bounds[1:], len(table)], strict=True):
+            writer.write_table(table.slice(begin, stop - begin), row_group_size=max(1, stop - begin))
+    temporary.replace(path)
+    return path

@@ -1,0 +1,350 @@
+"""The parent's side of the load: client processes started, watched, counted, stopped, killed.
+
+Ids are `p<n>` for producers (n is the producer's number in the ledger), `r<n>` for live readers, `f<n>` for final
+readers. A producer whose client met a fatal error ends, and the next free number takes its place.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ackproof.errors import ClientDied, WaitTimeout
+from ackproof.plan.spec import TopicSpec, WorkloadSpec
+from ackproof.processes import RunTag
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.wait import wait_until
+from ackproof.workload.board import State
+from ackproof.workload.config import (
+    acks_of,
+    delivery_timeout_s,
+    may_resend,
+    producer_config,
+    reader_config,
+)
+from ackproof.workload.handles import Handle, Launcher
+from ackproof.workload.journal import CHUNK_ROWS
+from ackproof.workload.salvage import Salvaged, salvage
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings, ReaderSettings
+
+FLUSH_ROWS: Final = 1 << 17
+FLUSH_S: Final = 1.0
+_WATCH_EVERY_S: Final = 0.02
+_MARGIN_S: Final = 15.0
+"""What a client may take to close and to write its last parts, beyond its own bounds."""
+_MOST_RESETS: Final = 100
+
+
+@dataclass
+class _Shared:
+    """What the watching thread and the callers share, under one lock."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    handles: dict[str, Handle] = field(default_factory=dict)
+    failure: str = ""
+    next_producer: int = 0
+    resets: int = 0
+    stopping: bool = False
+
+
+class Workload:
+    """Producers and live readers of one run. Safe to use from several threads.
+
+    `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
+    round of places, so that producers of different runs do not begin at the same one.
+    """
+
+    def __init__(
+        self,
+        spec: WorkloadSpec,
+        topics: Mapping[str, TopicSpec],
+        bootstrap: str,
+        case_dir: CaseDir,
+        clock: RunClock,
+        tag: RunTag,
+        *,
+        seed: int = 0,
+        timeline: Timeline | None = None,
+        chunk_rows: int = CHUNK_ROWS,
+    ) -> None:
+        self.spec = spec
+        self.bootstrap = bootstrap
+        self.run = case_dir
+        self.clock = clock
+        self.tag = tag
+        written = spec.producers.topics or tuple(topics)
+        self.places = tuple(
+            Place(name, number) for name in topics for number in range(topics[name].partitions)
+        )
+        self._written = tuple(place for place in self.places if place.topic in written)
+        self._seed = seed
+        self._timeline = timeline
+        self._chunk_rows = chunk_rows
+        self._launcher = Launcher(case_dir, tag)
+        self._shared = _Shared()
+        self._watch_stop = threading.Event()
+        self._watcher: threading.Thread | None = None
+
+    # -- life ----------------------------------------------------------------------------------------------------
+
+    def start(self, timeout_s: float = 30.0) -> None:
+        """Start all clients and wait until each has its client library running.
+
+        Raises `ClientDied` with the client's last output, `WaitTimeout`, or `BadInput` for a setting that is ours.
+        """
+        for ledger in (self.run.produced, self.run.consumed):
+            ledger.mkdir(parents=True, exist_ok=True)
+        with self._shared.lock:
+            for number in range(self.spec.consumers.live):
+                self._start_reader(number)
+            for _ in range(self.spec.producers.count):
+                self._start_producer()
+        self._watcher = threading.Thread(target=self._watch, name="workload", daemon=True)
+        self._watcher.start()
+        wait_until(self._all_ready, what="all clients to be ready", timeout_s=timeout_s, state=self._states)
+
+    def stop(self) -> None:
+        """Stop producers, then readers, in good order; bounded by the delivery time-out.
+
+        Returns when all are gone. One that does not come to its end in time is killed and its journal salvaged: it
+        leaves no `END`. Raises `ClientDied` if a client had ended by itself.
+        """
+        with self._shared.lock:
+            self._shared.stopping = True
+        flush_s = delivery_timeout_s(producer_config(self.spec.producers, "", ""))
+        self._stop_all("producer", flush_s + _MARGIN_S)
+        self._stop_all("reader", _MARGIN_S)
+        self._end_watch()
+        self.check()
+
+    def abort(self) -> Salvaged:
+        """Kill what still runs and turn what is left into Parquet. For the end of a run that failed."""
+        with self._shared.lock:
+            self._shared.stopping = True
+            running = [handle for handle in self._handles() if handle.status is None]
+            for handle in running:
+                handle.expected = True
+                handle.child.kill()
+                self._note_end(handle)
+        self._end_watch()
+        return self.salvage()
+
+    def kill(self, client_id: str) -> None:
+        """SIGKILL one client and salvage what it left; it does not come back. Raises KeyError for an unknown id."""
+        with self._shared.lock:
+            handle = self._shared.handles[client_id]
+            handle.expected = True
+            handle.child.kill()
+            self._note_end(handle)
+        salvage(self.run, client_id)
+
+    def salvage(self) -> Salvaged:
+        """Turn journals of ended clients into Parquet. Nothing to do after a `stop` in good order."""
+        return salvage(self.run)
+
+    def check(self) -> None:
+        """Raise `ClientDied` if a client has ended by itself. It is noticed within 20 ms."""
+        failure = self._shared.failure
+        if failure:
+            raise ClientDied(failure)
+
+    # -- what it did so far --------------------------------------------------------------------------------------
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        """Every client there has been, in order of their start."""
+        with self._shared.lock:
+            return tuple(handle.client for handle in self._shared.handles.values())
+
+    def acked(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
+        return self._count("producer", topic, partition)
+
+    def read(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Records handed to live readers so far, each reader counted."""
+        return self._count("reader", topic, partition)
+
+    def sent(self) -> int:
+        """Produce calls so far."""
+        return sum(handle.board.sent for handle in self._handles("producer"))
+
+    def failed(self) -> int:
+        """Attempts known to have failed so far."""
+        return sum(handle.board.failed for handle in self._handles("producer"))
+
+    def indeterminate(self) -> int:
+        """Attempts whose report leaves it open, so far; those still without a report are not in it."""
+        return sum(handle.board.indeterminate for handle in self._handles("producer"))
+
+    def _count(self, kind: str, topic: str | None, partition: int | None) -> int:
+        total = 0
+        for handle in self._handles(kind):
+            if topic is None:
+                total += handle.board.total()
+                continue
+            for place, count in zip(handle.places, handle.board.counts, strict=True):
+                if place.topic == topic and partition in (None, place.partition):
+                    total += count
+        return total
+
+    def _handles(self, kind: str | None = None) -> list[Handle]:
+        with self._shared.lock:
+            return [handle for handle in self._shared.handles.values() if kind in (None, handle.client.kind)]
+
+    # -- starting ------------------------------------------------------------------------------------------------
+
+    def _start_producer(self) -> Handle:
+        number = self._shared.next_producer
+        self._shared.next_producer += 1
+        spec = self.spec.producers
+        name = f"p{number}"
+        config = producer_config(spec, self.bootstrap, name)
+
+        def write(path: Path, control_fd: int) -> None:
+            ProducerSettings(
+                client=name,
+                producer=number,
+                run_id=self.tag.run_id,
+                case_dir=str(self.run.path.absolute()),
+                places=self._written,
+                first_place=(self._seed + number) % len(self._written),
+                value_size=spec.value_size,
+                rate=None if spec.rate is None else spec.rate / spec.count,
+                acks=acks_of(config),
+                may_resend=may_resend(config),
+                delivery_timeout_s=delivery_timeout_s(config),
+                origin_ns=self.clock.origin_ns,
+                chunk_rows=self._chunk_rows,
+                control_fd=control_fd,
+                config=config,
+            ).write(path)
+
+        topics = tuple(dict.fromkeys(place.topic for place in self._written))
+        client = Client(id=name, kind="producer", producer=number, topics=topics)
+        return self._launch(client, "ackproof.workload.producer", self._written, write)
+
+    def _start_reader(self, number: int) -> Handle:
+        spec = self.spec.consumers
+        name = f"r{number}"
+
+        def write(path: Path, control_fd: int) -> None:
+            ReaderSettings(
+                client=name,
+                reader=number,
+                run_id=self.tag.run_id,
+                case_dir=str(self.run.path.absolute()),
+                places=self.places,
+                origin_ns=self.clock.origin_ns,
+                flush_rows=FLUSH_ROWS,
+                flush_s=FLUSH_S,
+                control_fd=control_fd,
+                config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
+            ).write(path)
+
+        topics = tuple(dict.fromkeys(place.topic for place in self.places))
+        client = Client(id=name, kind="reader", reader=number, topics=topics)
+        return self._launch(client, "ackproof.workload.reader", self.places, write)
+
+    def _launch(
+        self, client: Client, module: str, places: tuple[Place, ...], write: Callable[[Path, int], None]
+    ) -> Handle:
+        handle = self._launcher.start(client, module, places, write)
+        self._shared.handles[client.id] = handle
+        self._event(EventKind.CLIENT_STARTED, client.id, pid=handle.child.pid)
+        return handle
+
+    def _all_ready(self) -> bool:
+        self.check()
+        return all(handle.board.state >= State.READY for handle in self._handles())
+
+    def _states(self) -> str:
+        return ", ".join(f"{handle.client.id} {handle.board.state.name}" for handle in self._handles())
+
+    # -- watching ------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        while not self._watch_stop.wait(_WATCH_EVERY_S):
+            self._look()
+
+    def _look(self) -> None:
+        with self._shared.lock:
+            for handle in list(self._shared.handles.values()):
+                if handle.status is None:
+                    self._tell(handle)
+                    if handle.child.poll() is not None:
+                        self._note_end(handle)
+
+    def _tell(self, handle: Handle) -> None:
+        """Merge what a client wrote down into the timeline."""
+        for line in handle.inbox.read():
+            kind = EventKind.CLIENT_RESET if line.kind == "reset" else EventKind.NOTE
+            detail: dict[str, Any] = dict(line.detail)
+            if self._timeline is not None:
+                self._timeline.add(
+                    kind,
+                    client=handle.client.id,
+                    topic=line.topic or None,
+                    partition=None if line.partition < 0 else line.partition,
+                    t_ns=line.t_ns,
+                    **detail,
+                )
+
+    def _note_end(self, handle: Handle) -> None:
+        """A client is gone: say so, and bring a producer that asked for it back as a new one. Under the lock."""
+        status = handle.child.poll()
+        if status is None or handle.status is not None:
+            return
+        handle.status = status
+        handle.release()
+        self._tell(handle)
+        name = handle.client.id
+        if status == EXIT_RESET and self._shared.resets < _MOST_RESETS:
+            self._shared.resets += 1
+            self._event(EventKind.CLIENT_ENDED, name, status=status)
+            if not self._shared.stopping:
+                self._start_producer()
+        elif handle.expected:
+            self._event(EventKind.CLIENT_ENDED, name, status=status)
+        else:
+            tail = handle.tail()
+            self._event(EventKind.CLIENT_DIED, name, status=status, output=tail)
+            self._shared.failure = self._shared.failure or (
+                f"{handle.client.kind} {name} ended by itself with status {status}"
+                + (f"; its last output:\n{tail}" if tail else "")
+            )
+
+    def _event(self, kind: EventKind, client: str, **detail: Any) -> None:  # noqa: ANN401 - JSON, as Timeline.add
+        if self._timeline is not None:
+            self._timeline.add(kind, client=client, **detail)
+
+    def _end_watch(self) -> None:
+        self._watch_stop.set()
+        if self._watcher is not None:
+            self._watcher.join()
+            self._watcher = None
+
+    def _stop_all(self, kind: str, timeout_s: float) -> None:
+        handles = [handle for handle in self._handles(kind) if handle.status is None]
+        with self._shared.lock:
+            for handle in handles:
+                if handle.status is None:
+                    handle.ask_to_stop()
+        try:
+            wait_until(
+                lambda: all(handle.status is not None for handle in handles),
+                what=f"every {kind} to close",
+                timeout_s=timeout_s,
+            )
+        except WaitTimeout:
+            for handle in handles:
+                if handle.status is None:
+                    self.kill(handle.client.id)
+        for handle in handles:
+            if handle.status not in (EXIT_CLEAN, EXIT_RESET):
+                salvage(self.run, handle.client.id)

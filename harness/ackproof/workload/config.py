@@ -1,0 +1,120 @@
+"""What librdkafka is told, from what an experiment says. Durations of the specification are seconds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ackproof.errors import BadInput
+from ackproof.plan.spec import ProducerSpec
+from ackproof.workload.settings import ConfigValue
+
+_ALIASES: Final = {
+    "request.required.acks": "acks",
+    "message.send.max.retries": "retries",
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "queue.buffering.max.ms": "linger.ms",
+    "compression.codec": "compression.type",
+    "delivery.timeout.ms": "message.timeout.ms",
+    "metadata.broker.list": "bootstrap.servers",
+}
+"""librdkafka's second names, so that an experiment's setting replaces ours whichever it uses."""
+
+_OURS: Final = frozenset(
+    {
+        "bootstrap.servers",
+        "client.id",
+        "delivery.report.only.error",
+        "enable.auto.commit",
+        "enable.auto.offset.store",
+        "enable.partition.eof",
+        "auto.offset.reset",
+        "group.id",
+        "transactional.id",
+    }
+)
+"""Settings on which the ledger rests."""
+
+_FAIL_OVER: Final[dict[str, ConfigValue]] = {
+    # a new leader is found by asking: 0.2 s after an election instead of seconds (feasibility §2)
+    "topic.metadata.refresh.interval.ms": 100,
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 200,
+    "log.connection.close": False,
+}
+
+
+def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str, ConfigValue]:
+    """The configuration of one producer. Raises `BadInput` for a setting that is the harness's own."""
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        "acks": spec.acks,
+        "enable.idempotence": spec.idempotence,
+        "linger.ms": spec.linger * 1000,
+        "compression.type": spec.compression,
+        "message.timeout.ms": _milliseconds(spec.delivery_timeout),
+        "queue.buffering.max.kbytes": 128 * 1024,
+    }
+    if spec.retries is not None:
+        config["retries"] = spec.retries
+    if spec.in_flight is not None:
+        config["max.in.flight.requests.per.connection"] = spec.in_flight
+    if spec.batch_size is not None:
+        config["batch.size"] = spec.batch_size
+    if spec.request_timeout is not None:
+        config["request.timeout.ms"] = _milliseconds(spec.request_timeout)
+    return config | _checked(spec.config, "workload.producers.config")
+
+
+def reader_config(
+    extra: Mapping[str, str], isolation: str, bootstrap: str, client: str, *, final: bool = False
+) -> dict[str, ConfigValue]:
+    """The configuration of one reader. Raises `BadInput` for a setting that is the harness's own."""
+    config: dict[str, ConfigValue] = {
+        **_FAIL_OVER,
+        "bootstrap.servers": bootstrap,
+        "client.id": f"ackproof-{client}",
+        # never joined: the client library wants one all the same
+        "group.id": f"ackproof-{client}",
+        "enable.auto.commit": False,
+        "enable.auto.offset.store": False,
+        "enable.partition.eof": final,
+        "auto.offset.reset": "error",
+        "isolation.level": isolation,
+        # by default a full queue makes the fetcher pause a second: six times slower (feasibility §5)
+        "fetch.queue.backoff.ms": 10,
+        "fetch.wait.max.ms": 100,
+        "fetch.error.backoff.ms": 50,
+    }
+    return config | _checked(extra, "workload.consumers.config")
+
+
+def acks_of(config: Mapping[str, ConfigValue]) -> str:
+    """ "0", "1" or "all": what the configuration comes to."""
+    acks = str(config["acks"])
+    return "all" if acks == "-1" else acks
+
+
+def may_resend(config: Mapping[str, ConfigValue]) -> bool:
+    """Whether the client may send a record more than once: unless retries are 0 and idempotence is off."""
+    idempotent = str(config["enable.idempotence"]).lower() == "true"
+    return idempotent or str(config.get("retries", "")) != "0"
+
+
+def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """How long a record may be tried, in seconds."""
+    return float(config["message.timeout.ms"]) / 1000
+
+
+def _milliseconds(seconds: float) -> int:
+    return max(1, round(seconds * 1000))
+
+
+def _checked(extra: Mapping[str, str], where: str) -> dict[str, ConfigValue]:
+    plain: dict[str, ConfigValue] = {_ALIASES.get(name, name): value for name, value in extra.items()}
+    taken = sorted(_OURS & plain.keys())
+    if taken:
+        raise BadInput(f"{where}: {', '.join(taken)} is set by ackproof itself: its ledgers rest on it")
+    return plain

@@ -1,0 +1,92 @@
+"""One client process, as its parent holds it."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackproof.processes import Child, RunTag, spawn
+from ackproof.rundir.documents import Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.workload.board import Board
+from ackproof.workload.control import STOP
+from ackproof.workload.inbox import Inbox
+from ackproof.workload.settings import Place
+
+_TAIL: Final = 2000
+
+
+@dataclass
+class Handle:
+    """One client process, from the parent's side."""
+
+    client: Client
+    child: Child
+    board: Board
+    folder: Path
+    inbox: Inbox
+    control: int
+    places: tuple[Place, ...]
+    expected: bool = False
+    """Its end is the parent's own doing."""
+    status: int | None = None
+
+    def tail(self) -> str:
+        """The last of what it wrote."""
+        output = self.folder / "output.log"
+        return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
+
+    def ask_to_stop(self) -> None:
+        """Ask it to stop in good order; it may have ended meanwhile."""
+        self.expected = True
+        try:
+            os.write(self.control, STOP)
+        except BrokenPipeError:
+            return
+
+    def release(self) -> None:
+        """Close the pipe, once the process is gone."""
+        if self.control >= 0:
+            os.close(self.control)
+            self.control = -1
+
+
+class Launcher:
+    """Starts client processes of one run."""
+
+    def __init__(self, run: CaseDir, tag: RunTag) -> None:
+        self.run = run
+        self.tag = tag
+
+    def start(
+        self,
+        client: Client,
+        module: str,
+        places: tuple[Place, ...],
+        write_settings: Callable[[Path, int], None],
+    ) -> Handle:
+        """Start a client; `write_settings(path, control_fd)` leaves its settings file."""
+        folder = self.run.clients / client.id
+        folder.mkdir(parents=True, exist_ok=True)
+        board = Board.create(folder / "counters", len(places))
+        reading, writing = os.pipe()
+        try:
+            write_settings(folder / "settings.json", reading)
+            child = spawn(
+                [sys.executable, "-P", "-m", module, str(folder / "settings.json")],
+                run=self.tag,
+                role=client.id,
+                cwd=folder,
+                stdout=folder / "output.log",
+                pass_fds=(reading,),
+            )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            os.close(reading)
+        return Handle(client, child, board, folder, Inbox(folder / "events.jsonl"), writing, places)

@@ -1,0 +1,196 @@
+"""The memory-mapped journal of a producer: each send is written before the client library sees it.
+
+A journal is a folder with `journal.json` (who, and the table of places) and chunks of rows, `chunk-<k>.rows`.
+Row i of chunk k is record seq = k × rows + i, four 64-bit words in the machine's byte order::
+
+    sent     CLOCK_MONOTONIC ns just before the produce call; 0: not sent
+    done     CLOCK_MONOTONIC ns of the delivery report; 0: none came. Written last: it makes the row whole
+    offset   offset in the acknowledgement, -1 unknown
+    result   place (32 bits) | error code (16 bits, signed) | outcome (8 bits)
+
+The pages belong to the kernel, so that they outlive the process, at whatever instruction it is killed (they need
+not outlive the machine). A chunk has its name only once its header is written; its blocks are allocated then, so
+that a full disk is an OSError there and no SIGBUS later. A chunk is removed after its part of the ledger is there.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.errors import AckproofError
+from ackproof.workload.settings import Place
+
+CHUNK_ROWS: Final = 1 << 17
+"""Rows of a chunk, a power of two: 4 MiB."""
+WORDS: Final = 4
+SENT, DONE, OFFSET, RESULT = range(WORDS)
+
+_MAGIC: Final = b"AKPJRNL1"
+_HEADER: Final = struct.Struct("=8sqq40x")
+_NAME: Final = "chunk-{:06d}.rows"
+_PATTERN: Final = "chunk-*.rows"
+_META: Final = "journal.json"
+
+Words: Final = np.int64
+Matrix = npt.NDArray[np.int64]
+
+
+class TornJournal(AckproofError):
+    """A file of a journal is not what its name says. The text says which and why."""
+
+
+@dataclass(frozen=True)
+class JournalMeta:
+    """Whose journal it is. `origin_ns` is CLOCK_MONOTONIC at the start of the run."""
+
+    client: str
+    producer: int
+    origin_ns: int
+    places: tuple[Place, ...]
+
+    def write(self, folder: Path) -> None:
+        """Write beside the chunks, before the first of them."""
+        raw = {
+            "client": self.client,
+            "producer": self.producer,
+            "origin_ns": self.origin_ns,
+            "places": self.places,
+        }
+        temporary = folder / f".{_META}.tmp"
+        temporary.write_text(json.dumps(raw), encoding="utf-8")
+        temporary.replace(folder / _META)
+
+    @classmethod
+    def read(cls, folder: Path) -> Self:
+        """Read back. Raises `TornJournal`."""
+        path = folder / _META
+        try:
+            raw = json.loads(path.read_text(encoding="utf-8"))
+            places = tuple(Place(str(topic), int(partition)) for topic, partition in raw["places"])
+            return cls(str(raw["client"]), int(raw["producer"]), int(raw["origin_ns"]), places)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise TornJournal(f"{path}: {error}") from error
+
+
+def pack_result(place: int, error: int, outcome: int) -> int:
+    """The word `result` of a row."""
+    return place | (error & 0xFFFF) << 32 | outcome << 48
+
+
+def chunk_path(folder: Path, index: int) -> Path:
+    """The file of chunk `index`."""
+    return folder / _NAME.format(index)
+
+
+def chunk_files(folder: Path) -> list[tuple[int, Path]]:
+    """The chunks that are there, by index."""
+    found = []
+    for path in folder.glob(_PATTERN):
+        number = path.name[len("chunk-") : -len(".rows")]
+        if number.isdigit():
+            found.append((int(number), path))
+    return sorted(found)
+
+
+class Chunk:
+    """One mapped chunk. `words` is flat: row i starts at word 4 i."""
+
+    def __init__(self, folder: Path, index: int, rows: int) -> None:
+        self.index = index
+        self.first_seq = index * rows
+        self.path = chunk_path(folder, index)
+        temporary = folder / f".{self.path.name}.tmp"
+        size = _HEADER.size + rows * WORDS * 8
+        with temporary.open("w+b") as file:
+            os.posix_fallocate(file.fileno(), 0, size)
+            self._map = mmap.mmap(file.fileno(), size)
+        self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, self.first_seq, rows)
+        self.words = memoryview(self._map)[_HEADER.size :].cast("q")
+        self.matrix: Matrix = np.frombuffer(self.words, dtype=np.int64).reshape(rows, WORDS)
+        temporary.replace(self.path)
+
+    def seqs(self, at: int, count: int) -> npt.NDArray[np.int64]:
+        """The seqs of `count` rows from row `at`."""
+        return np.arange(self.first_seq + at, self.first_seq + at + count, dtype=np.int64)
+
+    def resolved(self) -> bool:
+        """Whether every row was sent and has its outcome."""
+        return bool(self.matrix[:, DONE].all())
+
+    def used(self) -> bool:
+        """Whether any row was sent."""
+        return bool(self.matrix[:, SENT].any())
+
+
+class Journal:
+    """Writer's side. `views[k]` are the words of chunk k, empty once the chunk is turned into Parquet."""
+
+    def __init__(self, folder: Path, meta: JournalMeta, rows: int = CHUNK_ROWS) -> None:
+        if rows & (rows - 1):
+            raise ValueError(f"the rows of a chunk must be a power of two, not {rows}")
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder = folder
+        self.meta = meta
+        self.rows = rows
+        self.views: list[memoryview] = []
+        self._chunks: dict[int, Chunk] = {}
+        meta.write(folder)
+
+    def extend(self) -> memoryview:
+        """Add a chunk and return its words. Raises OSError when the disk is full."""
+        chunk = Chunk(self.folder, len(self.views), self.rows)
+        self._chunks[chunk.index] = chunk
+        self.views.append(chunk.words)
+        return chunk.words
+
+    @property
+    def current(self) -> Chunk:
+        """The newest chunk."""
+        return self._chunks[len(self.views) - 1]
+
+    def resolved(self) -> list[Chunk]:
+        """The chunks before the current one whose rows are all resolved."""
+        current = len(self.views) - 1
+        return [
+            chunk for index, chunk in sorted(self._chunks.items()) if index < current and chunk.resolved()
+        ]
+
+    def remaining(self) -> list[Chunk]:
+        """All chunks that are still there, by index."""
+        return [chunk for _, chunk in sorted(self._chunks.items())]
+
+    def retire(self, chunk: Chunk) -> None:
+        """Forget a chunk whose part of the ledger is there, and remove its file."""
+        self.views[chunk.index] = memoryview(b"")
+        del self._chunks[chunk.index]
+        chunk.path.unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Remove the folder of a journal whose chunks are all retired."""
+        (self.folder / _META).unlink(missing_ok=True)
+        self.folder.rmdir()
+
+
+def read_chunk(path: Path, index: int) -> tuple[int, Matrix]:
+    """The first seq and the rows of a chunk's file, as many as are whole. Raises `TornJournal`."""
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise TornJournal(f"{path}: {error.strerror}") from error
+    if len(raw) < _HEADER.size:
+        raise TornJournal(f"{path}: {len(raw)} bytes, not even a header")
+    magic, first_seq, rows = _HEADER.unpack_from(raw)
+    if magic != _MAGIC or rows <= 0 or first_seq != index * rows:
+        raise TornJournal(f"{path}: not the header of chunk {index}")
+    whole = min(rows, (len(raw) - _HEADER.size) // (WORDS * 8))
+    flat = np.frombuffer(raw, dtype=np.int64, count=whole * WORDS, offset=_HEADER.size)
+    return first_seq, flat.reshape(whole, WORDS)

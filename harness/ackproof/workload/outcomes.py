@@ -1,0 +1,108 @@
+"""What became of a produce attempt: the one table (DESIGN §3.2), and the words that document it.
+
+An attempt is *failed* only if nobody can ever read its record: the client library refused it before any send, or
+the broker answered with a code that is thrown only before the append and no send before that one can have been
+appended. All else that is no acknowledgement is *indeterminate*: a time-out, a lost connection, a purge, a retried
+error, a code that nobody has listed here.
+
+No import of the client library: the salvage of a journal and the documentation need none. A test holds the numbers
+against librdkafka's.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from ackproof.rundir.outcome import Outcome
+
+NO_ERROR: Final = 0
+
+
+class BeforeAppend(NamedTuple):
+    """A broker's code that is thrown only before the append. `why` says where in Kafka."""
+
+    code: int
+    name: str
+    why: str
+
+
+BEFORE_APPEND: Final = (
+    BeforeAppend(19, "NOT_ENOUGH_REPLICAS", "the leader counts its ISR before it appends an acks=all batch"),
+    BeforeAppend(10, "MSG_SIZE_TOO_LARGE", "a batch above max.message.bytes is refused by the validation"),
+    BeforeAppend(18, "RECORD_LIST_TOO_LARGE", "a batch above segment.bytes is refused by the validation"),
+    BeforeAppend(87, "INVALID_RECORD", "a batch with a record that fails the validation is refused whole"),
+    BeforeAppend(29, "TOPIC_AUTHORIZATION_FAILED", "the request is refused before the log is looked at"),
+    BeforeAppend(21, "INVALID_REQUIRED_ACKS", "the request is refused before the log is looked at"),
+)
+"""The only codes of a broker that make an attempt `failed`, and that without retries and idempotence only."""
+
+_DEFINITE: Final = frozenset(entry.code for entry in BEFORE_APPEND)
+
+REFUSED: Final = Outcome.FAILED
+"""Outcome of a produce call that raised: the library did not take the record, so it was never sent."""
+
+
+def reported(code: int, *, may_resend: bool) -> Outcome:
+    """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
+
+    `may_resend` says whether the client may have sent the record more than once (retries > 0, or idempotence,
+    which retries for ever): then an earlier send may have been appended, whatever the last one was told.
+    """
+    if code == NO_ERROR:
+        return Outcome.ACKED
+    if code in _DEFINITE and not may_resend:
+        return Outcome.FAILED
+    return Outcome.INDETERMINATE
+
+
+class Rule(NamedTuple):
+    """One line of the table, for people."""
+
+    what: str
+    retries: str
+    outcome: Outcome
+    why: str
+
+
+def rules() -> tuple[Rule, ...]:
+    """The table, derived from what `reported` does."""
+    definite = [
+        Rule(
+            f"report {entry.name} ({entry.code})",
+            "0, idempotence off",
+            reported(entry.code, may_resend=False),
+            entry.why,
+        )
+        for entry in BEFORE_APPEND
+    ]
+    names = ", ".join(entry.name for entry in BEFORE_APPEND)
+    return (
+        Rule(
+            "report without error", "any", reported(NO_ERROR, may_resend=True), "the offset is -1 with acks=0"
+        ),
+        Rule("produce call raised (but BufferError)", "any", REFUSED, "refused locally, before any send"),
+        *definite,
+        Rule(
+            f"report {names}",
+            "> 0 or idempotence",
+            reported(BEFORE_APPEND[0].code, may_resend=True),
+            "an earlier send may have been appended",
+        ),
+        Rule(
+            "report with any other code",
+            "any",
+            reported(20, may_resend=False),
+            "an append may have come before it: NOT_ENOUGH_REPLICAS_AFTER_APPEND, NOT_LEADER_OR_FOLLOWER, "
+            "UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR, time-outs, purges, what is not known",
+        ),
+        Rule("no report", "any", Outcome.INDETERMINATE, "the client ended first; done_ns is -1, error 0"),
+    )
+
+
+def markdown() -> str:
+    """The table for the README of this room."""
+    lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
+    lines += [
+        f"| {rule.what} | {rule.retries} | {rule.outcome.name.lower()} | {rule.why} |" for rule in rules()
+    ]
+    return "\n".join(lines)

@@ -1,0 +1,237 @@
+"""A producer process: ``python -m ackproof.workload.producer SETTINGS.json``.
+
+One thread sends and serves delivery reports; every send is in the journal before the client library sees it, every
+report in the journal and in the shared counters before the next is looked at. It ends with 0 when it was asked to
+stop and closed in good order, and with `EXIT_RESET` after a fatal error of its client.
+"""
+
+from __future__ import annotations
+
+import gc
+import struct
+import sys
+import time
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.payload_bulk import BulkEncoder
+from ackproof.workload.board import Board, State
+from ackproof.workload.control import Events, listen
+from ackproof.workload.converter import Converter
+from ackproof.workload.journal import DONE, OFFSET, RESULT, WORDS, Journal, JournalMeta, pack_result
+from ackproof.workload.outcomes import REFUSED, reported
+from ackproof.workload.pace import Pace
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
+
+_BLOCK: Final = 256
+"""Records between two looks at delivery reports at full speed: under a millisecond of sending."""
+_BLOCK_BYTES: Final = 1 << 20
+_TICK_S: Final = 0.001
+_IDLE_S: Final = 0.02
+_SEQ: Final = struct.Struct(">q")
+_SEQ_AT: Final = 16
+
+Report = Callable[[KafkaError | None, Message], None]
+
+
+class ProducerProcess:
+    """The state of one producer."""
+
+    def __init__(self, settings: ProducerSettings, folder: Path) -> None:
+        run = CaseDir(Path(settings.case_dir))
+        self.settings = settings
+        self.stop = listen(settings.control_fd)
+        self.events = Events(folder / "events.jsonl", settings.origin_ns)
+        self.board = Board.open(folder / "counters", len(settings.places))
+        self.ledger = run.produced / client_folder(settings.client)
+        self.ledger.mkdir(parents=True, exist_ok=True)
+        meta = JournalMeta(settings.client, settings.producer, settings.origin_ns, settings.places)
+        self.journal = Journal(run.journal / settings.client, meta, settings.chunk_rows)
+        self.converter = Converter(self.journal, self.ledger)
+        self.fatal = ""
+        self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
+        while settings.chunk_rows % self.block:
+            self.block -= 1
+        self.client = Producer({**settings.config, "on_delivery": self._report(), "error_cb": self._on_error})
+
+    def run(self) -> int:
+        """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
+        self.board.state = State.READY
+        self._load()
+        self.board.state = State.STOPPING
+        self._flush()
+        self.client.close()
+        self.converter.finish()
+        from ackproof.rundir.ledger import mark_end
+
+        mark_end(self.ledger)
+        self.board.state = State.CLOSED
+        if self.fatal:
+            self.events.add("reset", reason=self.fatal)
+            return EXIT_RESET
+        return EXIT_CLEAN
+
+    def _load(self) -> None:
+        settings = self.settings
+        encode = BulkEncoder(
+            settings.run_id, settings.producer, settings.places, settings.first_place, settings.value_size
+        )
+        first = settings.first_place % len(settings.places)
+        places = islice(cycle(settings.places), first, None)
+        pace = None if settings.rate is None else Pace(settings.rate, time.monotonic())
+        block, rows = self.block, settings.chunk_rows
+        seq = 0
+        while not self._ending():
+            if seq % rows == 0:
+                words = self.journal.extend()
+            self._name_places(seq, block)
+            at, stop = 0, block
+            values = encode.values(seq, block)
+            while at < block and not self._ending():
+                if pace is not None:
+                    stop = self._await_due(pace, at)
+                sent = self._send(words, (seq + at) % rows, values[at:stop], places)
+                at += sent
+                self.board.sent = seq + at
+                if pace is not None:
+                    pace.sent(sent)
+                self.client.poll(0)
+            if at < block:
+                return
+            seq += block
+
+    def _ending(self) -> bool:
+        if self.converter.error is not None:
+            raise self.converter.error
+        return self.stop.is_set() or bool(self.fatal)
+
+    def _name_places(self, seq: int, count: int) -> None:
+        """Write the places of the next records into their rows, which are not yet sent."""
+        chunk = self.journal.current
+        count_of_places = len(self.settings.places)
+        at = seq - chunk.first_seq
+        rows = chunk.matrix[at : at + count, RESULT]
+        rows[:] = chunk.seqs(at, count)
+        rows += self.settings.first_place
+        rows %= count_of_places
+
+    def _await_due(self, pace: Pace, at: int) -> int:
+        """Serve reports until records are due; the end of what is due in the present block."""
+        while not self._ending():
+            now = time.monotonic()
+            due = pace.due(now)
+            if due:
+                return min(self.block, at + due)
+            # librdkafka waits in whole milliseconds: below that, one, and what is due goes out together
+            self.client.poll(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
+        return at
+
+    def _send(self, words: memoryview, row: int, values: list[bytes], places: Iterator[Place]) -> int:
+        """Send these values, the first of them from `row`. How many were sent or refused; fewer when ending."""
+        produce, now = self.client.produce, time.monotonic_ns
+        at = row * WORDS
+        sent = 0
+        for value in values:
+            topic, partition = next(places)
+            words[at] = now()
+            try:
+                produce(topic, value, None, partition)
+            except BufferError:
+                words[at] = 0  # nothing was taken: no attempt yet
+                if not self._send_when_room(words, at, value, topic, partition):
+                    return sent
+            except KafkaException as error:
+                self._refused(words, at, error.args[0])
+            at += WORDS
+            sent += 1
+        return sent
+
+    def _send_when_room(self, words: memoryview, at: int, value: bytes, topic: str, partition: int) -> bool:
+        """Back-pressure: serve reports and try the same record again. False when it was not sent before the end."""
+        while not self._ending():
+            self.client.poll(0.01)
+            words[at] = time.monotonic_ns()
+            try:
+                self.client.produce(topic, value, None, partition)
+            except BufferError:
+                words[at] = 0
+                continue
+            except KafkaException as error:
+                self._refused(words, at, error.args[0])
+            return True
+        return False
+
+    def _refused(self, words: memoryview, at: int, error: KafkaError) -> None:
+        """The library did not take the record: a failed attempt. It will hardly take the next: go slowly."""
+        words[at + RESULT] = pack_result(words[at + RESULT] & 0xFFFFFFFF, error.code(), REFUSED)
+        words[at + DONE] = time.monotonic_ns()
+        self.board.failed += 1
+        if error.fatal() or error.code() == KafkaError._FATAL:
+            self.fatal = self.fatal or error.str()
+        self.client.poll(0.01)
+
+    def _flush(self) -> None:
+        """Wait for the last reports; what has none when its time is over is purged and stays indeterminate."""
+        deadline = time.monotonic() + (0 if self.fatal else self.settings.delivery_timeout_s + 1)
+        while len(self.client) and time.monotonic() < deadline:
+            self.client.flush(0.1)
+        if len(self.client):
+            self.client.purge()
+            self.client.flush(1)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal():
+            self.fatal = self.fatal or error.str()
+        sys.stderr.write(f"{error.name()}: {error.str()}\n")
+
+    def _report(self) -> Report:
+        """The delivery callback. One closure over plain names: it runs once for every record."""
+        unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: ignore[assignment]
+        seq_at, now, words = _SEQ_AT, time.monotonic_ns, WORDS
+        views, counts, board = self.journal.views, self.board.counts, self.board
+        shift, mask = self.settings.chunk_rows.bit_length() - 1, self.settings.chunk_rows - 1
+        first, places = self.settings.first_place, len(self.settings.places)
+        with_offset, may_resend = self.settings.acks != "0", self.settings.may_resend
+        done_at, offset_at, result_at = DONE, OFFSET, RESULT
+
+        def report(error: KafkaError | None, message: Message) -> None:
+            (seq,) = unpack(message.value(), seq_at)
+            row = views[seq >> shift]
+            at = (seq & mask) * words
+            if error is None:
+                offset = message.offset()
+                # acks=0: the offsets of librdkafka are made up (feasibility: None, then 0, 1, 2 …)
+                row[at + offset_at] = offset if with_offset and offset is not None else -1
+                row[at + done_at] = now()
+                counts[(seq + first) % places] += 1
+                return
+            code = error.code()
+            outcome = reported(code, may_resend=may_resend)
+            row[at + result_at] = pack_result(row[at + result_at] & 0xFFFFFFFF, code, outcome)
+            row[at + done_at] = now()
+            if outcome is Outcome.FAILED:
+                board.failed += 1
+            else:
+                board.indeterminate += 1
+            if error.fatal():
+                self.fatal = self.fatal or error.str()
+
+        return report
+
+
+def main(arguments: list[str]) -> int:
+    """Run the producer whose settings file is the one argument."""
+    path = Path(arguments[0])
+    # reports make no reference cycles; looking for some among a hundred thousand messages costs acks their time
+    gc.disable()
+    return ProducerProcess(ProducerSettings.read(path), path.parent).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,232 @@
+"""A reader process: ``python -m ackproof.workload.reader SETTINGS.json``.
+
+It assigns itself all partitions and writes down every record that it is handed. A live reader starts at the
+beginning and reads until it is asked to stop; the final reader reads each partition from its given start until its
+position reaches the given end (`final`), and leaves `result.json`.
+
+A reader never skips silently: it runs with auto.offset.reset=error. When the client library reports that its
+position is not in the log any more (it was truncated, or retention passed it), the reader writes the event down
+and goes on under a new assignment number, at the lowest of its position, the log's end, and the offset up to which
+the library still trusts the log, but not below the log's start.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.payload_bulk import BulkDecoder
+from ackproof.workload.board import Board, State
+from ackproof.workload.control import Events, listen
+from ackproof.workload.rows import PartWriter, PlaceIndex, RowBuffer
+from ackproof.workload.settings import EXIT_CLEAN, Place, ReaderSettings
+
+_BATCH: Final = 1000
+_WAIT_S: Final = 0.05
+"""`consume` waits that long for a whole batch: the counters lag no more than that behind."""
+_QUIET_S: Final = 0.4
+"""A reader that was asked to stop has read what is there when nothing more comes for so long …"""
+_DRAIN_S: Final = 3.0
+"""… and reads on no longer than that."""
+_ASK_S: Final = 0.5
+
+_NOT_IN_THE_LOG: Final = frozenset(
+    {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
+)
+
+
+class ReaderProcess:
+    """The state of one reader. `positions[i]` is the offset that is read next at place i, -1 the beginning."""
+
+    def __init__(self, settings: ReaderSettings, folder: Path) -> None:
+        run = CaseDir(Path(settings.case_dir))
+        self.settings = settings
+        self.folder = folder
+        self.stop = listen(settings.control_fd)
+        self.events = Events(folder / "events.jsonl", settings.origin_ns)
+        self.board = Board.open(folder / "counters", len(settings.places))
+        self.ledger = run.consumed / client_folder(settings.client)
+        self.ledger.mkdir(parents=True, exist_ok=True)
+        self.index = PlaceIndex(settings.places)
+        self.number = {place: number for number, place in enumerate(settings.places)}
+        self.decode = BulkDecoder(settings.run_id, tuple({place.topic: 0 for place in settings.places}))
+        phase = ReadPhase.LIVE if settings.final is None else ReadPhase.FINAL
+        self.parts = PartWriter(self.ledger, settings.reader, phase, settings.places, self.decode.origins)
+        starts = settings.final.starts if settings.final else (-1,) * len(settings.places)
+        self.positions = np.array(starts, np.int64)
+        self.reached = np.array(starts, np.int64)
+        """As `positions`, but passing also over what holds no record, where the library says so."""
+        self.counts = np.frombuffer(self.board.counts, np.int64)
+        self.assignment = -1
+        self.read_seq = 0
+        self.resets: dict[int, int] = {}
+        self.problems: dict[int, str] = {}
+        self.buffer = self._new_buffer()
+        self.flush_at = time.monotonic() + settings.flush_s
+        self.client = Consumer({**settings.config, "error_cb": self._on_error})
+
+    def run(self) -> int:
+        """Read, then leave the ledger whole. The exit status."""
+        self._assign()
+        self.board.state = State.READY
+        if self.settings.final is None:
+            self._live()
+        else:
+            self._final(np.array(self.settings.final.ends, np.int64), self.settings.final.idle_s)
+        self.board.state = State.STOPPING
+        self._flush()
+        self.client.close()
+        self.parts.finish()
+        from ackproof.rundir.ledger import mark_end
+
+        mark_end(self.ledger)
+        self.board.state = State.CLOSED
+        return EXIT_CLEAN
+
+    def _live(self) -> None:
+        stop = self.stop
+        while not stop.is_set():
+            self._step()
+        began = quiet_since = time.monotonic()
+        while time.monotonic() - began < _DRAIN_S and time.monotonic() - quiet_since < _QUIET_S:
+            if self._step():
+                quiet_since = time.monotonic()
+
+    def _final(self, ends: np.ndarray[tuple[int], np.dtype[np.int64]], idle_s: float) -> None:
+        moved = time.monotonic()
+        while not self.stop.is_set() and (self.reached < ends).any() and time.monotonic() - moved < idle_s:
+            before = int(self.reached.sum())
+            self._step()
+            if int(self.reached.sum()) != before:
+                moved = time.monotonic()
+        result = {
+            "positions": self.reached.tolist(),
+            "problems": {str(self.settings.places[number]): text for number, text in self.problems.items()},
+        }
+        temporary = self.folder / ".result.json.tmp"
+        temporary.write_text(json.dumps(result), encoding="utf-8")
+        temporary.replace(self.folder / "result.json")
+
+    def _step(self) -> int:
+        """Take one batch. How many records were in it."""
+        messages = self.client.consume(_BATCH, _WAIT_S)
+        read_ns = time.monotonic_ns() - self.settings.origin_ns
+        if list(map(Message.error, messages)).count(None) != len(messages):
+            self._said(messages)
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            self._take(messages, read_ns)
+        if self.resets:
+            self._reset()
+        if self.buffer.used and (
+            self.buffer.used >= self.buffer.capacity or time.monotonic() >= self.flush_at
+        ):
+            self._flush()
+        return len(messages)
+
+    def _take(self, messages: list[Message], read_ns: int) -> None:
+        place = self.index.of(messages)
+        offset = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+        if self.buffer.used == 0:
+            self.flush_at = time.monotonic() + self.settings.flush_s
+        self.buffer.add(messages, place, offset, self.assignment, read_ns, self.decode)
+        self.read_seq += len(messages)
+        # of several records of one place numpy keeps the last that is assigned
+        self.positions[place] = offset + 1
+        np.maximum(self.reached, self.positions, out=self.reached)
+        self.counts += np.bincount(place, minlength=len(self.counts))
+
+    def _flush(self) -> None:
+        if self.buffer.used:
+            self.parts.put(self.buffer)
+            self.buffer = self._new_buffer()
+        self.flush_at = time.monotonic() + self.settings.flush_s
+
+    def _new_buffer(self) -> RowBuffer:
+        buffer = RowBuffer(self.settings.flush_rows, _BATCH)
+        buffer.first_read_seq = self.read_seq
+        return buffer
+
+    def _said(self, messages: list[Message]) -> None:
+        """What came instead of records."""
+        for message in messages:
+            error = message.error()
+            if error is None:
+                continue
+            number = self.number.get(Place(message.topic() or "", message.partition() or 0))
+            if error.fatal() or number is None:
+                raise KafkaException(error)
+            offset = message.offset()
+            if error.code() == KafkaError._PARTITION_EOF:
+                self.reached[number] = max(int(self.reached[number]), -1 if offset is None else offset)
+            elif error.code() in _NOT_IN_THE_LOG:
+                self.problems[number] = error.str()
+                if self.settings.final is None:
+                    self.resets[number] = -1 if offset is None else offset
+            elif self.problems.get(number) != error.str():
+                self.problems[number] = error.str()
+                self._event("problem", number, code=error.code(), reason=error.str())
+
+    def _reset(self) -> None:
+        """Go on where the log still has something, once the leader of every partition in question answers."""
+        for number, trusted in list(self.resets.items()):
+            place = self.settings.places[number]
+            try:
+                low, high = self.client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_S)
+            except KafkaException:
+                return
+            position = int(self.positions[number])
+            candidates = [offset for offset in (position, trusted) if offset >= 0]
+            goes_on = max(low, min([high, *candidates]))
+            self._event(
+                "reset",
+                number,
+                position=position,
+                start=low,
+                end=high,
+                goes_on=goes_on,
+                reason=self.problems[number],
+            )
+            self.positions[number] = goes_on
+            del self.resets[number]
+        self._assign()
+
+    def _assign(self) -> None:
+        """Assign all places anew, at the positions, under the next number."""
+        self.assignment += 1
+        self.client.assign(
+            [
+                TopicPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
+                for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
+            ]
+        )
+
+    def _event(self, kind: str, number: int, **detail: str | int | float) -> None:
+        place = self.settings.places[number]
+        self.events.add(
+            kind, topic=place.topic, partition=place.partition, assignment=self.assignment, **detail
+        )
+
+    def _on_error(self, error: KafkaError) -> None:
+        sys.stderr.write(f"{error.name()}: {error.str()}\n")
+
+
+def main(arguments: list[str]) -> int:
+    """Run the reader whose settings file is the one argument."""
+    path = Path(arguments[0])
+    # see the producer: no cycles to find among all these messages
+    gc.disable()
+    return ReaderProcess(ReaderSettings.read(path), path.parent).run()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

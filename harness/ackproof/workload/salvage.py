@@ -1,0 +1,112 @@
+"""Turn journals into parts of the produced ledger: while a run goes on, at its end, and after a kill."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import ProducedRows, part_path, remove_unfinished, write_produced
+from ackproof.rundir.outcome import Outcome
+from ackproof.workload.journal import (
+    DONE,
+    OFFSET,
+    RESULT,
+    SENT,
+    JournalMeta,
+    Matrix,
+    TornJournal,
+    chunk_files,
+    read_chunk,
+)
+
+
+@dataclass(frozen=True)
+class Salvaged:
+    """What `salvage` did; true if it wrote anything. `refused`: what could not be read, each with the reason."""
+
+    parts: tuple[Path, ...]
+    refused: tuple[str, ...]
+
+    def __bool__(self) -> bool:
+        return bool(self.parts)
+
+
+def produced_rows(meta: JournalMeta, first_seq: int, matrix: Matrix) -> ProducedRows:
+    """The ledger rows of a chunk: those that were sent; without a report indeterminate, done_ns -1, offset -1."""
+    sent = matrix[:, SENT]
+    used = np.flatnonzero(sent)
+    rows = matrix[used]
+    done = rows[:, DONE] != 0
+    result = rows[:, RESULT]
+    outcome = np.where(done, (result >> 48) & 0xFF, Outcome.INDETERMINATE).astype(np.int8)
+    error = np.where(done, (result >> 32) & 0xFFFF, 0).astype(np.uint16).view(np.int16)
+    return ProducedRows(
+        producer=meta.producer,
+        places=meta.places,
+        place=result & 0xFFFFFFFF,
+        seq=first_seq + used,
+        outcome=outcome,
+        error=error,
+        offset=np.where(done & (outcome == Outcome.ACKED), rows[:, OFFSET], -1),
+        sent_ns=rows[:, SENT] - meta.origin_ns,
+        done_ns=np.where(done, rows[:, DONE] - meta.origin_ns, -1),
+    )
+
+
+def salvage(run: CaseDir, client: str | None = None) -> Salvaged:
+    """Turn what killed clients left (all, or one) into Parquet. The client must not run any more.
+
+    Can be called again, after it was itself killed too: a part that is there is never written twice, since its
+    number is that of its chunk. What cannot be read stays where it is.
+    """
+    written: list[Path] = []
+    refused: list[str] = []
+    folders = [run.journal / client] if client is not None else sorted(run.journal.glob("*/"))
+    for folder in folders:
+        if folder.is_dir():
+            _salvage_journal(run, folder, written, refused)
+    for ledger in (run.produced, run.consumed):
+        for folder in ledger.glob("client=*" if client is None else client_folder(client)):
+            remove_unfinished(folder)
+    if client is None and run.journal.is_dir() and not any(run.journal.iterdir()):
+        run.journal.rmdir()
+    return Salvaged(tuple(written), tuple(refused))
+
+
+def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: list[str]) -> None:
+    chunks = chunk_files(folder)
+    if chunks:
+        try:
+            meta = JournalMeta.read(folder)
+        except TornJournal as error:
+            refused.append(str(error))
+            return
+        ledger = run.produced / client_folder(meta.client)
+        for index, path in chunks:
+            try:
+                part = _salvage_chunk(meta, ledger, index, path)
+            except TornJournal as error:
+                refused.append(str(error))
+                continue
+            path.unlink(missing_ok=True)
+            if part is not None:
+                written.append(part)
+    if not chunk_files(folder):
+        for leftover in folder.iterdir():
+            leftover.unlink(missing_ok=True)
+        folder.rmdir()
+
+
+def _salvage_chunk(meta: JournalMeta, ledger: Path, index: int, path: Path) -> Path | None:
+    if part_path(ledger, index).exists():
+        return None  # killed between the part and the removal of its chunk
+    first_seq, matrix = read_chunk(path, index)
+    rows = produced_rows(meta, first_seq, matrix)
+    if len(rows.seq) == 0:
+        return None
+    if int(rows.place.max()) >= len(meta.places):
+        raise TornJournal(f"{path}: a row names place {int(rows.place.max())} of {len(meta.places)}")
+    return write_produced(ledger, index, rows)

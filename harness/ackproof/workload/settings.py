@@ -1,0 +1,110 @@
+"""What a client process is told: one JSON file, read without pydantic so that a client starts fast."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Final, NamedTuple, Self, TypeAlias
+
+ConfigValue: TypeAlias = str | int | float | bool
+
+EXIT_CLEAN: Final = 0
+EXIT_RESET: Final = 3
+"""A producer met a fatal error of its client, closed cleanly, and is to come back as a new producer."""
+EXIT_ORPHAN: Final = 4
+"""The parent is gone; the client ended at once and left its journal."""
+
+
+class Place(NamedTuple):
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
+
+
+def _places(raw: list[list[str | int]]) -> tuple[Place, ...]:
+    return tuple(Place(str(topic), int(partition)) for topic, partition in raw)
+
+
+@dataclass(frozen=True)
+class ProducerSettings:
+    """One producer process. Record `seq` goes to `places[(seq + first_place) % len(places)]`.
+
+    `rate` is this producer's own, in records per second; None is full speed. `may_resend`: see `outcomes.reported`.
+    `acks` is "0", "1" or "all". `config` goes to librdkafka as it is. `control_fd`: see `control`.
+    """
+
+    client: str
+    producer: int
+    run_id: str
+    case_dir: str
+    places: tuple[Place, ...]
+    first_place: int
+    value_size: int
+    rate: float | None
+    acks: str
+    may_resend: bool
+    delivery_timeout_s: float
+    origin_ns: int
+    chunk_rows: int
+    control_fd: int
+    config: dict[str, ConfigValue]
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read back."""
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**{**raw, "places": _places(raw["places"])})
+
+
+@dataclass(frozen=True)
+class FinalEnds:
+    """Where the final reader reads: for each place, in order, from `starts` until its position reaches `ends`.
+
+    It gives up when no unfinished partition got on for `idle_s` seconds.
+    """
+
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    idle_s: float
+
+
+@dataclass(frozen=True)
+class ReaderSettings:
+    """One reader process: a live one, or the final one when `final` says where to end.
+
+    `flush_rows` and `flush_s`: a part of the ledger is closed at so many rows, or after so many seconds.
+    """
+
+    client: str
+    reader: int
+    run_id: str
+    case_dir: str
+    places: tuple[Place, ...]
+    origin_ns: int
+    flush_rows: int
+    flush_s: float
+    control_fd: int
+    config: dict[str, ConfigValue]
+    final: FinalEnds | None = None
+
+    def write(self, path: Path) -> None:
+        """Write as JSON."""
+        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read back."""
+        raw = json.loads(path.read_text(encoding="utf-8"))
+        final = raw.pop("final")
+        if final is not None:
+            final = FinalEnds(tuple(final["starts"]), tuple(final["ends"]), final["idle_s"])
+        return cls(**{**raw, "places": _places(raw["places"])}, final=final)
