@@ -42,13 +42,13 @@ def class_data_archive(jars: KafkaJars, role: Role, java: Java, progress: Progre
         )
     folder = archive_folder(jars, java)
     build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-    if reason := _unusable(folder / _file(role), jars, java):
+    if reason := _unusable(folder / f"{role}.jsa", jars, java):
         progress(Progress("archive", f"the class-data archive is of no use ({reason}): making it anew"))
         discard(folder, progress)
         build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-        if reason := _unusable(folder / _file(role), jars, java):
+        if reason := _unusable(folder / f"{role}.jsa", jars, java):
             raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")
-    return folder / _file(role)
+    return folder / f"{role}.jsa"
 
 
 def archive_folder(jars: KafkaJars, java: Java) -> Path:
@@ -69,17 +69,13 @@ def archive_in_use(pid: int, archive: Path) -> bool:
     return any(line.endswith(wanted) for line in maps.splitlines())
 
 
-def _file(role: Role) -> str:
-    return f"{role}.jsa"
-
-
 def _make(jars: KafkaJars, java: Java, folder: Path, progress: ProgressSink) -> None:
     steps = 4
     progress(Progress("archive", f"Kafka {jars.version}: starting brokers for class-data archives", 0, steps))
     work = folder / "work"
     nodes = (
-        TrialNode(_CONTROLLER, "controller", _at_exit(folder / _file("controller"))),
-        TrialNode(_BROKER, "broker", _at_exit(folder / _file("broker"))),
+        TrialNode(_CONTROLLER, "controller", _at_exit(folder / "controller.jsa")),
+        TrialNode(_BROKER, "broker", _at_exit(folder / "broker.jsa")),
         TrialNode(_PEER, "broker"),
     )
     with Trial(jars, java, nodes, work, progress) as trial:
@@ -91,12 +87,10 @@ def _make(jars: KafkaJars, java: Java, folder: Path, progress: ProgressSink) -> 
         trial.stop(_CONTROLLER)
         trial.await_exit(_BROKER)
         trial.await_exit(_CONTROLLER)
-    for role in ROLES:
-        if not (folder / _file(role)).is_file():
-            said = (work / f"{role}-{_BROKER if role == 'broker' else _CONTROLLER}" / "stdout.log").read_text(
-                encoding="utf-8", errors="replace"
-            )
-            raise ProvisionFailed(f"{java.path} wrote no class-data archive: {' '.join(said.split())[-400:]}")
+        for role, node in (("broker", _BROKER), ("controller", _CONTROLLER)):
+            if not (folder / f"{role}.jsa").is_file():
+                said = " ".join(trial.output(node).split())[-400:]
+                raise ProvisionFailed(f"{java.path} wrote no class-data archive for a {role}: {said}")
     shutil.rmtree(work)
     progress(Progress("archive", f"Kafka {jars.version}: class-data archives are ready", steps, steps))
 
@@ -121,6 +115,7 @@ def _unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
         str(java.path),
         *jvm_flags(),
         "-Xshare:on",  # an archive that does not fit ends this JVM; with "auto" it would only be slow
+        "-XX:+VerifySharedSpaces",  # a damaged one too
         f"-XX:SharedArchiveFile={archive}",
         "-cp",
         jars.classpath_argument,
@@ -130,8 +125,9 @@ def _unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=_TRY_TIMEOUT_S, check=False)
     except subprocess.TimeoutExpired:
         return f"Java did not answer within {_TRY_TIMEOUT_S:g} s"
-    said = answer.stdout.strip().splitlines()
-    if answer.returncode != 0 or any("[cds" in line for line in said):
-        return " ".join(said[-3:] or answer.stderr.strip().splitlines()[:3])
+    if answer.returncode != 0:
+        return (
+            " ".join((answer.stderr + answer.stdout).split())[:300] or f"Java ended with {answer.returncode}"
+        )
     _tried.add(look)
     return ""

@@ -63,7 +63,8 @@ def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: Prog
     `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
     `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
     """
-    maven, java = find_maven(), find_java()
+    maven = find_maven()
+    find_java()  # Maven needs one too, and would say so in more words
     (work / "pom.xml").write_text(pom(version), encoding="utf-8")
     output = work / "mvn.log"
     progress(Progress("download", f"Kafka {version}: asking Maven for its jars", 0, expected))
@@ -79,8 +80,6 @@ def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: Prog
         role="mvn",
         cwd=work,
         stdout=output,
-        # the Java that was found, also when only JAVA_HOME names it
-        env={"JAVA_HOME": str(java.path.resolve().parent.parent)},
     )
     try:
         status = _follow(child, output, version, expected, progress)

@@ -22,7 +22,8 @@ from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
 from ackproof.provision.jvm import SERVER, java_command
-from ackproof.provision.progress import ProgressSink
+from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.rundir.layout import CaseDir
 from ackproof.wait import wait_until
 
 START_TIMEOUT_S = 90.0
@@ -82,7 +83,7 @@ class Trial:
     java: Java
     nodes: Sequence[TrialNode]
     folder: Path
-    progress: ProgressSink
+    progress: ProgressSink = ignore
     _children: dict[int, Child] = field(default_factory=dict)
     _ports: dict[tuple[int, str], int] = field(default_factory=dict)
 
@@ -129,8 +130,21 @@ class Trial:
         """Wait until a node that was stopped has ended. Its exit status."""
         return self._children[node_id].wait(STOP_TIMEOUT_S)
 
+    def _home(self, node: TrialNode) -> Path:
+        # where a run has its nodes, too: `ackproof clean` removes the data of a killed one
+        return CaseDir(self.folder).nodes / node.name
+
+    def output(self, node_id: int) -> str:
+        """What the JVM of a node has written to its standard output and error."""
+        home = next(self._home(node) for node in self.nodes if node.node_id == node_id)
+        return (home / "stdout.log").read_text(encoding="utf-8", errors="replace")
+
+    def pid(self, node_id: int) -> int:
+        """Process of a node."""
+        return self._children[node_id].pid
+
     def _start(self, node: TrialNode, cluster_id: str, checkpoint: Path) -> None:
-        home = self.folder / node.name
+        home = self._home(node)
         data = home / "data"
         data.mkdir(parents=True)
         (data / "meta.properties").write_text(meta_properties(cluster_id, node.node_id), encoding="utf-8")
@@ -220,9 +234,9 @@ class Trial:
         return True
 
     def _tail(self, node_id: int) -> str:
-        name = next(node.name for node in self.nodes if node.node_id == node_id)
+        home = next(self._home(node) for node in self.nodes if node.node_id == node_id)
         lines: list[str] = []
-        for path in (self.folder / name / "stdout.log", self.folder / name / "server.log"):
+        for path in (home / "stdout.log", home / "server.log"):
             if path.is_file():
                 lines += path.read_text(encoding="utf-8", errors="replace").splitlines()[-5:]
         return "\n".join(lines)

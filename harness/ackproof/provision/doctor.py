@@ -1,0 +1,158 @@
+"""What this machine has, what it lacks, and how to get it."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackproof.errors import AckproofError, MissingTool
+from ackproof.provision import maven
+from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
+from ackproof.provision.cache import cache_root
+from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.jars import is_cached, kafka_jars
+from ackproof.provision.java import find_java
+from ackproof.provision.progress import Progress, ProgressSink, ignore
+from ackproof.provision.releases import DEFAULT_VERSION
+from ackproof.provision.trial import Trial, TrialNode
+
+_LEAST_PYTHON = (3, 11)
+_CACHE_BYTES = 300 << 20
+"""Jars 45 MB, archives 100 MB, and room to make them."""
+_RUNS_BYTES = 2 << 30
+"""Broker data and ledgers of the largest experiment in the catalogue, with room."""
+_MEMORY_BYTES = 2 << 30
+"""Four nodes at 150 MB, clients, and afterwards the audit's Spark."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at. `advice` says how to get it and is empty when all is well."""
+
+    name: str
+    ok: bool
+    found: str
+    advice: str = ""
+
+
+def doctor(
+    progress: ProgressSink = ignore, *, version: str = DEFAULT_VERSION, runs: Path = Path("runs")
+) -> list[Check]:
+    """Look at everything that a run needs, the last check being a node that is really started and asked.
+
+    Fetches jars and makes archives if they are not in the cache (about 25 s the first time, 2 s later). Raises
+    nothing that a check can tell; what a check needs and lacks, it names.
+    """
+    looks: list[tuple[str, str, Callable[[], str]]] = [
+        ("Python", "install Python 3.11 or newer", _python),
+        ("Java", "", _java),
+        ("Maven", "", lambda: _maven(version)),
+        ("cache", "free some space, or set ACKPROOF_CACHE", lambda: _space(cache_root(), _CACHE_BYTES)),
+        ("runs", "free some space, or give another folder with --out", lambda: _space(runs, _RUNS_BYTES)),
+        ("memory", "end other programs; a broker needs about 150 MB, the audit 1 GB", _memory),
+        ("loopback", "brokers need all of 127.0.0.0/8: ip addr add 127.0.0.1/8 dev lo", _loopback),
+        ("jars", "look at Maven's settings and the network", lambda: _jars(version, progress)),
+        ("class data", "a run works without, but starts slower", lambda: _archive(version, progress)),
+        ("start", "the node's last log lines say more", lambda: _start(version, progress)),
+    ]
+    checks: list[Check] = []
+    for name, advice, look in looks:
+        progress(Progress("check", f"looking at {name}", len(checks), len(looks)))
+        checks.append(_check(name, advice, look))
+    return checks
+
+
+def _check(name: str, advice: str, look: Callable[[], str]) -> Check:
+    try:
+        return Check(name, True, look())
+    except MissingTool as error:
+        return Check(name, False, str(error), f"install it: {error.install}")
+    except (AckproofError, OSError) as error:
+        return Check(name, False, str(error), advice)
+
+
+def _python() -> str:
+    if sys.version_info < _LEAST_PYTHON:
+        raise ProvisionFailed(f"{platform.python_version()} is too old")
+    return f"{platform.python_version()} ({sys.executable})"
+
+
+def _java() -> str:
+    java = find_java()
+    return f"{java.version} ({java.path})"
+
+
+def _maven(version: str) -> str:
+    try:
+        return f"{maven.find_maven()}"
+    except MissingTool:
+        if is_cached(version):
+            return f"not there, and not needed: the jars of Kafka {version} are in the cache"
+        raise
+
+
+def _space(folder: Path, least: int) -> str:
+    folder = folder.absolute()
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise ProvisionFailed(f"{folder} cannot be written")
+    free = shutil.disk_usage(there).free
+    if free < least:
+        raise ProvisionFailed(f"{folder}: {_gigabytes(free)} free, {_gigabytes(least)} are needed")
+    return f"{folder}: {_gigabytes(free)} free"
+
+
+def _memory() -> str:
+    import psutil
+
+    free = psutil.virtual_memory().available
+    if free < _MEMORY_BYTES:
+        raise ProvisionFailed(f"{_gigabytes(free)} available, {_gigabytes(_MEMORY_BYTES)} are needed")
+    return f"{_gigabytes(free)} available, {os.cpu_count()} processors"
+
+
+def _loopback() -> str:
+    """Addresses other than 127.0.0.1 can be listened at and reached."""
+    address = "127.201.2.1"
+    with socket.socket() as listener:
+        listener.bind((address, 0))
+        listener.listen(1)
+        with socket.create_connection(listener.getsockname(), timeout=5):
+            return f"{address} and its like can be used"
+
+
+def _jars(version: str, progress: ProgressSink) -> str:
+    jars = kafka_jars(version, progress)
+    return f"Kafka {version}: {len(jars.classpath)} jars, SHA-256 as locked ({jars.directory})"
+
+
+def _archive(version: str, progress: ProgressSink) -> str:
+    jars, java = kafka_jars(version, progress), find_java()
+    paths = [class_data_archive(jars, role, java, progress) for role in ROLES]
+    return f"{', '.join(path.name for path in paths)} ({paths[0].parent})"
+
+
+def _start(version: str, progress: ProgressSink) -> str:
+    jars, java = kafka_jars(version, progress), find_java()
+    archive = class_data_archive(jars, "broker", java, progress) if java.sharing else None
+    flags = (f"-XX:SharedArchiveFile={archive}",) if archive else ()
+    node = TrialNode(1, "broker,controller", flags)
+    with tempfile.TemporaryDirectory(prefix="ackproof-doctor-") as folder:
+        began = time.monotonic()
+        with Trial(jars, java, [node], Path(folder), progress) as trial:
+            took = time.monotonic() - began
+            if archive and not archive_in_use(trial.pid(1), archive):
+                raise ProvisionFailed(f"the node does not use its class-data archive {archive}")
+    return f"a node of Kafka {version} started and answered in {took:.1f} s, and is stopped"
+
+
+def _gigabytes(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GB"
