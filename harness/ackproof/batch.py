@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Protocol
 
 from ackproof import audit
-from ackproof.conductor import Live, Orders, run_case
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.conductor import Orders, run_case
 from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
@@ -43,7 +45,7 @@ class BatchWatcher(Protocol):
     def event(self, event: Event) -> None:
         """An event of the running case."""
 
-    def live(self, live: Live) -> None:
+    def live(self, acked: int, read: int, isr: str) -> None:
         """The running case at this moment."""
 
 
@@ -136,9 +138,10 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     batch = _lay_out(orders, planned)
     batch.save()
     try:
+        ready = _provision({one.case.experiment.cluster.kafka for one in batch.planned}, watcher)
         for one in batch.planned:
             watcher.case_begins(one.case.id)
-            one.error = _run_one(one, batch, orders, watcher)
+            one.error = _run_one(one, batch, orders, ready, watcher)
             batch.save()
             watcher.case_ends(one.case.id, one.error)
         conclude(batch, watcher.step)
@@ -149,6 +152,14 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     finally:
         _point_latest(orders.out, batch.directory.path)
     return batch
+
+
+def _provision(versions: set[str], watcher: BatchWatcher) -> dict[str, Installation]:
+    """Jars and archives of every version, before the first case: nothing is fetched while a cluster runs."""
+    return {
+        version: install(version, lambda progress: watcher.step(progress.message))
+        for version in sorted(versions)
+    }
 
 
 def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch:
@@ -211,13 +222,24 @@ def _point_latest(out: Path, batch: Path) -> None:
     temporary.replace(link)
 
 
-def _run_one(one: _Planned, batch: Batch, orders: BatchOrders, watcher: BatchWatcher) -> str | None:
+def _run_one(
+    one: _Planned,
+    batch: Batch,
+    orders: BatchOrders,
+    ready: dict[str, Installation],
+    watcher: BatchWatcher,
+) -> str | None:
     replay = _command(orders, batch.seed, only=one.case.id, file=one.file)
     try:
         run_case(
             one.case,
             one.run,
-            Orders(batch=str(batch.directory.path), replay=replay, keep_data=orders.keep_data),
+            Orders(
+                batch=str(batch.directory.path),
+                replay=replay,
+                keep_data=orders.keep_data,
+                installed=ready[one.case.experiment.cluster.kafka],
+            ),
             watcher,
         )
     except BadInput:

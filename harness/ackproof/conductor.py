@@ -3,8 +3,8 @@
 Phases, in order; a hook may be called before each (tests plant lies there)::
 
     start   cluster up, topics there          drain   producers flushed and closed, readers stopped
-    load    clients run, faults come and go   settle  ISR full, log ends at rest
-    heal    what is still broken is mended    read    the final read;   end   everything stopped
+    load    clients run, faults come and go   read    the final read, once the cluster is at rest
+    heal    what is still broken is mended    end     everything is stopped
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
-from ackproof.cluster.protocol import Cluster, TopicPartition, to_timeline
-from ackproof.errors import AckproofError, NodeDied, WaitTimeout
+from ackproof.cluster.protocol import TopicPartition, to_timeline
+from ackproof.errors import AckproofError, ClientDied, WaitTimeout
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
@@ -32,13 +33,14 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Members, Role, RoleKind
 from ackproof.processes import RunTag, started
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import CaseFile, Client, FinalReadFile
+from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import Event, EventKind, Timeline
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
-from ackproof.workload.final_read import final_read
+from ackproof.workload.ends import ClusterEnds
+from ackproof.workload.final_read import FinalReadOrder, final_read
 
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
@@ -53,18 +55,8 @@ class Phase(StrEnum):
     LOAD = "load"
     HEAL = "heal"
     DRAIN = "drain"
-    SETTLE = "settle"
     READ = "read"
     END = "end"
-
-
-@dataclass(frozen=True)
-class Live:
-    """What a case looks like at this moment."""
-
-    acked: int
-    read: int
-    isr: str
 
 
 class Watcher(Protocol):
@@ -73,7 +65,7 @@ class Watcher(Protocol):
     def event(self, event: Event) -> None:
         """An event was written to the timeline."""
 
-    def live(self, live: Live) -> None:
+    def live(self, acked: int, read: int, isr: str) -> None:
         """A look at the running case, a few times a second."""
 
 
@@ -83,8 +75,10 @@ class Running:
 
     case: Case
     run: CaseDir
-    cluster: Cluster
-    workload: Workload
+    cluster: ProcessCluster | None
+    """None before the phase `start` is over."""
+    workload: Workload | None
+    """None before the phase `load` is over."""
 
 
 Hook = Callable[[Running], None]
@@ -97,6 +91,8 @@ class Orders:
     batch: str
     replay: str
     keep_data: bool = False
+    installed: Installation | None = None
+    """What provisioning has ready for the case's version; found or made when it is not given."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
 
 
@@ -193,9 +189,7 @@ class _Conductor:
         driver.heal_all()
         self._load_after_healing(workload)
         self._phase(Phase.DRAIN)
-        workload.stop()
-        self._save_case(workload.clients)
-        self._phase(Phase.SETTLE)
+        self._drain(workload)
         self._phase(Phase.READ)
         self._read(cluster, workload)
         self._phase(Phase.END)
@@ -209,7 +203,13 @@ class _Conductor:
             hook(Running(self.case, self.run, self.cluster, self.workload))
 
     def _start(self) -> ProcessCluster:
-        cluster = ProcessCluster(self.spec.cluster, self.run.nodes, self.tag, to_timeline(self.timeline))
+        cluster = ProcessCluster(
+            self.spec.cluster,
+            self.run.nodes,
+            self.tag,
+            to_timeline(self.timeline),
+            installed=self.orders.installed,
+        )
         self.cluster = cluster
         cluster.start()
         cluster.create_topics(self.spec.topics)
@@ -224,9 +224,10 @@ class _Conductor:
             self.spec.topics,
             cluster.bootstrap,
             self.run,
-            self.timeline,
+            self.timeline.clock,
             self.tag,
             seed=self.case.seed,
+            timeline=self.timeline,
         )
         self.workload.start()
         self._save_case(self.workload.clients)
@@ -269,6 +270,13 @@ class _Conductor:
         except WaitTimeout as error:
             self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
 
+    def _drain(self, workload: Workload) -> None:
+        try:
+            workload.stop()
+        except ClientDied as error:
+            self.timeline.add(EventKind.NOTE, note=str(error))
+        self._save_case(workload.clients)
+
     def _places(self) -> list[tuple[str, int]]:
         return [
             (name, number) for name, topic in self.spec.topics.items() for number in range(topic.partitions)
@@ -283,31 +291,34 @@ class _Conductor:
 
         def look() -> bool:
             nonlocal shown
-            workload.check()
+            try:
+                workload.check()
+            except ClientDied:
+                return (
+                    True  # in the timeline already; the judge says what it means, the rest of the run goes on
+                )
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
-                self.watcher.live(Live(workload.acked(), workload.read(), sampler.isr_text()))
+                self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
             return done()
 
         wait_until(look, what="the end of the load", timeout_s=bound_s)
 
     def _read(self, cluster: ProcessCluster, workload: Workload) -> None:
         """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
-        try:
-            result = final_read(
-                cluster,
-                self.spec.topics,
-                self.run,
-                self.timeline,
-                self.tag,
-                isr_size=self.spec.evidence.isr_size,
-                settle_timeout=self.spec.evidence.settle_timeout,
-            )
-        except (NodeDied, WaitTimeout) as error:
-            result = FinalReadFile(complete=False, reasons=(str(error),))
-        result.save(self.run.final_read)
-        self._save_case((*workload.clients, FINAL_READER))
+        evidence = self.spec.evidence
+        order = FinalReadOrder(
+            places=workload.places,
+            isr_sizes={
+                name: evidence.isr_size or topic.replication_factor for name, topic in self.spec.topics.items()
+            },
+            reader=self.spec.workload.consumers.live,
+            bootstrap=cluster.bootstrap,
+            settle_s=evidence.settle_timeout,
+        )
+        self._save_case((*workload.clients, order.client))
+        final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""
@@ -349,7 +360,7 @@ class _Conductor:
         if self.driver is not None:
             self.driver.heal_all()
         if self.workload is not None:
-            self.workload.end()
+            self.workload.abort()
         if self.sampler is not None:
             self.sampler.stop()
         if self.cluster is not None:
