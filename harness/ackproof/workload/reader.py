@@ -120,7 +120,7 @@ class ReaderProcess:
         """Take one batch. How many records were in it."""
         messages = self.client.consume(_BATCH, _WAIT_S)
         read_ns = time.monotonic_ns() - self.settings.origin_ns
-        if list(map(Message.error, messages)).count(None) != len(messages):
+        if any(map(Message.error, messages)):
             self._said(messages)
             messages = [message for message in messages if message.error() is None]
         if messages:
