@@ -40,6 +40,7 @@ from ackproof.wait import wait_until
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
 GRACEFUL_WITHIN_S: Final = 10.0
+HEAD_START_S: Final = 1.0
 _ASK_S: Final = 1.0
 """How long one look at one node may take."""
 
@@ -109,8 +110,12 @@ class ProcessCluster:
                 self._quorum_links[node_id] = Connection(
                     layout.addresses.controller(node_id), timeout_s=_ASK_S
                 )
-        for node in self._nodes.values():
+        isolated = [node for node in self._nodes.values() if not node.is_broker]
+        for node in isolated:
             node.start()
+        self._give_head_start(isolated)
+        for broker in self.brokers():
+            broker.start()
         waiting = dict(self._nodes)
 
         def all_ready() -> bool:
@@ -262,6 +267,19 @@ class ProcessCluster:
         return {i: link for i, link in self._links.items() if self._nodes[i].state() is NodeState.RUNNING}
 
     # -- within -------------------------------------------------------------------------------------------------------
+
+    def _give_head_start(self, controllers: list[ProcessNode]) -> None:
+        """Let controllers reach their first log line (0.3 s) before brokers compete with them for cores.
+
+        Brokers that find no quorum back off and come later than they would have: worth 0.1 to 0.3 s on two cores.
+        """
+        with contextlib.suppress(WaitTimeout):
+            wait_until(
+                lambda: all(node.files.log.exists() or not node.alive for node in controllers),
+                what="controllers to log",
+                timeout_s=HEAD_START_S,
+                interval_s=0.005,
+            )
 
     def _make_node(self, layout: Layout, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(

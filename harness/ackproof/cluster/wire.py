@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
-from kafka.errors import for_code
-
+from ackproof.cluster.messages import for_code
 from ackproof.cluster.protocol import Address
 from ackproof.errors import AckproofError
 

@@ -1,0 +1,120 @@
+"""server.properties: layers, what is refused, how it is written."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.cluster.addresses import Addresses
+from ackproof.cluster.properties import NECESSITIES, Layout, check_settings, render, settings
+from ackproof.errors import BadInput
+from ackproof.plan.spec import ClusterSpec
+
+ADDRESSES = Addresses(block=7, base_port=29092)
+
+
+def of(node: int, **spec: object) -> dict[str, str]:
+    return settings(Layout(ClusterSpec(**spec), ADDRESSES), node, "data")
+
+
+def test_a_broker_listens_for_peers_by_name_and_for_clients_by_literal() -> None:
+    values = of(2)
+    assert values["process.roles"] == "broker"
+    assert values["listeners"] == "INTERNAL://127.7.1.2:29092,EXTERNAL://127.7.2.2:29094"
+    assert values["advertised.listeners"] == "INTERNAL://node-2.test:29092,EXTERNAL://127.7.2.2:29094"
+    assert values["controller.quorum.voters"] == "101@node-101.test:29093"
+    assert values["inter.broker.listener.name"] == "INTERNAL"
+    assert values["log.dirs"] == "data"
+
+
+def test_a_controller_has_one_listener_and_advertises_it() -> None:
+    values = of(102, controllers=3)
+    assert values["process.roles"] == "controller"
+    assert values["listeners"] == "CONTROLLER://127.7.1.102:29093"
+    assert values["advertised.listeners"] == "CONTROLLER://node-102.test:29093"
+    assert values["controller.quorum.voters"].split(",") == [
+        f"{i}@node-{i}.test:29093" for i in (101, 102, 103)
+    ]
+    assert "inter.broker.listener.name" not in values
+
+
+def test_a_combined_node_is_both() -> None:
+    values = of(1, combined=True)
+    assert values["process.roles"] == "broker,controller"
+    assert values["controller.quorum.voters"].count("@") == 3
+    assert [part.partition("://")[0] for part in values["listeners"].split(",")] == [
+        "INTERNAL",
+        "EXTERNAL",
+        "CONTROLLER",
+    ]
+
+
+def test_a_later_layer_wins() -> None:
+    given = {"num.io.threads": "5", "x": "cluster", "offsets.topic.num.partitions": "9"}
+    values = of(1, config=given, broker_config={1: {"x": "node"}})
+    assert (values["num.io.threads"], values["x"], values["offsets.topic.num.partitions"]) == (
+        "5",
+        "node",
+        "9",
+    )
+    assert of(2, config=given, broker_config={1: {"x": "node"}})["x"] == "cluster"
+
+
+def test_timing_is_short_for_chaos_and_absent_for_kafka() -> None:
+    assert of(1)["broker.session.timeout.ms"] == "3000"
+    kafka = of(1, timing="kafka")
+    assert not {"broker.session.timeout.ms", "replica.lag.time.max.ms", "num.io.threads"} & kafka.keys()
+    assert kafka["auto.create.topics.enable"] == "false"
+
+
+def test_small_clusters_can_hold_their_internal_topics() -> None:
+    assert of(1, brokers=1)["offsets.topic.replication.factor"] == "1"
+    assert of(1, brokers=1)["transaction.state.log.min.isr"] == "1"
+    assert of(1, brokers=5)["offsets.topic.replication.factor"] == "3"
+
+
+def test_settings_of_share_groups_are_for_releases_that_have_them() -> None:
+    assert any(key.startswith("share.") for key in of(1))
+    assert not any(key.startswith("share.") for key in of(1, kafka="3.9.2"))
+
+
+def test_racks_are_dealt_to_brokers_in_turn_and_can_be_set() -> None:
+    racks = ("a", "b")
+    assert [of(i, racks=racks)["broker.rack"] for i in (1, 2, 3)] == ["a", "b", "a"]
+    assert "broker.rack" not in of(101, racks=racks)
+    assert of(1, racks=racks, broker_config={1: {"broker.rack": "z"}})["broker.rack"] == "z"
+
+
+@pytest.mark.parametrize("key", [*NECESSITIES, "listener.name.internal.x", "ssl.keystore.location"])
+def test_what_the_harness_stands_on_is_refused(key: str) -> None:
+    with pytest.raises(BadInput, match="cannot be set") as caught:
+        check_settings(ClusterSpec(config={key: "1"}))
+    assert f"cluster.config[{key}]" in str(caught.value)
+
+
+def test_all_refusals_come_at_once_with_their_places() -> None:
+    spec = ClusterSpec(
+        config={"node.id": "1", "listeners": "x"}, broker_config={2: {"log.dirs": "/"}, 77: {"a": "b"}}
+    )
+    with pytest.raises(BadInput) as caught:
+        check_settings(spec)
+    said = str(caught.value)
+    assert all(
+        part in said
+        for part in (
+            "config[node.id]",
+            "config[listeners]",
+            "broker_config.2[log.dirs]",
+            "there is no node 77",
+        )
+    )
+    assert "\n" not in said
+
+
+def test_a_line_break_cannot_smuggle_a_setting_in() -> None:
+    with pytest.raises(BadInput, match="no place in a settings file"):
+        check_settings(ClusterSpec(config={"x": "1\nnode.id=9"}))
+
+
+def test_rendering_escapes_what_java_would_read_otherwise() -> None:
+    text = render({"a b:c=d": r" C:\x", "plain.key": "ä=1,b:2#"})
+    assert text == "a\\ b\\:c\\=d=\\ C:\\\\x\nplain.key=\\u00e4=1,b:2#\n"

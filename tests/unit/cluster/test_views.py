@@ -1,0 +1,45 @@
+"""Brokers that disagree: whose view is the newest."""
+
+from __future__ import annotations
+
+from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.views import merge
+from ackproof.observe.views import Views
+
+PLACE = TopicPartition("t", 0)
+
+
+def state(epoch: int = 0, *isr: int, leader: int = 1) -> PartitionState:
+    return PartitionState("t", 0, leader, epoch, (1, 2, 3), isr or (1, 2, 3))
+
+
+def test_at_one_look_the_newest_epoch_wins_then_the_majority() -> None:
+    old, new = {PLACE: state(4)}, {PLACE: state(5, leader=2)}
+    assert merge([old, old, new])[PLACE] == new[PLACE]
+    assert merge([{PLACE: state(5)}, {PLACE: state(5, 1, 2)}, {PLACE: state(5, 1, 2)}])[PLACE].isr == (1, 2)
+    assert merge([{}, {}]) == {}
+
+
+def test_over_time_who_has_not_changed_lags_behind() -> None:
+    views = Views()
+    full, shrunk = {PLACE: state()}, {PLACE: state(0, 1, 2)}
+    assert views.merge({1: full, 2: full, 3: full})[PLACE].isr == (1, 2, 3)
+    # Brokers 2 and 3 are cut off from the controller: the majority is wrong.
+    assert views.merge({1: shrunk, 2: full, 3: full})[PLACE].isr == (1, 2)
+    assert views.merge({1: shrunk, 2: full, 3: full})[PLACE].isr == (1, 2)
+    assert views.merge({1: full, 2: full, 3: full})[PLACE].isr == (1, 2, 3)
+
+
+def test_a_broker_that_comes_back_with_its_old_view_changes_nothing() -> None:
+    views = Views()
+    full, shrunk = {PLACE: state()}, {PLACE: state(0, 1, 2)}
+    views.merge({1: full, 2: full, 3: full})
+    views.merge({1: shrunk, 2: shrunk})
+    assert views.merge({1: shrunk, 2: shrunk, 3: full})[PLACE].isr == (1, 2)
+    assert views.merge({3: full})[PLACE].isr == (1, 2, 3), "when nobody else answers its word is all there is"
+
+
+def test_a_newer_epoch_beats_a_later_change() -> None:
+    views = Views()
+    views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(5)}})
+    assert views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(6)}})[PLACE].leader_epoch == 7
