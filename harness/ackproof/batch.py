@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from ackproof import audit
+from ackproof.ahead import Ahead, HeldBack
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation
-from ackproof.conductor import Orders, run_case
+from ackproof.conductor import CaseRun, Orders
 from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
@@ -139,11 +140,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     batch.save()
     try:
         ready = _provision({one.case.experiment.cluster.kafka for one in batch.planned}, watcher)
-        for one in batch.planned:
-            watcher.case_begins(one.case.id)
-            one.error = _run_one(one, batch, orders, ready, watcher)
-            batch.save()
-            watcher.case_ends(one.case.id, one.error)
+        _run_all(batch, orders, ready, watcher)
         conclude(batch, watcher.step)
     except KeyboardInterrupt:
         batch.interrupted = True
@@ -222,26 +219,49 @@ def _point_latest(out: Path, batch: Path) -> None:
     temporary.replace(link)
 
 
-def _run_one(
-    one: _Planned,
-    batch: Batch,
-    orders: BatchOrders,
-    ready: dict[str, Installation],
-    watcher: BatchWatcher,
-) -> str | None:
-    replay = _command(orders, batch.seed, only=one.case.id, file=one.file)
-    try:
-        run_case(
-            one.case,
-            one.run,
-            Orders(
-                batch=str(batch.directory.path),
-                replay=replay,
-                keep_data=orders.keep_data,
-                installed=ready[one.case.experiment.cluster.kafka],
-            ),
-            watcher,
+def _run_all(
+    batch: Batch, orders: BatchOrders, ready: dict[str, Installation], watcher: BatchWatcher
+) -> None:
+    """All cases in order. The cluster of each starts as soon as the case before it has healed."""
+    ahead: Ahead | None = None
+
+    def begin(number: int) -> Ahead | None:
+        if number >= len(batch.planned):
+            return None
+        one = batch.planned[number]
+        held = HeldBack(watcher)
+        own = Orders(
+            batch=str(batch.directory.path),
+            replay=_command(orders, batch.seed, only=one.case.id, file=one.file),
+            keep_data=orders.keep_data,
+            installed=ready[one.case.experiment.cluster.kafka],
+            healed=lambda: begin_ahead(number + 1),
         )
+        return Ahead(CaseRun(one.case, one.run, own, held), held)
+
+    def begin_ahead(number: int) -> None:
+        nonlocal ahead
+        ahead = begin(number)
+
+    try:
+        for number, one in enumerate(batch.planned):
+            watcher.case_begins(one.case.id)
+            present, ahead = ahead or begin(number), None
+            one.error = _bring_through(present)
+            batch.save()
+            watcher.case_ends(one.case.id, one.error)
+    finally:
+        if ahead is not None:
+            ahead.drop()
+
+
+def _bring_through(present: Ahead | None) -> str | None:
+    """Run a case; the reason why it could not be brought through, None when it was."""
+    if present is None:
+        return "there is no such case"
+    try:
+        with present:
+            present.go()
     except BadInput:
         raise
     except AckproofError as error:

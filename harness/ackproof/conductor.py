@@ -19,7 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import Protocol, Self
 
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
@@ -93,6 +94,8 @@ class Orders:
     keep_data: bool = False
     installed: Installation | None = None
     """What provisioning has ready for the case's version; found or made when it is not given."""
+    healed: Callable[[], None] = lambda: None
+    """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)
 
 
@@ -117,30 +120,10 @@ class _Gauges:
 
 
 def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
-    """Run one case and leave its run directory.
-
-    Raises `AckproofError` when the run could not be brought through (the timeline then has the event `error`, and
-    no `end`); KeyboardInterrupt passes through. In every case all that was started is ended.
-    """
-    run_id = secrets.token_hex(8)
-    run.path.mkdir(parents=True, exist_ok=True)
-    clock = RunClock.start()
-    own = os.getpid()
-    entry = register(
-        RunEntry(run_id=run_id, case_dir=str(run.path), owner_pid=own, owner_started=started(own) or 0)
-    )
-    with Timeline(run.timeline, clock, watcher.event) as timeline:
-        conductor = _Conductor(case, run, orders, watcher, run_id, timeline)
-        try:
-            conductor.go()
-        except BaseException as error:
-            timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__)
-            raise
-        finally:
-            with _deaf_to_interrupts():
-                conductor.end_everything()
-            entry.unlink(missing_ok=True)
-        timeline.add(EventKind.END)
+    """Run one case and leave its run directory. Raises as `CaseRun` does."""
+    with CaseRun(case, run, orders, watcher) as one:
+        one.prepare()
+        one.go()
 
 
 @contextmanager
@@ -157,52 +140,59 @@ def _deaf_to_interrupts() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-class _Conductor:
-    """The state of one run between its phases."""
+class CaseRun:
+    """One case on its way through its phases: `prepare`, then `go`, inside a `with`.
 
-    def __init__(
-        self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher, run_id: str, timeline: Timeline
-    ) -> None:
+    `prepare` may be called on another thread while the case before this one comes to its end. Both raise
+    `AckproofError` when the run cannot be brought through. However the `with` is left, all that was started is
+    ended; the timeline then ends with `end` if the case went through, else it has the event `error`.
+    """
+
+    def __init__(self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
         self.case = case
         self.spec = case.experiment
         self.run = run
         self.orders = orders
         self.watcher = watcher
-        self.run_id = run_id
-        self.timeline = timeline
+        self.run_id = secrets.token_hex(8)
         self.stop = threading.Event()
-        self.tag = RunTag(run_id, Path(orders.batch), run.path)
+        self.tag = RunTag(self.run_id, Path(orders.batch), run.path)
         self.cluster: ProcessCluster | None = None
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.driver: FaultDriver | None = None
         self.environment: dict[str, str] = {}
+        self._through = False
 
-    def go(self) -> None:
-        """Through all phases."""
+    def __enter__(self) -> Self:
+        self.run.path.mkdir(parents=True, exist_ok=True)
+        own = os.getpid()
+        self._entry = register(
+            RunEntry(
+                run_id=self.run_id,
+                case_dir=str(self.run.path),
+                owner_pid=own,
+                owner_started=started(own) or 0,
+            )
+        )
+        self.timeline = Timeline(self.run.timeline, RunClock.start(), self.watcher.event)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with _deaf_to_interrupts(), self.timeline:
+            if error is not None:
+                self.timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__)
+            self._end_everything()
+            if self._through:
+                self.timeline.add(EventKind.END)
+        self._entry.unlink(missing_ok=True)
+
+    def prepare(self) -> None:
+        """The phase `start`: a cluster with its topics."""
         self._save_case(())
         self._phase(Phase.START)
-        cluster = self._start()
-        self._phase(Phase.LOAD)
-        workload, driver = self._load(cluster)
-        self._phase(Phase.HEAL)
-        driver.heal_all()
-        self._load_after_healing(workload)
-        self._phase(Phase.DRAIN)
-        self._drain(workload)
-        self._phase(Phase.READ)
-        self._read(cluster, workload)
-        self._phase(Phase.END)
-
-    # -- phases -------------------------------------------------------------------------------------------------
-
-    def _phase(self, phase: Phase) -> None:
-        self.timeline.add(EventKind.PHASE, phase=phase.value)
-        hook = self.orders.hooks.get(phase)
-        if hook is not None:
-            hook(Running(self.case, self.run, self.cluster, self.workload))
-
-    def _start(self) -> ProcessCluster:
         cluster = ProcessCluster(
             self.spec.cluster,
             self.run.nodes,
@@ -214,7 +204,32 @@ class _Conductor:
         cluster.start()
         cluster.create_topics(self.spec.topics)
         self.environment = cluster.environment()
-        return cluster
+
+    def go(self) -> None:
+        """All other phases. Call `prepare` first."""
+        cluster = self.cluster
+        if cluster is None:
+            raise AckproofError("this case was not prepared")
+        self._phase(Phase.LOAD)
+        workload, driver = self._load(cluster)
+        self._phase(Phase.HEAL)
+        driver.heal_all()
+        self._load_after_healing(workload)
+        self.orders.healed()
+        self._phase(Phase.DRAIN)
+        self._drain(workload)
+        self._phase(Phase.READ)
+        self._read(cluster, workload)
+        self._phase(Phase.END)
+        self._through = True
+
+    # -- phases -------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: Phase) -> None:
+        self.timeline.add(EventKind.PHASE, phase=phase.value)
+        hook = self.orders.hooks.get(phase)
+        if hook is not None:
+            hook(Running(self.case, self.run, self.cluster, self.workload))
 
     def _load(self, cluster: ProcessCluster) -> tuple[Workload, FaultDriver]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
@@ -311,7 +326,8 @@ class _Conductor:
         order = FinalReadOrder(
             places=workload.places,
             isr_sizes={
-                name: evidence.isr_size or topic.replication_factor for name, topic in self.spec.topics.items()
+                name: evidence.isr_size or topic.replication_factor
+                for name, topic in self.spec.topics.items()
             },
             reader=self.spec.workload.consumers.live,
             bootstrap=cluster.bootstrap,
@@ -354,7 +370,7 @@ class _Conductor:
             wall_ns=self.timeline.clock.wall_ns,
         ).save(self.run.case_json)
 
-    def end_everything(self) -> None:
+    def _end_everything(self) -> None:
         """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
         self.stop.set()
         if self.driver is not None:
