@@ -1,0 +1,72 @@
+"""The audit: what became of every record, counted from the ledgers by one Spark job over all directories.
+
+Importing this package loads neither Spark nor Arrow; `run` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame, SparkSession
+
+    from ackproof.audit.results import AuditResult
+    from ackproof.audit.units import Limits
+
+__all__ = ["exit_code", "findings", "run"]
+
+
+def run(
+    directories: Sequence[Path],
+    *,
+    master: str | None = None,
+    progress: Callable[[str], None] | None = None,
+    spark: SparkSession | None = None,
+    limits: Limits | None = None,
+) -> list[AuditResult]:
+    """Audit directories that hold `ledger/produced` and `ledger/consumed`; a result for each, in their order.
+
+    Writes `audit.json`, `findings/` and `series.parquet` into each that could be counted. `master`: a Spark master,
+    all local cores by default; `spark`: use this session and leave it running. `progress` is told, in words, what
+    goes on. `limits` is for tests. Raises `MissingTool` without Java; what is wrong with a directory, or a Spark
+    that dies, is in the results.
+    """
+    from ackproof.audit import pipeline, session
+    from ackproof.audit.units import Limits
+
+    tell = progress or (lambda _: None)
+    chosen = limits or Limits()
+    if spark is not None:
+        context = spark.sparkContext
+        return pipeline.audit_all(directories, lambda: context, tell, chosen)
+    starting: session.Starting | None = None
+    if any((directory / "ledger").is_dir() for directory in directories):
+        starting = session.Starting(master, tell)  # while the footers are read
+    try:
+        if starting is None:
+            return pipeline.audit_all(directories, _no_spark, tell, chosen)
+        return pipeline.audit_all(directories, starting.context, tell, chosen)
+    finally:
+        if starting is not None:
+            starting.close()
+
+
+def _no_spark() -> SparkContext:
+    raise AssertionError("a directory without a ledger needs no Spark")
+
+
+def exit_code(results: Iterable[AuditResult]) -> int:
+    """The worst code of all: 254 not a ledger, else 2 incomplete, else 0."""
+    from ackproof.audit.results import exit_code as worst
+
+    return worst(results)
+
+
+def findings(spark: SparkSession, directories: Sequence[Path]) -> DataFrame:
+    """The findings of audited directories as one DataFrame, with a column `directory`."""
+    from ackproof.audit.frames import findings_frame
+
+    return findings_frame(spark, directories)

@@ -1,0 +1,94 @@
+"""One bucket from its rows to its findings: the passes over reading order, identities, places and times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from ackproof.audit.findings import Anomaly, Findings
+from ackproof.audit.identity import IdentityAudit
+from ackproof.audit.load import STREAMS, Place, Stream
+from ackproof.audit.order import walk
+from ackproof.audit.pile import Pile, Scratch
+from ackproof.audit.places import Flaws, PlaceAudit
+from ackproof.audit.rows import Rows
+from ackproof.audit.series import series_of
+from ackproof.audit.strangers import Presence, Strangers
+from ackproof.rundir.outcome import Outcome
+
+
+@dataclass
+class Totals:
+    """Rows of the ledgers, as counted while they were read."""
+
+    produced: int = 0
+    acked: int = 0
+    failed: int = 0
+    indeterminate: int = 0
+    consumed_live: int = 0
+    consumed_final: int = 0
+
+    def add(self, other: Totals) -> None:
+        """Add the rows of another part of the same directory."""
+        self.produced += other.produced
+        self.acked += other.acked
+        self.failed += other.failed
+        self.indeterminate += other.indeterminate
+        self.consumed_live += other.consumed_live
+        self.consumed_final += other.consumed_final
+
+
+class Bucket:
+    """The rows of one topic and partition of one directory."""
+
+    def __init__(self, place: Place, most: int, scratch: Scratch) -> None:
+        self.place = place
+        self._most = most
+        self._piles: dict[Stream, Pile] = {
+            stream: Pile(schema, most, scratch) for stream, schema in STREAMS.items()
+        }
+        self._scratch = scratch
+        self.totals = Totals()
+        self.flaws = Flaws()
+        self.series: pa.Table | None = None
+
+    def pile(self, stream: Stream) -> Pile:
+        """Where the rows of one stream go."""
+        return self._piles[stream]
+
+    def audit(self, findings: Findings) -> Iterator[Presence | Strangers]:
+        """Count everything. What the bucket cannot know alone comes out. Raises `Rejected`, OSError."""
+        produced, live, final = self._piles["produced"], self._piles["live"], self._piles["final"]
+        self._count()
+        live_walk = walk(live, self._most)
+        for rows in live_walk.back.chunks():
+            findings.add(
+                Anomaly.REWOUND,
+                self.place,
+                length=len(rows),
+                producer=rows["producer"],
+                offset=rows["offset"],
+                seq=rows["seq"],
+                detail="not above the read just before",
+            )
+        final_walk = walk(final, self._most)
+        identities = IdentityAudit(self.place, findings, live_walk.gaps, self._most, self._scratch)
+        yield from identities.run(produced, final)
+        self.flaws = PlaceAudit(self.place, findings, self._most).run(identities.result, live, final_walk)
+        self.series = series_of(self.place, produced, live, self._most)
+
+    def _count(self) -> None:
+        self.totals.consumed_live = len(self._piles["live"])
+        self.totals.consumed_final = len(self._piles["final"])
+        for rows in self._piles["produced"].chunks():
+            self._count_outcomes(rows)
+
+    def _count_outcomes(self, rows: Rows) -> None:
+        counts = np.bincount(rows["outcome"], minlength=len(Outcome)).tolist()
+        self.totals.produced += len(rows)
+        self.totals.acked += counts[Outcome.ACKED]
+        self.totals.failed += counts[Outcome.FAILED]
+        self.totals.indeterminate += counts[Outcome.INDETERMINATE]

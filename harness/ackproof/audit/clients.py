@@ -1,0 +1,77 @@
+"""The list of clients in `case.json`, read leniently: other tools write it in other shapes.
+
+Understood: a list of objects with `id` (or `client`, `name`) and perhaps `producer`; a list of strings; an object
+from id to such an object, to a producer's number, or to nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import JsonValue
+
+
+@dataclass(frozen=True)
+class ListedClient:
+    """A client that `case.json` lists. `producer` is its number in the ledgers if the file says it."""
+
+    id: str
+    producer: int | None
+
+
+@dataclass(frozen=True)
+class ListedClients:
+    """What `case.json` says of the clients; `problems` makes the directory incomplete."""
+
+    clients: tuple[ListedClient, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_clients(path: Path) -> ListedClients:
+    """Never raises: what cannot be understood is a problem."""
+    try:
+        document: JsonValue = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        return ListedClients(problems=(f"case.json: cannot be read ({str(error).splitlines()[0]})",))
+    if not isinstance(document, dict):
+        return ListedClients(problems=("case.json: not an object",))
+    listed = document.get("clients")
+    if listed is None:
+        return ListedClients()
+    entries: list[tuple[JsonValue, JsonValue]]
+    if isinstance(listed, dict):
+        entries = list(listed.items())
+    elif isinstance(listed, list):
+        entries = [(None, entry) for entry in listed]
+    else:
+        return ListedClients(problems=("case.json: `clients` is neither a list nor an object",))
+    clients: list[ListedClient] = []
+    problems: list[str] = []
+    for key, entry in entries:
+        client = _client(key, entry)
+        if client is None:
+            problems.append(f"case.json: a client without an id: {json.dumps(entry)[:80]}")
+        else:
+            clients.append(client)
+    return ListedClients(tuple(clients), tuple(problems))
+
+
+def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
+    name: JsonValue = key
+    producer: JsonValue = None
+    if isinstance(entry, dict):
+        if name is None:
+            name = next(
+                (entry[field] for field in ("id", "client", "name") if entry.get(field) is not None), None
+            )
+        producer = entry.get("producer")
+    elif name is None:
+        name = entry
+    else:
+        producer = entry
+    if isinstance(name, bool) or not isinstance(name, str | int):
+        return None
+    number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
+    return ListedClient(str(name), number)

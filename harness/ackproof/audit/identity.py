@@ -1,0 +1,207 @@
+"""The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final row:
+phantom, misrouted, corrupted. One pass over ranges of (producer, seq), each with its produced and its final rows.
+
+What a bucket cannot know by itself goes out: which identities it produced and holds (`Presence`), and the final
+rows of identities that it did not produce (`Strangers`). `ackproof.audit.strangers` brings these together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ackproof.audit.findings import Anomaly, Findings, offsets_in_words
+from ackproof.audit.ledger import Rejected
+from ackproof.audit.load import Place
+from ackproof.audit.lookup import Identities, highest_over
+from ackproof.audit.order import Gaps
+from ackproof.audit.pile import Pile, Scratch, ranges
+from ackproof.audit.rows import Bools, Ints, Rows, Schema, group_starts, order_of
+from ackproof.audit.strangers import STRANGERS, Presence, Strangers
+from ackproof.rundir.outcome import Outcome
+
+COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
+LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
+OFFSETS: Schema = {"offset": "i8"}
+
+_KEYS = ("producer", "seq")
+_FAR = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class IdentityPass:
+    """What the pass over identities leaves to the pass over places."""
+
+    copies: Pile
+    """The final rows, each once."""
+    lost: Pile
+    """Lost records that were acked with an offset."""
+    skipped: Pile
+    """Offsets of present copies that a live reader passed over; not yet distinct."""
+
+
+class IdentityAudit:
+    """The pass over the identities of one bucket."""
+
+    def __init__(self, place: Place, findings: Findings, gaps: Gaps, most: int, scratch: Scratch) -> None:
+        self._place = place
+        self._findings = findings
+        self._gaps = gaps
+        self._most = most
+        self.result = IdentityPass(
+            Pile(COPIES, most, scratch), Pile(LOST, most, scratch), Pile(OFFSETS, most, scratch)
+        )
+        self._behind: tuple[int, int] | None = None
+        """The least producer of the ranges done so far, and the lowest offset of its present records there."""
+
+    def run(self, produced: Pile, final: Pile) -> Iterator[Presence | Strangers]:
+        """Raises `Rejected` if an identity was produced twice."""
+        for produced_rows, final_rows in ranges([produced, final], _KEYS, self._most):
+            yield from self._range(produced_rows, final_rows)
+
+    def _range(self, produced: Rows, final: Rows) -> Iterator[Presence | Strangers]:
+        produced = _in_order(produced)
+        copies = distinct_copies(final)
+        self.result.copies.add(Rows({name: copies[name] for name in COPIES}, len(copies)))
+        seq, offset, intact = produced.ints("seq"), copies.ints("offset"), copies.flags("intact")
+        found = Identities(produced["producer"], seq).find(copies["producer"], copies.ints("seq"))
+        found[_nobody(copies)] = -1
+        self._row_classes(copies, found)
+        own = np.flatnonzero((found >= 0) & intact)
+        of, at = found[own], offset[own]
+        # Copies are in order of offset: assigned backwards, the lowest offset of each identity stays.
+        lowest = np.full(len(produced), _FAR, dtype=np.int64)
+        lowest[of[::-1]] = at[::-1]
+        present = np.zeros(len(produced), dtype=np.bool_)
+        present[of] = True
+        extra = own[at != lowest[of]]
+        self._add(
+            Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
+        )
+        self._record_classes(produced, present, lowest, of, at)
+        self._reordered(produced, present, lowest)
+        self._skipped(at, copies["leader_epoch"][own].astype(np.int64))
+        yield Presence(self._place, produced["producer"], seq, present)
+        strange = np.flatnonzero((found < 0) & ~_nobody(copies))
+        if len(strange):
+            yield Strangers(
+                self._place, Rows({name: copies[name][strange] for name in STRANGERS}, len(strange))
+            )
+
+    def _row_classes(self, copies: Rows, found: Ints) -> None:
+        broken = np.flatnonzero(~copies.flags("intact"))
+        self._add(Anomaly.CORRUPTED, copies, broken, detail="checksum broken")
+        nobody = _nobody(copies)
+        self._add(Anomaly.PHANTOM, copies, np.flatnonzero(nobody), detail="no identity")
+        astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
+        self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
+
+    def _record_classes(self, produced: Rows, present: Bools, lowest: Ints, of: Ints, at: Ints) -> None:
+        outcome, acked_at = produced["outcome"], produced.ints("offset")
+        acked = outcome == Outcome.ACKED
+        lost = np.flatnonzero(acked & ~present)
+        self._add(Anomaly.LOST, produced, lost)
+        placed = lost[acked_at[lost] >= 0]
+        self.result.lost.add(Rows({name: produced[name][placed] for name in LOST}, len(placed)))
+        in_place = np.zeros(len(produced), dtype=np.bool_)
+        in_place[of[at == acked_at[of]]] = True
+        moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
+        if len(moved):
+            words = offsets_in_words("first found at offset ", lowest[moved])
+            self._add(Anomaly.DISPLACED, produced, moved, detail=words)
+        for anomaly, meant in (
+            (Anomaly.RESURRECTED, Outcome.FAILED),
+            (Anomaly.SURFACED, Outcome.INDETERMINATE),
+        ):
+            which = np.flatnonzero((outcome == meant) & present)
+            self._add(anomaly, produced, which, offset=lowest[which])
+
+    def _reordered(self, produced: Rows, present: Bools, lowest: Ints) -> None:
+        """A record is behind a higher seq of its producer exactly if one of these has a lower offset."""
+        there = np.flatnonzero(present)
+        if not len(there):
+            return
+        producer, offset = produced["producer"][there], lowest[there]
+        starts = group_starts([producer])
+        ends = np.append(starts[1:], len(there))
+        behind = np.full(len(there), _FAR, dtype=np.int64)
+        behind[:-1] = offset[1:]
+        behind[ends - 1] = _FAR
+        if self._behind is not None and self._behind[0] == int(producer[-1]):
+            behind[-1] = self._behind[1]
+        # Only where the order is broken somewhere is the lowest offset behind each record more than the next one's.
+        broken = np.logical_or.reduceat(behind < offset, starts)
+        for number in np.flatnonzero(broken).tolist():
+            low, high = int(starts[number]), int(ends[number])
+            behind[low:high] = np.minimum.accumulate(behind[low:high][::-1])[::-1]
+        wrong = np.flatnonzero(behind < offset)
+        self._add(Anomaly.REORDERED, produced, there[wrong], offset=offset[wrong])
+        first_end = int(ends[0])
+        least = int(offset[:first_end].min())
+        if self._behind is not None and self._behind[0] == int(producer[0]):
+            least = min(least, self._behind[1])
+        self._behind = (int(producer[0]), least)
+
+    def _skipped(self, at: Ints, epoch: Ints) -> None:
+        """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
+        if not len(self._gaps.after) or not len(at):
+            return
+        limit = np.where(self._gaps.epoch < 0, _FAR, self._gaps.epoch)
+        height = highest_over(at, self._gaps.after, self._gaps.before, limit)
+        over = (height >= 0) & ((epoch < 0) | (epoch <= height))
+        self.result.skipped.add(Rows({"offset": at[over]}, int(np.count_nonzero(over))))
+
+    def _add(
+        self, anomaly: Anomaly, rows: Rows, which: Ints, *, offset: Ints | None = None, detail: object = ""
+    ) -> None:
+        if len(which):
+            self._findings.add(
+                anomaly,
+                self._place,
+                length=len(which),
+                producer=rows["producer"][which],
+                offset=rows["offset"][which] if offset is None else offset,
+                seq=rows["seq"][which],
+                detail=detail,
+            )
+
+
+def _nobody(rows: Rows) -> Bools:
+    nobody: Bools = (rows["producer"] == -1) & (rows["seq"] == -1)
+    return nobody
+
+
+def _in_order(produced: Rows) -> Rows:
+    order = order_of([produced["producer"], produced["seq"]])
+    ordered = produced if order is None else produced.take(order)
+    producer, seq = ordered["producer"], ordered["seq"]
+    twice = np.flatnonzero((seq[1:] == seq[:-1]) & (producer[1:] == producer[:-1]))
+    if len(twice):
+        raise Rejected(f"producer {int(producer[twice[0]])}, seq {int(seq[twice[0]])} was produced twice")
+    return ordered
+
+
+def distinct_copies(final: Rows) -> Rows:
+    """Final rows in order of offset; those that agree in offset, producer, seq and intact count once.
+
+    Of rows that are one, the lowest leader epoch is kept (-1, unknown, is lower than any), and `astray` if any is.
+    """
+    order = order_of([final["offset"]])
+    rows = final if order is None else final.take(order)
+    offset = rows["offset"]
+    if not (offset[1:] == offset[:-1]).any():
+        return rows
+    keys = [rows[name] for name in ("offset", "producer", "seq", "intact")]
+    order = order_of(keys)
+    if order is not None:
+        rows = rows.take(order)
+        keys = [rows[name] for name in ("offset", "producer", "seq", "intact")]
+    starts = group_starts(keys)
+    if len(starts) == len(rows):
+        return rows
+    epoch = np.minimum.reduceat(rows["leader_epoch"], starts)
+    astray = np.logical_or.reduceat(rows.flags("astray"), starts)
+    kept = rows.take(starts)
+    return Rows({**kept.columns, "leader_epoch": epoch, "astray": astray}, len(kept))

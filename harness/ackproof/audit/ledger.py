@@ -1,0 +1,266 @@
+"""What stands in a directory before a row of it is read: its part files, their footers, its clients.
+
+Everything that a footer can tell is decided here: a missing folder, a missing column, a wrong type, a null that
+the statistics count. What only the data can tell (an unreadable page, a null without statistics) is found later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.audit.clients import ListedClients, read_clients
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.schema import CONSUMED, PRODUCED
+
+Kind = Literal["produced", "consumed"]
+SCHEMAS: dict[Kind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
+
+END = "END"
+
+
+class Rejected(Exception):
+    """A directory that cannot be audited at all (exit 254). The text says why."""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """What the footer says of one row group. None: it does not say."""
+
+    number: int
+    rows: int
+    topic: str | None
+    """The one topic of all its rows."""
+    partition: int | None
+    """The one partition of all its rows."""
+    phase: int | None
+    """The one phase of all its rows (consumed only)."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One readable Parquet file of a ledger."""
+
+    path: str
+    kind: Kind
+    client: str
+    groups: tuple[RowGroup, ...]
+    unsure: tuple[str, ...]
+    """Columns of which the footer does not say that they hold no null: they are read in any case."""
+
+    @property
+    def rows(self) -> int:
+        """Rows of the file."""
+        return sum(group.rows for group in self.groups)
+
+
+@dataclass
+class Ledger:
+    """One directory: its files, and what makes it incomplete."""
+
+    directory: Path
+    parts: list[Part] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    open_producers: frozenset[int] = frozenset()
+    """Producers that `case.json` lists and whose client left no END."""
+
+    def rows(self, kind: Kind) -> int:
+        """Rows of one ledger as the footers count them."""
+        return sum(part.rows for part in self.parts if part.kind == kind)
+
+
+def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
+    """Look at one directory. `set_aside`: path → reason, of files that turned out to be unreadable.
+
+    Raises `Rejected`.
+    """
+    case = CaseDir(directory)
+    if not directory.is_dir():
+        raise Rejected(f"{directory}: no such directory")
+    folders: dict[Kind, Path] = {"produced": case.produced, "consumed": case.consumed}
+    for folder in folders.values():
+        if not folder.is_dir():
+            raise Rejected(f"{directory}: no folder {folder.relative_to(directory)}")
+    ledger = Ledger(directory)
+    closed: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
+    seen: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
+    for kind, folder in folders.items():
+        for client_folder in _client_folders(folder, ledger):
+            client = client_folder.name.removeprefix("client=")
+            seen[kind].add(client)
+            if (client_folder / END).exists():
+                closed[kind].add(client)
+            for path in _part_files(client_folder, ledger):
+                if str(path) in set_aside:
+                    ledger.reasons.append(f"{_short(path, directory)}: {set_aside[str(path)]}")
+                    continue
+                try:
+                    ledger.parts.append(_footer(path, kind, client, directory))
+                except (OSError, pa.ArrowException) as error:
+                    ledger.reasons.append(f"{_short(path, directory)}: {unreadable(error)}")
+    if case.case_json.exists():
+        listed = read_clients(case.case_json)
+        _check_ends(ledger, listed, seen, closed)
+    if case.journal.is_dir() and any(case.journal.iterdir()):
+        ledger.reasons.append("journal: left by a client that was killed, and not yet turned into Parquet")
+    if ledger.rows("produced") == 0:
+        ledger.reasons.append("ledger/produced: no rows")
+    if ledger.rows("consumed") == 0 and not closed["consumed"]:
+        ledger.reasons.append("ledger/consumed: no rows, and no reader that says it ended")
+    return ledger
+
+
+def unreadable(error: BaseException) -> str:
+    """Why a file was set aside, in one line."""
+    first = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return f"torn or unreadable, not counted ({first[:200]})"
+
+
+def _short(path: Path, directory: Path) -> str:
+    return str(path.relative_to(directory))
+
+
+def _client_folders(folder: Path, ledger: Ledger) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("client=") and entry.is_dir():
+            yield entry
+        else:
+            _name_stray(entry, ledger)
+
+
+def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
+    for entry in sorted(folder.iterdir()):
+        if entry.name.startswith("part-") and entry.suffix == ".parquet":
+            yield entry
+        elif entry.name != END:
+            _name_stray(entry, ledger)
+
+
+def _name_stray(entry: Path, ledger: Ledger) -> None:
+    """A Parquet file that stands where no part belongs is not counted, and that is said."""
+    if entry.name.startswith((".", "_")):
+        return
+    strays = (
+        [entry] if entry.suffix == ".parquet" else sorted(entry.rglob("*.parquet")) if entry.is_dir() else []
+    )
+    ledger.reasons.extend(
+        f"{_short(stray, ledger.directory)}: not where a part of a ledger stands, not counted"
+        for stray in strays
+    )
+
+
+def _check_ends(
+    ledger: Ledger, listed: ListedClients, seen: dict[Kind, set[str]], closed: dict[Kind, set[str]]
+) -> None:
+    ledger.reasons.extend(listed.problems)
+    for kind in ("produced", "consumed"):
+        ledger.reasons.extend(
+            f"ledger/{kind}/client={client}: no END" for client in sorted(seen[kind] - closed[kind])
+        )
+    ledger.reasons.extend(
+        f"client {client.id}: listed in case.json, and without a folder in the ledgers"
+        for client in listed.clients
+        if client.id not in seen["produced"] | seen["consumed"]
+    )
+    producers: set[int] = set()
+    for client in listed.clients:
+        if client.id in closed["produced"] or (
+            client.id in closed["consumed"] and client.id not in seen["produced"]
+        ):
+            continue
+        if client.producer is not None:
+            producers.add(client.producer)
+        else:
+            producers |= _producers_in(
+                [p for p in ledger.parts if p.kind == "produced" and p.client == client.id]
+            )
+    ledger.open_producers = frozenset(producers)
+
+
+def _producers_in(parts: list[Part]) -> set[int]:
+    found: set[int] = set()
+    for part in parts:
+        try:
+            with pq.ParquetFile(part.path) as file:
+                for batch in file.iter_batches(columns=["producer"]):
+                    found.update(batch.column(0).unique().to_pylist())
+        except (OSError, pa.ArrowException):
+            continue  # the pass over the data meets the same error and names the file
+    return found
+
+
+def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
+    with pq.ParquetFile(path) as file:
+        metadata = file.metadata
+        found = file.schema_arrow
+    required = SCHEMAS[kind]
+    leaves = {metadata.schema.column(i).path: i for i in range(metadata.num_columns)}
+    unsure: list[str] = []
+    for name, type_ in zip(required.names, required.types, strict=True):
+        here = [i for i, other in enumerate(found.names) if other == name]
+        where = f"{_short(path, directory)}: column {name}"
+        if not here:
+            raise Rejected(f"{where} is missing")
+        if len(here) > 1:
+            raise Rejected(f"{where} is there {len(here)} times")
+        if not _same_type(found.types[here[0]], type_):
+            raise Rejected(f"{where} is {found.types[here[0]]}, not {type_}")
+        leaf = leaves[name]
+        if metadata.schema.column(leaf).max_definition_level == 0:
+            continue
+        nulls = _nulls(metadata, leaf)
+        if nulls is None:
+            unsure.append(name)
+        elif nulls:
+            raise Rejected(f"{where} has {nulls} null" + ("s" if nulls > 1 else ""))
+    groups = tuple(_row_group(metadata, number, leaves, kind) for number in range(metadata.num_row_groups))
+    return Part(str(path), kind, client, groups, tuple(unsure))
+
+
+def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:
+    """The Parquet type is the same: Arrow's several encodings of a string are one type there."""
+    if pa.types.is_dictionary(found):
+        found = found.value_type
+    if wanted == pa.string():
+        return bool(
+            pa.types.is_string(found) or pa.types.is_large_string(found) or pa.types.is_string_view(found)
+        )
+    return bool(found == wanted)
+
+
+def _nulls(metadata: pq.FileMetaData, leaf: int) -> int | None:
+    total = 0
+    for number in range(metadata.num_row_groups):
+        statistics = metadata.row_group(number).column(leaf).statistics
+        if statistics is None or not statistics.has_null_count:
+            if metadata.row_group(number).num_rows:
+                return None
+            continue
+        total += statistics.null_count
+    return total
+
+
+def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], kind: Kind) -> RowGroup:
+    group = metadata.row_group(number)
+
+    def only(name: str) -> object:
+        statistics = group.column(leaves[name]).statistics
+        if statistics is None or not statistics.has_min_max or statistics.min != statistics.max:
+            return None
+        value: object = statistics.min
+        return value
+
+    topic, partition = only("topic"), only("partition")
+    phase = only("phase") if kind == "consumed" else None
+    return RowGroup(
+        number,
+        group.num_rows,
+        topic if isinstance(topic, str) else None,
+        partition if isinstance(partition, int) else None,
+        phase if isinstance(phase, int) else None,
+    )

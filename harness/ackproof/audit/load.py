@@ -1,0 +1,206 @@
+"""Parts of a ledger → rows by bucket. A bucket is one partition of one topic in one directory.
+
+Each row group is decoded once, and only the columns that its rows need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
+from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Array, Bools, Rows, Schema, squeezed
+from ackproof.rundir.outcome import Outcome, ReadPhase
+
+Stream = Literal["produced", "live", "final"]
+STREAMS: dict[Stream, Schema] = {"produced": PRODUCED, "live": LIVE, "final": FINAL}
+
+BATCH_ROWS = 1 << 20
+_TEXTS: dict[Kind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
+_DERIVED = ("at_ns", "latency_ns")
+
+
+class Place(NamedTuple):
+    """A topic and a partition."""
+
+    topic: str
+    partition: int
+
+
+class UnreadablePart(Exception):
+    """A file whose footer was good and whose data are not: it must be set aside."""
+
+    def __init__(self, path: str, error: BaseException) -> None:
+        self.path = path
+        self.reason = unreadable(error)
+        super().__init__(f"{path}: {self.reason}")
+
+
+class Mistrusted(Exception):
+    """A file whose statistics do not fit its data. The text is its path."""
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Some row groups of one part, or all of them."""
+
+    part: Part
+    groups: tuple[RowGroup, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows in these groups."""
+        return sum(group.rows for group in self.groups)
+
+
+def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, Place, Rows]]:
+    """Rows of a piece, by stream and place; within each in the order of the file.
+
+    Raises `UnreadablePart`, and `Rejected` for a null, an unknown outcome or an unknown phase.
+    """
+    groups = [group for group in piece.groups if group.rows]
+    if not groups:
+        return
+    part = piece.part
+    columns = _columns_of(part, groups)
+    try:
+        # Opening again is cheap beside decoding, and the file may have changed or gone since its footer was read.
+        with pq.ParquetFile(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
+            for batch in file.iter_batches(
+                batch_size=batch_rows,
+                row_groups=[group.number for group in groups],
+                columns=columns,
+                use_threads=False,
+            ):
+                if batch.num_rows:
+                    yield from _by_place(part, batch)
+    except (OSError, pa.ArrowException) as error:
+        raise UnreadablePart(part.path, error) from error
+
+
+def _columns_of(part: Part, groups: Sequence[RowGroup]) -> list[str]:
+    wanted = ["topic", "partition"]
+    if part.kind == "produced":
+        wanted += [name for name in PRODUCED if name not in _DERIVED] + ["sent_ns", "done_ns"]
+    else:
+        phases = {group.phase for group in groups}
+        wanted.append("phase")
+        if phases != {int(ReadPhase.LIVE)}:
+            wanted += [name for name in FINAL if name != "astray"] + ["origin_topic", "origin_partition"]
+        if phases != {int(ReadPhase.FINAL)}:
+            wanted += LIVE
+    return list(dict.fromkeys([*wanted, *part.unsure]))
+
+
+def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, Place, Rows]]:
+    for name in batch.schema.names:
+        if batch.column(name).null_count:
+            raise Rejected(f"{part.path}: column {name} has a null")
+    topics, topic = _words(batch.column("topic"))
+    partition = _numbers(batch, "partition")
+    columns: dict[str, Array] = {}
+    if part.kind == "produced":
+        columns = {name: _numbers(batch, name) for name in PRODUCED if name not in _DERIVED}
+        _check_range(part, columns["outcome"], "outcome", max(Outcome))
+        sent, done = _numbers(batch, "sent_ns"), _numbers(batch, "done_ns")
+        reported = done >= 0
+        columns["at_ns"] = np.where(reported, done, sent)
+        timed = reported & (columns["outcome"] == Outcome.ACKED)
+        columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
+        yield from _split(columns, topics, topic, partition, "produced")
+        return
+    phase = _numbers(batch, "phase")
+    _check_range(part, phase, "phase", max(ReadPhase))
+    has = batch.schema.names
+    columns = {name: _numbers(batch, name) for name in {**LIVE, **FINAL} if name in has}
+    if "origin_topic" in has:
+        columns["astray"] = _astray(batch, topics, topic, partition)
+    live = phase == ReadPhase.LIVE
+    streams: list[tuple[Stream, Array]] = [("live", live), ("final", ~live)]
+    for stream, which in streams:
+        if not which.any():
+            continue
+        if not columns.keys() >= STREAMS[stream].keys():
+            raise Mistrusted(part.path)  # by its statistics it holds no row of this phase
+        chosen = {name: columns[name] for name in STREAMS[stream]}
+        if which.all():
+            yield from _split(chosen, topics, topic, partition, stream)
+        else:
+            chosen = {name: column[which] for name, column in chosen.items()}
+            yield from _split(chosen, topics, topic[which], partition[which], stream)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Array:
+    column: Array = batch.column(name).to_numpy(zero_copy_only=False)
+    return column
+
+
+def _words(column: pa.Array) -> tuple[list[str], Array]:
+    """The distinct strings of a column, and for each row the number of its string."""
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    words: list[str] = column.dictionary.to_pylist()
+    codes: Array = column.indices.to_numpy(zero_copy_only=False)
+    if len(set(words)) != len(words):
+        distinct = list(dict.fromkeys(words))
+        number = {word: code for code, word in enumerate(distinct)}
+        return distinct, np.asarray([number[word] for word in words], dtype=np.int64)[codes]
+    return words, codes
+
+
+def _check_range(part: Part, column: Array, name: str, most: int) -> None:
+    wrong = (column < 0) | (column > most)
+    if wrong.any():
+        raise Rejected(f"{part.path}: column {name} holds {int(column[wrong][0])}, which means nothing")
+
+
+def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: Array) -> Bools:
+    """Where the payload names an origin that is not this place. What it does not name ('' and -1) cannot differ."""
+    origins, origin = _words(batch.column("origin_topic"))
+    origin_partition = _numbers(batch, "origin_partition")
+    number = {word: code for code, word in enumerate(topics)}
+    # A topic that is nowhere in this batch gets a number of its own: it differs from every place.
+    code_of_origin = np.asarray([number.get(word, len(topics)) for word in origins], dtype=np.int64)
+    topic_known = np.asarray([word != "" for word in origins], dtype=np.bool_)
+    other_topic = topic_known[origin] & (code_of_origin[origin] != topic)
+    other_partition = (origin_partition != -1) & (origin_partition != partition)
+    both: Bools = other_topic | other_partition
+    return both
+
+
+def _split(
+    columns: dict[str, Array], topics: list[str], topic: Array, partition: Array, stream: Stream
+) -> Iterator[tuple[Stream, Place, Rows]]:
+    length = len(topic)
+    least, greatest = int(partition.min()), int(partition.max())
+    if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):
+        place = Place(topics[int(topic[0])], least)
+        yield stream, place, Rows(_typed(columns, stream), length)
+        return
+    width = greatest - least + 1
+    if width * len(topics) <= 1 << 16:
+        # Sixteen bits are sorted by radix, in order of the file within each place.
+        code = (topic.astype(np.int64) * width + (partition.astype(np.int64) - least)).astype(np.uint16)
+        order = np.argsort(code, kind="stable")
+        sorted_code = code[order]
+    else:
+        order = np.lexsort((partition, topic))
+        sorted_code = np.zeros(length, dtype=np.int64)
+        changes = (np.diff(topic[order]) != 0) | (np.diff(partition[order]) != 0)
+        sorted_code[1:] = np.cumsum(changes)
+    starts = np.concatenate(([0], np.flatnonzero(sorted_code[1:] != sorted_code[:-1]) + 1, [length]))
+    grouped = Rows({name: squeezed(column) for name, column in _typed(columns, stream).items()}, length).take(
+        order
+    )
+    for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
+        first = int(order[start])
+        yield stream, Place(topics[int(topic[first])], int(partition[first])), grouped.slice(start, stop)
+
+
+def _typed(columns: dict[str, Array], stream: Stream) -> dict[str, Array]:
+    return {name: columns[name].astype(type_, copy=False) for name, type_ in STREAMS[stream].items()}

@@ -1,0 +1,150 @@
+"""Finding sorted keys fast: through a table where the keys are dense, by bisection where they are not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ackproof.audit.rows import Array, Bools, Ints, group_starts, is_constant
+
+_DENSE = 24
+"""A table may have this many cells per key (four bytes each) before bisection is used instead."""
+
+
+class Lookup:
+    """Where a value stands in an ascending array of distinct int64 keys."""
+
+    def __init__(self, keys: Ints) -> None:
+        self._keys = keys
+        self._table: Array | None = None
+        self._least = int(keys[0]) if len(keys) else 0
+        self._greatest = int(keys[-1]) if len(keys) else -1
+        self._span = self._greatest - self._least + 1
+        if self._span > len(keys) and self._span <= _DENSE * len(keys) + 4096:
+            table = np.full(self._span, -1, dtype=np.int32)
+            table[keys - self._least] = np.arange(len(keys), dtype=np.int32)
+            self._table = table
+
+    def find(self, values: Ints) -> Ints:
+        """Index of each value among the keys, -1 where it is none of them."""
+        if not len(self._keys) or not len(values):
+            return np.full(len(values), -1, dtype=np.int64)
+        inside = (values >= self._least) & (values <= self._greatest)
+        everywhere = bool(inside.all())
+        wanted = values if everywhere else values[inside]
+        found: Ints
+        if self._span == len(self._keys):
+            found = wanted - self._least
+        elif self._table is not None:
+            found = self._table[wanted - self._least].astype(np.int64)
+        else:
+            found = np.searchsorted(self._keys, wanted).astype(np.int64, copy=False)
+            found = np.where(self._keys[found] == wanted, found, -1)
+        if everywhere:
+            return found
+        result = np.full(len(values), -1, dtype=np.int64)
+        result[inside] = found
+        return result
+
+
+class Identities:
+    """Distinct identities in ascending order of (producer, seq), and where others stand among them."""
+
+    def __init__(self, producer: Array, seq: Ints) -> None:
+        starts = group_starts([producer])
+        self._producers = producer[starts].astype(np.int64)
+        ends = np.append(starts[1:], len(seq))
+        self._least = seq[starts] if len(starts) else np.empty(0, dtype=np.int64)
+        self._greatest = seq[ends - 1] if len(starts) else np.empty(0, dtype=np.int64)
+        spans = [g - s + 1 for s, g in zip(self._least.tolist(), self._greatest.tolist(), strict=True)]
+        self._ranks: Ints | None = None
+        if sum(spans) < 1 << 62:
+            bases = (
+                np.cumsum(np.asarray([0, *spans[:-1]], dtype=np.int64))
+                if spans
+                else np.empty(0, dtype=np.int64)
+            )
+        else:
+            # Seqs too far apart to be laid out one producer after the other: their ranks are not.
+            self._ranks = np.unique(seq)
+            bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
+        self._bases = bases
+        number = np.zeros(len(seq), dtype=np.int64)
+        if len(starts) > 1:
+            number[starts[1:]] = 1
+            number = np.cumsum(number)
+        self._lookup = Lookup(self._keys(number, seq))
+
+    def _keys(self, number: Ints, seq: Ints) -> Ints:
+        if self._ranks is not None:
+            ranked: Ints = self._bases[number] + np.searchsorted(self._ranks, seq)
+            return ranked
+        if len(self._bases) == 1:
+            return seq - self._least[0]
+        keys: Ints = (self._bases - self._least)[number] + seq
+        return keys
+
+    def find(self, producer: Array, seq: Ints) -> Ints:
+        """Index of each identity, -1 where it is none of them."""
+        if not len(self._producers) or not len(seq):
+            return np.full(len(seq), -1, dtype=np.int64)
+        known: Bools
+        if is_constant(producer):
+            at = int(np.searchsorted(self._producers, int(producer[0])))
+            if at == len(self._producers) or self._producers[at] != producer[0]:
+                return np.full(len(seq), -1, dtype=np.int64)
+            number = np.full(len(seq), at, dtype=np.int64)
+            known = (seq >= self._least[at]) & (seq <= self._greatest[at])
+        else:
+            number = Lookup(self._producers).find(producer.astype(np.int64))
+            known = (number >= 0) & (seq >= self._least[number]) & (seq <= self._greatest[number])
+        if self._ranks is not None:
+            ranks = np.searchsorted(self._ranks, seq)
+            known &= (ranks < len(self._ranks)) & (
+                self._ranks[np.minimum(ranks, len(self._ranks) - 1)] == seq
+            )
+        if known.all():
+            return self._lookup.find(self._keys(number, seq))
+        result = np.full(len(seq), -1, dtype=np.int64)
+        if known.any():
+            result[known] = self._lookup.find(self._keys(number[known], seq[known]))
+        return result
+
+
+def highest_over(values: Ints, after: Ints, before: Ints, height: Ints) -> Ints:
+    """For each value the greatest height of the open intervals (after, before) that hold it; int64's least if none.
+
+    `values` ascending. Intervals and values are never paired one by one: an interval marks two overlapping blocks of
+    2^k values, and the blocks are halved from the longest to the shortest (a sparse table read backwards).
+    """
+    none = np.iinfo(np.int64).min
+    low = np.searchsorted(values, after, side="right")
+    high = np.searchsorted(values, before, side="left")
+    holds = high > low
+    low, high, height = low[holds], high[holds], height[holds]
+    result = np.full(len(values), none, dtype=np.int64)
+    if not len(low):
+        return result
+    lengths = high - low
+    level = np.frexp(lengths.astype(np.float64))[1] - 1  # floor(log2), exact below 2^53
+    current = result
+    for k in range(int(level.max()), -1, -1):
+        block = 1 << k
+        here = level == k
+        if here.any():
+            np.maximum.at(current, low[here], height[here])
+            np.maximum.at(current, high[here] - block, height[here])
+        if k:
+            half = block >> 1
+            below = current.copy()
+            np.maximum(below[half:], current[: len(current) - half], out=below[half:])
+            current = below
+    return current
+
+
+def covered(values: Ints, gaps: Sequence[Ints]) -> Bools:
+    """Which of the ascending `values` lie inside an open interval (gaps[0], gaps[1])."""
+    after, before = gaps
+    result: Bools = highest_over(values, after, before, np.zeros(len(after), dtype=np.int64)) == 0
+    return result

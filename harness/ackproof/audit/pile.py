@@ -1,0 +1,246 @@
+"""Rows that may be more than memory should hold: kept as they come, given back in ranges of a key.
+
+A pile that is small is one range. A larger one is cut at pivots, drawn from a sample of its own keys, into smaller
+piles on disk, and these again until each range fits. So every step of the audit is written once, as a pass over
+ranges, and a hot partition is nothing special: it has more ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ackproof.audit.rows import Array, Bools, Rows, Schema, concat, constant, is_constant, squeezed
+
+_SAMPLE_OF_CHUNK = 512
+_MOST_RANGES = 24
+
+
+class Scratch:
+    """A folder for what does not fit in memory. One writer; whoever made the folder removes it."""
+
+    def __init__(self, folder: Path, prefix: str) -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._next = 0
+
+    def new(self) -> Path:
+        """A path that nobody else uses."""
+        self._next += 1
+        return self._folder / f"{self._prefix}-{self._next}.rows"
+
+
+@dataclass(frozen=True)
+class Spilled:
+    """Rows in a file: raw columns one after the other, but for those of one value, which stand here."""
+
+    path: str
+    start: int
+    length: int
+    columns: tuple[tuple[str, str, int | None], ...]
+    """Name, numpy type, and the one value if it has only one."""
+
+    def load(self) -> Rows:
+        """Read back. Raises OSError."""
+        read: dict[str, Array] = {}
+        with Path(self.path).open("rb") as file:
+            file.seek(self.start)
+            for name, type_, value in self.columns:
+                if value is None:
+                    read[name] = np.fromfile(file, dtype=type_, count=self.length)
+                    if len(read[name]) != self.length:
+                        raise OSError(f"{self.path}: cut short")
+                else:
+                    read[name] = constant(value, type_, self.length)
+        return Rows(read, self.length)
+
+
+class Spill:
+    """Writer of one file of spilled rows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._file = path.open("wb", buffering=0)
+        self._position = 0
+
+    def add(self, rows: Rows) -> Spilled:
+        """Append; where they are now. Raises OSError (a full disk)."""
+        start = self._position
+        columns: list[tuple[str, str, int | None]] = []
+        for name, column in rows.columns.items():
+            thin = squeezed(column)
+            if is_constant(thin):
+                columns.append((name, thin.dtype.str, int(thin[0])))
+                continue
+            columns.append((name, thin.dtype.str, None))
+            raw = np.ascontiguousarray(thin)
+            raw.tofile(self._file)
+            self._position += raw.nbytes
+        return Spilled(str(self._path), start, len(rows), tuple(columns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class Pile:
+    """Rows of one kind. More than `most` rows are put on disk, `most` at a time."""
+
+    def __init__(self, schema: Schema, most: int, scratch: Scratch) -> None:
+        self.schema = schema
+        self.length = 0
+        self._most = most
+        self.scratch = scratch
+        self._held: list[Rows] = []
+        self._held_length = 0
+        self._spilled: list[Spilled] = []
+        self._own_files: list[Path] = []
+
+    def __len__(self) -> int:
+        return self.length
+
+    def add(self, rows: Rows) -> None:
+        """Put rows on the pile."""
+        if not len(rows):
+            return
+        self._held.append(rows)
+        self._held_length += len(rows)
+        self.length += len(rows)
+        if self._held_length > self._most:
+            self._put_away()
+
+    def add_spilled(self, spilled: Spilled) -> None:
+        """Put rows on the pile that are on disk already."""
+        self._spilled.append(spilled)
+        self.length += spilled.length
+
+    def _put_away(self) -> None:
+        path = self.scratch.new()
+        self._own_files.append(path)
+        spill = Spill(path)
+        try:
+            for start in range(0, self._held_length, self._most):
+                # One file a call, several chunks: a chunk is what `chunks` gives back at a time.
+                piece = _cut(self._held, start, min(start + self._most, self._held_length), self.schema)
+                self._spilled.append(spill.add(piece))
+        finally:
+            spill.close()
+        self._held, self._held_length = [], 0
+
+    def chunks(self) -> Iterator[Rows]:
+        """All rows, a chunk at a time, in the order in which they came (what was on disk first)."""
+        for spilled in self._spilled:
+            yield spilled.load()
+        yield from self._held
+
+    def all(self) -> Rows:
+        """All rows at once; they are kept in memory from now on."""
+        rows = concat(self.chunks(), self.schema)
+        self._spilled, self._held, self._held_length = [], [rows], len(rows)
+        return rows
+
+    def remove(self) -> None:
+        """Forget the rows, and remove the files that this pile wrote."""
+        for path in self._own_files:
+            path.unlink(missing_ok=True)
+        self._own_files = []
+        self._spilled, self._held, self._held_length, self.length = [], [], 0, 0
+
+
+def _cut(pieces: Sequence[Rows], start: int, stop: int, schema: Schema) -> Rows:
+    wanted: list[Rows] = []
+    position = 0
+    for piece in pieces:
+        low, high = max(start - position, 0), min(stop - position, len(piece))
+        if low < high:
+            wanted.append(piece.slice(low, high))
+        position += len(piece)
+    return concat(wanted, schema)
+
+
+def ranges(piles: Sequence[Pile], keys: Sequence[str], most: int) -> Iterator[tuple[Rows, ...]]:
+    """Cut piles at common borders of a key; the ranges in DESCENDING order, each with the rows of every pile.
+
+    `keys`: columns that all piles have, the most significant first. Rows of equal keys are in one range; inside a
+    range they are in no particular order. A range has at most `most` rows over all piles unless one key alone has
+    more. Memory: the rows of one range, and one chunk.
+    """
+    total = sum(len(pile) for pile in piles)
+    if total <= most:
+        yield tuple(pile.all() for pile in piles)
+        return
+    pivots = _pivots(piles, keys, min(_MOST_RANGES, 1 + 2 * total // most))
+    if not pivots:
+        yield tuple(pile.all() for pile in piles)
+        return
+    # What all parts of all piles hold in memory while they are filled stays below one range.
+    held = max(1, most // (len(piles) * (len(pivots) + 1)))
+    parts = [_split(pile, keys, pivots, held) for pile in piles]
+    for number in reversed(range(len(pivots) + 1)):
+        part = [piles_of_range[number] for piles_of_range in parts]
+        if sum(len(pile) for pile in part) == total:
+            yield tuple(
+                pile.all() for pile in part
+            )  # cannot happen with pivots above the least key; never loop
+        else:
+            yield from ranges(part, keys, most)
+        for pile in part:
+            pile.remove()
+
+
+def _pivots(piles: Sequence[Pile], keys: Sequence[str], count: int) -> list[tuple[int, ...]]:
+    samples: list[list[Array]] = [[] for _ in keys]
+    weights: list[Array] = []
+    for pile in piles:
+        for chunk in pile.chunks():
+            step = max(1, len(chunk) // _SAMPLE_OF_CHUNK)
+            for sample, key in zip(samples, keys, strict=True):
+                sample.append(chunk[key][::step].astype(np.int64))
+            drawn = len(samples[0][-1])
+            weights.append(np.full(drawn, len(chunk) / drawn))
+    columns = [np.concatenate(sample) for sample in samples]
+    order = np.lexsort(tuple(reversed(columns)))
+    columns = [column[order] for column in columns]
+    least = tuple(int(column[0]) for column in columns)
+    heights = np.cumsum(np.concatenate(weights)[order])
+    found: list[tuple[int, ...]] = []
+    for number in range(1, count):
+        at = int(np.searchsorted(heights, heights[-1] * number / count))
+        pivot = tuple(int(column[min(at, len(order) - 1)]) for column in columns)
+        if pivot > least and (not found or pivot > found[-1]):
+            found.append(pivot)
+    if not found:
+        greatest = tuple(int(column[-1]) for column in columns)
+        if greatest > least:
+            found.append(greatest)
+    return found
+
+
+def _split(pile: Pile, keys: Sequence[str], pivots: Sequence[tuple[int, ...]], held: int) -> list[Pile]:
+    parts = [Pile(pile.schema, held, pile.scratch) for _ in range(len(pivots) + 1)]
+    for chunk in pile.chunks():
+        columns = [chunk[key] for key in keys]
+        number = np.zeros(len(chunk), dtype=np.uint8)
+        for pivot in pivots:
+            number += _not_below(columns, pivot)
+        order = np.argsort(number, kind="stable")
+        borders = np.searchsorted(number[order], np.arange(len(parts) + 1, dtype=np.uint8))
+        grouped = chunk.take(order)
+        for index, part in enumerate(parts):
+            low, high = int(borders[index]), int(borders[index + 1])
+            if low < high:
+                part.add(grouped.slice(low, high).copied())
+    return parts
+
+
+def _not_below(columns: Sequence[Array], pivot: tuple[int, ...]) -> Bools:
+    """Where (columns…) ≥ pivot, compared column by column."""
+    above = np.zeros(len(columns[0]), dtype=np.bool_)
+    equal = np.ones(len(columns[0]), dtype=np.bool_)
+    for column, value in zip(columns, pivot, strict=True):
+        above |= equal & (column > value)
+        equal &= column == value
+    return above | equal

@@ -1,0 +1,247 @@
+"""One audit of any number of directories, from their footers to `audit.json`, as one Spark job.
+
+A directory whose files turn out to be other than their footers say (a page that cannot be decoded, statistics that
+lie) is audited again without them, alone; the others are not touched by that.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ackproof import processes
+from ackproof.audit import results, stages
+from ackproof.audit.ledger import Ledger, Rejected, examine
+from ackproof.audit.planning import Plan, bucket_units, plan
+from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
+from ackproof.audit.units import (
+    Broken,
+    BucketUnit,
+    Counted,
+    Doubted,
+    Limits,
+    Refused,
+    SetAside,
+    Split,
+    Target,
+    Trouble,
+    Whole,
+    do_whole,
+    make_work,
+    remove_work,
+    unreadable_parts,
+)
+from ackproof.errors import AuditFailed
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+Progress = Callable[[str], None]
+Contexts = Callable[[], "SparkContext"]
+
+_WORK = ".audit-"
+
+
+@dataclass
+class _Job:
+    """One directory on its way. It is done when it has a result."""
+
+    number: int
+    directory: Path
+    work: Path
+    existed: bool
+    set_aside: dict[str, str] = field(default_factory=dict)
+    doubted: set[str] = field(default_factory=set)
+    result: AuditResult | None = None
+
+    def fail(self, code: int, reason: str) -> None:
+        """Nothing can be counted here."""
+        self.result = AuditResult(self.directory, None, code, (reason,))
+
+
+@dataclass
+class _Ready:
+    """A directory whose footers are read, in one round."""
+
+    job: _Job
+    ledger: Ledger
+    target: Target
+    plan: Plan
+    counted: Counted
+    troubles: list[Trouble] = field(default_factory=list)
+
+
+def audit_all(
+    directories: Sequence[Path], contexts: Contexts, progress: Progress, limits: Limits
+) -> list[AuditResult]:
+    """Audit; one result per directory, in their order. `contexts` gives Spark, once it is needed.
+
+    Raises nothing for what is wrong with one directory or with Spark: the results say it.
+    """
+    jobs: dict[Path, _Job] = {}
+    me = f"{os.getpid()}-{processes.started(os.getpid())}"
+    for directory in directories:
+        path = directory.absolute()
+        jobs.setdefault(path, _Job(len(jobs), path, path / f"{_WORK}{me}-{len(jobs)}", path.is_dir()))
+    try:
+        while pending := [job for job in jobs.values() if job.result is None]:
+            _round(pending, contexts, progress, limits)
+    finally:
+        for job in jobs.values():
+            remove_work(job.work)
+    found: list[AuditResult] = []
+    for directory in directories:
+        result = jobs[directory.absolute()].result
+        assert result is not None
+        found.append(AuditResult(directory, result.file, result.code, result.reasons))
+    return found
+
+
+def _round(jobs: Sequence[_Job], contexts: Contexts, progress: Progress, limits: Limits) -> None:
+    """Bring each directory to a result, or learn which of its files must be set aside."""
+    progress(f"reading the footers of {_directories(len(jobs))}")
+    ready = {job.number: one for job in jobs if (one := _examined(job, limits)) is not None}
+    spark: list[_Ready] = []
+    for one in ready.values():
+        if one.ledger.parts:
+            spark.append(one)
+        else:  # nothing to read
+            assert one.plan.whole is not None
+            _sort_in(ready, [do_whole(one.plan.whole, limits)])
+    if spark:
+        rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
+        progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
+        try:
+            _count(contexts(), spark, ready, limits)
+        except AuditFailed as error:
+            for one in spark:
+                one.job.fail(error.code, str(error))
+    for one in ready.values():
+        if one.job.result is None:
+            _conclude(one)
+    for job in jobs:
+        if job.result is not None and job.result.file is None and job.existed:
+            results.withdraw(job.directory)
+
+
+def _directories(count: int) -> str:
+    return f"{count} director{'y' if count == 1 else 'ies'}"
+
+
+def _examined(job: _Job, limits: Limits) -> _Ready | None:
+    _sweep(job.directory)
+    try:
+        ledger = examine(job.directory, set_aside=job.set_aside)
+        remove_work(job.work)
+        make_work(job.work)
+    except Rejected as error:
+        if job.existed and not job.directory.is_dir():
+            job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read")
+        else:
+            job.fail(BAD_INPUT, str(error))
+        return None
+    except OSError as error:
+        job.fail(INCOMPLETE, f"{job.directory}: cannot be read or written ({error.strerror or error})")
+        return None
+    rows = ledger.rows("produced") + ledger.rows("consumed")
+    target = Target(
+        number=job.number,
+        directory=str(job.directory),
+        work=str(job.work),
+        open_producers=ledger.open_producers,
+        shares=max(1, -(-rows // limits.share_rows)),
+    )
+    return _Ready(
+        job, ledger, target, plan(ledger, target, limits, frozenset(job.doubted)), Counted(job.number)
+    )
+
+
+def _sweep(directory: Path) -> None:
+    """Remove what audits left that were killed."""
+    if not directory.is_dir():
+        return
+    for left in directory.glob(f"{_WORK}*-*-*"):
+        pid, start, *_ = left.name.removeprefix(_WORK).split("-")
+        if pid.isdigit() and start.isdigit() and not processes.is_alive(int(pid), int(start)):
+            remove_work(left)
+
+
+def _count(
+    context: SparkContext, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits
+) -> None:
+    """Run the Spark job; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
+    from py4j.protocol import Py4JError
+
+    try:
+        splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
+        for answer in stages.split(context, [unit for one in spark for unit in one.plan.splits], limits):
+            if isinstance(answer, Split):
+                splits[answer.target.number].append(answer)
+            else:
+                ready[answer.number].troubles.append(answer)
+        units: list[Whole | BucketUnit] = []
+        for one in spark:
+            if one.plan.whole is not None:
+                units.append(one.plan.whole)
+            elif not one.troubles:
+                units += bucket_units(one.plan, one.target, splits[one.job.number])
+        _sort_in(ready, stages.count(context, units, limits))
+    except (Py4JError, OSError, EOFError) as error:
+        raise AuditFailed(f"Spark died: {_cause(str(error))}", code=INCOMPLETE) from error
+
+
+def _cause(text: str) -> str:
+    """The line of a Java or Python trace that says what happened."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Killed)\b.*:", line)]
+    return " ".join([*told[:2], *lines[:1]])[:500]
+
+
+def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[Counted | Trouble]) -> None:
+    for answer in answers:
+        if isinstance(answer, Counted):
+            ready[answer.number].counted.add(answer)
+        else:
+            ready[answer.number].troubles.append(answer)
+
+
+def _conclude(one: _Ready) -> None:
+    """Publish, refuse, or leave the directory for another round."""
+    job = one.job
+    again = False
+    refused = [trouble for trouble in one.troubles if isinstance(trouble, Refused)]
+    if refused:
+        job.fail(BAD_INPUT, min(trouble.reason for trouble in refused))
+        return
+    for trouble in one.troubles:
+        if isinstance(trouble, SetAside):
+            # Where one file is broken others may be: find them all before the next round.
+            job.set_aside |= {other.path: other.reason for other in unreadable_parts(one.ledger.parts)}
+            job.set_aside[trouble.path] = trouble.reason
+            again = True
+            break
+    for trouble in one.troubles:
+        if isinstance(trouble, Doubted):
+            job.doubted.add(trouble.path)
+            again = True
+    if again:
+        return
+    for trouble in one.troubles:
+        if isinstance(trouble, Broken):
+            gone = not job.directory.is_dir()
+            job.fail(
+                INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else trouble.reason
+            )
+            return
+    reasons = tuple(one.ledger.reasons)
+    file = results.document(one.counted, reasons)
+    try:
+        results.publish(job.directory, job.work, file)
+    except OSError as error:
+        job.fail(INCOMPLETE, f"{job.directory}: the results cannot be written ({error.strerror or error})")
+        return
+    job.result = AuditResult(job.directory, file, INCOMPLETE if reasons else COUNTED, reasons)

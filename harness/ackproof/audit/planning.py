@@ -1,0 +1,112 @@
+"""From footers to units of work. Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from ackproof.audit.ledger import Ledger, Part, RowGroup
+from ackproof.audit.load import Piece, Place, Stream
+from ackproof.audit.pile import Spilled
+from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Whole
+
+_UNIT_COST_ROWS = 20_000
+"""What a unit costs besides its rows, in rows."""
+
+AnyUnit = TypeVar("AnyUnit", Whole, BucketUnit, SplitUnit)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How one directory is audited."""
+
+    whole: Whole | None
+    """All at once, or:"""
+    splits: tuple[SplitUnit, ...]
+    """first these,"""
+    direct: dict[Place, tuple[Piece, ...]]
+    """then the buckets: these row groups, and what the splits find."""
+
+
+def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]) -> Plan:
+    """`doubted`: paths of files whose statistics are not to be believed."""
+    parts = [part if part.path not in doubted else _without_statistics(part) for part in ledger.parts]
+    if sum(part.rows for part in parts) <= limits.whole_rows:
+        return Plan(Whole(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
+    direct: dict[Place, list[Piece]] = defaultdict(list)
+    mixed: list[Piece] = []
+    for part in parts:
+        pure: dict[Place, list[RowGroup]] = defaultdict(list)
+        rest: list[RowGroup] = []
+        for group in part.groups:
+            if group.topic is not None and group.partition is not None:
+                pure[Place(group.topic, group.partition)].append(group)
+            else:
+                rest.append(group)
+        for place, groups in pure.items():
+            direct[place].append(Piece(part, tuple(groups)))
+        mixed += _cut(part, rest, limits.split_rows)
+    splits = tuple(
+        SplitUnit(target, number, pieces) for number, pieces in enumerate(_filled(mixed, limits.split_rows))
+    )
+    return Plan(None, splits, {place: tuple(pieces) for place, pieces in direct.items()})
+
+
+def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list[BucketUnit]:
+    """The buckets of a large directory, once its mixed row groups are taken apart."""
+    spilled: dict[Place, list[tuple[Stream, Spilled]]] = defaultdict(list)
+    for split in splits:
+        for place, stream, where in split.found:
+            spilled[place].append((stream, where))
+    places = sorted(planned.direct.keys() | spilled.keys())
+    return [
+        BucketUnit(target, number, place, planned.direct.get(place, ()), tuple(spilled.get(place, ())))
+        for number, place in enumerate(places)
+    ]
+
+
+def tasks(units: Sequence[AnyUnit], limits: Limits) -> list[list[AnyUnit]]:
+    """Units by task, the longest first; small ones together."""
+    found: list[list[AnyUnit]] = []
+    waiting = 0
+    for unit in sorted(units, key=lambda unit: -unit.rows):
+        if not found or waiting >= limits.task_rows:
+            found.append([])
+            waiting = 0
+        found[-1].append(unit)
+        waiting += unit.rows + _UNIT_COST_ROWS
+    return found
+
+
+def _without_statistics(part: Part) -> Part:
+    groups = tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
+    return Part(part.path, part.kind, part.client, groups, part.unsure)
+
+
+def _cut(part: Part, groups: Sequence[RowGroup], rows: int) -> Iterator[Piece]:
+    """Neighbouring row groups of one part, together up to `rows` rows."""
+    held: list[RowGroup] = []
+    for group in groups:
+        if held and sum(other.rows for other in held) + group.rows > rows:
+            yield Piece(part, tuple(held))
+            held = []
+        held.append(group)
+    if held:
+        yield Piece(part, tuple(held))
+
+
+def _filled(pieces: Sequence[Piece], rows: int) -> Iterator[tuple[Piece, ...]]:
+    """Pieces of one kind together up to `rows` rows."""
+    for kind in ("produced", "consumed"):
+        held: list[Piece] = []
+        for piece in pieces:
+            if piece.part.kind != kind:
+                continue
+            if held and sum(other.rows for other in held) + piece.rows > rows:
+                yield tuple(held)
+                held = []
+            held.append(piece)
+        if held:
+            yield tuple(held)

@@ -1,0 +1,185 @@
+"""Columns of equal length, as numpy arrays: what every step of the audit works on.
+
+A column that holds one value throughout is kept as a view with stride 0, which costs no memory and survives
+slicing, concatenation and spilling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Array: TypeAlias = npt.NDArray[Any]
+Ints: TypeAlias = npt.NDArray[np.int64]
+Bools: TypeAlias = npt.NDArray[np.bool_]
+
+Schema: TypeAlias = Mapping[str, str]
+"""Column name → numpy type."""
+
+PRODUCED: Schema = {
+    "producer": "i4",
+    "seq": "i8",
+    "outcome": "i1",
+    "offset": "i8",
+    "at_ns": "i8",
+    "latency_ns": "i8",
+}
+"""`at_ns`: the delivery report, or the produce call where no report came. `latency_ns`: -1 where not acked."""
+LIVE: Schema = {
+    "reader": "i4",
+    "assignment": "i4",
+    "read_seq": "i8",
+    "offset": "i8",
+    "leader_epoch": "i4",
+    "producer": "i4",
+    "seq": "i8",
+    "read_ns": "i8",
+}
+FINAL: Schema = {
+    "reader": "i4",
+    "assignment": "i4",
+    "read_seq": "i8",
+    "offset": "i8",
+    "leader_epoch": "i4",
+    "producer": "i4",
+    "seq": "i8",
+    "intact": "?",
+    "astray": "?",
+}
+"""`astray`: the payload names an origin, and that is not the place where the row was found."""
+
+
+def is_constant(column: Array) -> bool:
+    """True if the column is a view that repeats one value."""
+    return len(column) > 0 and column.strides == (0,)
+
+
+def constant(value: object, type_: str, length: int) -> Array:
+    """A column that repeats one value."""
+    return np.broadcast_to(np.asarray(value, dtype=type_), (length,))
+
+
+def squeezed(column: Array) -> Array:
+    """The same column, as a view that repeats one value where it holds only one."""
+    if (
+        len(column) > 1
+        and not is_constant(column)
+        and column[0] == column[-1]
+        and bool((column == column[0]).all())
+    ):
+        return np.broadcast_to(column[0], column.shape)
+    return column
+
+
+class Rows:
+    """Columns of equal length by name. Never changed once made."""
+
+    __slots__ = ("columns", "length")
+
+    def __init__(self, columns: Mapping[str, Array], length: int) -> None:
+        self.columns = columns
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, name: str) -> Array:
+        return self.columns[name]
+
+    def ints(self, name: str) -> Ints:
+        """An integer column as int64."""
+        return self.columns[name].astype(np.int64, copy=False)
+
+    def flags(self, name: str) -> Bools:
+        """A bool column."""
+        return self.columns[name].astype(np.bool_, copy=False)
+
+    def take(self, which: Array) -> Rows:
+        """The rows at these indices, or where this mask is True."""
+        length = int(np.count_nonzero(which)) if which.dtype == np.bool_ else len(which)
+        return Rows(
+            {
+                name: np.broadcast_to(column[0], (length,)) if is_constant(column) else column[which]
+                for name, column in self.columns.items()
+            },
+            length,
+        )
+
+    def slice(self, start: int, stop: int) -> Rows:
+        """The rows start … stop−1."""
+        return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
+
+    def copied(self) -> Rows:
+        """The same rows in memory of their own (a slice keeps what it was cut from alive)."""
+        return Rows(
+            {name: column if is_constant(column) else column.copy() for name, column in self.columns.items()},
+            self.length,
+        )
+
+
+def empty(schema: Schema) -> Rows:
+    """No rows."""
+    return Rows({name: np.empty(0, dtype=type_) for name, type_ in schema.items()}, 0)
+
+
+def concat(pieces: Iterable[Rows], schema: Schema) -> Rows:
+    """All rows of all pieces, in their order."""
+    filled = [piece for piece in pieces if len(piece)]
+    if not filled:
+        return empty(schema)
+    if len(filled) == 1:
+        return filled[0]
+    length = sum(len(piece) for piece in filled)
+    return Rows({name: _joined([piece[name] for piece in filled], length) for name in schema}, length)
+
+
+def _joined(columns: Sequence[Array], length: int) -> Array:
+    first = columns[0]
+    if all(is_constant(column) and column[0] == first[0] for column in columns):
+        return np.broadcast_to(first[0], (length,))
+    return np.concatenate(columns)
+
+
+def is_sorted(keys: Sequence[Array]) -> bool:
+    """True if the rows are in ascending order of these keys, the most significant first (equal rows allowed)."""
+    if len(keys[0]) < 2:
+        return True
+    settled: Bools | None = None
+    for key in keys:
+        if is_constant(key):
+            continue
+        below, above = key[:-1], key[1:]
+        wrong = above < below
+        if settled is not None:
+            wrong &= ~settled
+        if wrong.any():
+            return False
+        rises = above > below
+        settled = rises if settled is None else settled | rises
+    return True
+
+
+def order_of(keys: Sequence[Array]) -> Ints | None:
+    """Indices that sort rows by these keys, the most significant first; None if they are sorted already."""
+    if is_sorted(keys):
+        return None
+    varying = [key for key in keys if not is_constant(key)]
+    if len(varying) == 1:
+        return np.argsort(varying[0], kind="stable").astype(np.int64, copy=False)
+    return np.lexsort(tuple(reversed(varying))).astype(np.int64, copy=False)
+
+
+def group_starts(keys: Sequence[Array]) -> Ints:
+    """Where a new combination of the keys begins, in rows that are sorted by them; the first is 0."""
+    length = len(keys[0])
+    if length == 0:
+        return np.empty(0, dtype=np.int64)
+    changes = np.zeros(length, dtype=np.bool_)
+    changes[0] = True
+    for key in keys:
+        if not is_constant(key):
+            changes[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(changes)

@@ -1,0 +1,149 @@
+"""`series.parquet`: what each partition did, per 100 ms. One pass over ranges of time.
+
+The percentiles are interpolated between the two nearest latencies.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from ackproof.audit.load import Place
+from ackproof.audit.pile import Pile, ranges
+from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
+
+_TIMES: Schema = {"bin": "i8", "at_ns": "i8", "latency_ns": "i8", "outcome": "i1"}
+
+_LATENCY_BITS = 40
+"""Latencies below 2^40 ns (18 minutes) are sorted together with the number of their bin, as one integer."""
+
+_MS = 1e6
+
+
+class _Bins(NamedTuple):
+    """Distinct bins, ascending, and a value of each column for every bin."""
+
+    number: Ints
+    columns: dict[str, Array]
+
+
+def series_of(place: Place, produced: Pile, live: Pile, most: int) -> pa.Table:
+    """The series of one bucket, in order of time."""
+    done: list[_Bins] = []
+    longest, behind = (
+        -1,
+        None,
+    )  # ranges come last first: `behind` is the first ack of the ranges behind this one
+    for (rows,) in ranges([_timed(produced, most)], ("bin",), most):
+        if not len(rows):
+            continue
+        acked = rows["latency_ns"] >= 0
+        times = np.sort(rows.ints("at_ns")[acked])
+        if len(times):
+            if len(times) > 1:
+                longest = max(longest, int(np.diff(times).max()))
+            if behind is not None:
+                longest = max(longest, behind - int(times[-1]))
+            behind = int(times[0])
+        done.append(_bins(rows, acked))
+    done.reverse()
+    return _table(place, done, _reads(live), -1.0 if longest < 0 else longest / _MS)
+
+
+def _timed(produced: Pile, most: int) -> Pile:
+    timed = Pile(_TIMES, most, produced.scratch)
+    for rows in produced.chunks():
+        at = rows.ints("at_ns")
+        columns: dict[str, Array] = {name: rows[name] for name in ("at_ns", "latency_ns", "outcome")}
+        timed.add(Rows({"bin": at // SERIES_BIN_NS, **columns}, len(rows)))
+    return timed
+
+
+def _ranked(bins: Ints) -> tuple[Ints, Ints]:
+    """Ascending bins that hold all of `bins` (and perhaps more), and the rank of each among them."""
+    least, greatest = int(bins.min()), int(bins.max())
+    if greatest - least < 4 * len(bins) + 1024:
+        return np.arange(least, greatest + 1, dtype=np.int64), bins - least
+    number, rank = np.unique(bins, return_inverse=True)
+    return number, rank
+
+
+def _bins(rows: Rows, acked: Bools) -> _Bins:
+    number, rank = _ranked(rows.ints("bin"))
+    outcome = rows["outcome"]
+    columns: dict[str, Array] = {
+        name: np.bincount(rank[outcome == value], minlength=len(number))
+        for name, value in (
+            ("acked", Outcome.ACKED),
+            ("failed", Outcome.FAILED),
+            ("indeterminate", Outcome.INDETERMINATE),
+        )
+    }
+    filled = columns["acked"] + columns["failed"] + columns["indeterminate"] > 0
+    columns.update(_latencies(rank[acked], rows.ints("latency_ns")[acked], len(number)))
+    return _Bins(number[filled], {name: column[filled] for name, column in columns.items()})
+
+
+def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
+    in_bin = np.bincount(rank, minlength=count)
+    if len(latency) and (int(latency.max()) >> _LATENCY_BITS or count >> (62 - _LATENCY_BITS)):
+        ordered = latency[np.lexsort((latency, rank))]
+    else:
+        ordered = np.sort((rank << _LATENCY_BITS) | latency) & ((1 << _LATENCY_BITS) - 1)
+    ends = np.cumsum(in_bin)
+    some = in_bin > 0
+    start, last = (ends - in_bin)[some], in_bin[some] - 1
+    columns: dict[str, Array] = {}
+    for name, share in (("p50_ms", 0.5), ("p99_ms", 0.99), ("max_ms", 1.0)):
+        at = last * share
+        low = np.floor(at).astype(np.int64)
+        below = ordered[start + low].astype(np.float64)
+        above = ordered[start + np.minimum(low + 1, last)].astype(np.float64)
+        value = np.full(count, np.nan)
+        value[some] = (below + (above - below) * (at - low)) / _MS
+        columns[name] = value
+    return columns
+
+
+def _reads(live: Pile) -> _Bins:
+    numbers: list[Ints] = []
+    counts: list[Ints] = []
+    for rows in live.chunks():
+        number, count = np.unique(rows.ints("read_ns") // SERIES_BIN_NS, return_counts=True)
+        numbers.append(number)
+        counts.append(count)
+    if not numbers:
+        return _Bins(np.empty(0, dtype=np.int64), {"read": np.empty(0, dtype=np.int64)})
+    number, rank = np.unique(np.concatenate(numbers), return_inverse=True)
+    read = np.zeros(len(number), dtype=np.int64)
+    np.add.at(read, rank, np.concatenate(counts))
+    return _Bins(number, {"read": read})
+
+
+def _table(place: Place, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
+    made = [bins.number for bins in produced]
+    number = np.unique(np.concatenate([*made, reads.number]))
+    columns: dict[str, Array] = {
+        "start_ns": number * SERIES_BIN_NS,
+        "longest_gap_ms": np.full(len(number), longest_ms),
+        "read": np.zeros(len(number), dtype=np.int64),
+    }
+    columns["read"][np.searchsorted(number, reads.number)] = reads.columns["read"]
+    for name in ("acked", "failed", "indeterminate"):
+        columns[name] = np.zeros(len(number), dtype=np.int64)
+    for name in ("p50_ms", "p99_ms", "max_ms"):
+        columns[name] = np.full(len(number), np.nan)
+    for bins in produced:
+        at = np.searchsorted(number, bins.number)
+        for name, column in bins.columns.items():
+            columns[name][at] = column
+    arrays = {
+        "topic": pa.repeat(pa.scalar(place.topic), len(number)),
+        "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), len(number)),
+        **{name: pa.array(column) for name, column in columns.items()},
+    }
+    return pa.Table.from_arrays([arrays[name] for name in SERIES.names], schema=SERIES)

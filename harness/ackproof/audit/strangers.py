@@ -1,0 +1,248 @@
+"""What no bucket can know alone: final rows of identities that it did not produce, and identities produced twice.
+
+Each bucket says which identities it produced and which of these it holds intact (`Presence`), and hands on the final
+rows that it cannot place (`Strangers`). Both are cut by a hash of (producer, block of seqs) into shares that go
+through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ackproof.audit.findings import Anomaly, Findings
+from ackproof.audit.ledger import Rejected
+from ackproof.audit.load import Place
+from ackproof.audit.lookup import Identities
+from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, group_starts, order_of
+
+STRANGERS: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
+_SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
+
+_BLOCK_BITS = 16
+_BLOCK = 1 << _BLOCK_BITS
+_DENSE_FROM = 1024
+"""A block with this many identities goes as a bitmap (8 KiB), a thinner one as numbers (8 B each)."""
+
+
+@dataclass(frozen=True)
+class Presence:
+    """Identities that one bucket produced (in order), and which of them its final rows hold intact."""
+
+    place: Place
+    producer: Array
+    seq: Ints
+    present: Bools
+
+
+@dataclass(frozen=True)
+class Strangers:
+    """Final rows (each once) of one bucket, of identities that it did not produce; nobody's are not among them."""
+
+    place: Place
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Block:
+    """The identities of one producer with seq >> 16 == `number`: two bitmaps, packed."""
+
+    producer: int
+    number: int
+    produced: bytes
+    present: bytes
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one bucket says of the identities of one share."""
+
+    place: Place
+    blocks: tuple[Block, ...]
+    sparse: Rows
+    strangers: Rows
+
+
+def shares(message: Presence | Strangers, count: int) -> Iterator[tuple[int, Share]]:
+    """Cut a message into the shares (0 … count−1) that it concerns."""
+    if isinstance(message, Strangers):
+        number = _share_of(message.rows["producer"], message.rows.ints("seq") >> _BLOCK_BITS, count)
+        nothing = Rows({name: np.empty(0, dtype=type_) for name, type_ in _SPARSE.items()}, 0)
+        for share in np.unique(number).tolist():
+            yield share, Share(message.place, (), nothing, message.rows.take(np.flatnonzero(number == share)))
+        return
+    producer, seq, present = message.producer, message.seq, message.present
+    if not len(seq):
+        return
+    block = seq >> _BLOCK_BITS
+    starts = group_starts([producer, block])
+    ends = np.append(starts[1:], len(seq))
+    dense = ends - starts >= _DENSE_FROM
+    share_of = _share_of(producer[starts], block[starts], count)
+    blocks: list[list[Block]] = [[] for _ in range(count)]
+    for group in np.flatnonzero(dense).tolist():
+        low, high = int(starts[group]), int(ends[group])
+        inside = seq[low:high] & (_BLOCK - 1)
+        blocks[int(share_of[group])].append(
+            Block(int(producer[low]), int(block[low]), _bits(inside), _bits(inside[present[low:high]]))
+        )
+    thin = np.repeat(~dense, ends - starts)
+    sparse_share = np.repeat(share_of, ends - starts)
+    none = Rows({name: np.empty(0, dtype=type_) for name, type_ in STRANGERS.items()}, 0)
+    for share in range(count):
+        which = np.flatnonzero(thin & (sparse_share == share))
+        if len(which) or blocks[share]:
+            rows = Rows(
+                {"producer": producer[which], "seq": seq[which], "present": present[which]}, len(which)
+            )
+            yield share, Share(message.place, tuple(blocks[share]), rows, none)
+
+
+def _share_of(producer: Array, block: Ints, count: int) -> Ints:
+    mixed = producer.astype(np.int64).view(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    mixed ^= block.view(np.uint64) * np.uint64(0xC2B2AE3D27D4EB4F)
+    mixed ^= mixed >> np.uint64(29)
+    return (mixed % np.uint64(count)).astype(np.int64)
+
+
+def _bits(inside: Ints) -> bytes:
+    flags = np.zeros(_BLOCK, dtype=np.bool_)
+    flags[inside] = True
+    return np.packbits(flags, bitorder="little").tobytes()
+
+
+class Register:
+    """All identities of one share of one directory: produced or not, present or not."""
+
+    def __init__(self, given: Sequence[Share]) -> None:
+        """Raises `Rejected` if an identity was produced twice."""
+        self._produced: dict[tuple[int, int], Array] = {}
+        self._present: dict[tuple[int, int], Array] = {}
+        for share in given:
+            for block in share.blocks:
+                self._add_block(block)
+        sparse = concat([share.sparse for share in given], _SPARSE)
+        order = order_of([sparse["producer"], sparse["seq"]])
+        sparse = sparse if order is None else sparse.take(order)
+        if self._produced and len(sparse):
+            sparse = self._add_to_blocks(sparse)
+        producer, seq = sparse["producer"], sparse.ints("seq")
+        twice = np.flatnonzero((producer[1:] == producer[:-1]) & (seq[1:] == seq[:-1]))
+        if len(twice):
+            raise _twice(int(producer[twice[0]]), int(seq[twice[0]]))
+        self._sparse = Identities(producer, seq)
+        self._sparse_present = sparse.flags("present")
+
+    def _add_block(self, block: Block) -> None:
+        key = (block.producer, block.number)
+        produced = np.frombuffer(block.produced, dtype=np.uint8)
+        present = np.frombuffer(block.present, dtype=np.uint8)
+        if key in self._produced:
+            both = self._produced[key] & produced
+            if both.any():
+                first = int(np.flatnonzero(np.unpackbits(both, bitorder="little"))[0])
+                raise _twice(block.producer, (block.number << _BLOCK_BITS) + first)
+            self._produced[key] = self._produced[key] | produced
+            self._present[key] = self._present[key] | present
+        else:
+            self._produced[key], self._present[key] = produced, present
+
+    def _add_to_blocks(self, sparse: Rows) -> Rows:
+        """Move what lies in a block that is a bitmap already; the rest is given back."""
+        producer, seq, present = sparse["producer"], sparse.ints("seq"), sparse.flags("present")
+        block = seq >> _BLOCK_BITS
+        starts = group_starts([producer, block])
+        ends = np.append(starts[1:], len(seq))
+        moved = np.zeros(len(starts), dtype=np.bool_)
+        for group, (low, high) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+            key = (int(producer[low]), int(block[low]))
+            if key in self._produced:
+                moved[group] = True
+                inside = seq[low:high] & (_BLOCK - 1)
+                twice = np.flatnonzero(inside[1:] == inside[:-1])
+                if len(twice):
+                    raise _twice(key[0], int(seq[low + twice[0]]))
+                self._add_block(Block(*key, _bits(inside), _bits(inside[present[low:high]])))
+        return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
+
+    def find(self, producer: Array, seq: Ints) -> tuple[Bools, Bools]:
+        """For each identity: was it produced, and does the bucket that produced it hold it intact?"""
+        at = self._sparse.find(producer, seq)
+        produced = at >= 0
+        present = np.zeros(len(seq), dtype=np.bool_)
+        present[produced] = self._sparse_present[at[produced]]
+        if not self._produced:
+            return produced, present
+        block, inside = seq >> _BLOCK_BITS, seq & (_BLOCK - 1)
+        order = order_of([producer, block])
+        if order is None:
+            order = np.arange(len(seq), dtype=np.int64)
+        starts = group_starts([producer[order], block[order]])
+        for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(seq)], strict=True):
+            which = order[low:high]
+            key = (int(producer[which[0]]), int(block[which[0]]))
+            if key in self._produced:
+                byte, bit = inside[which] >> 3, inside[which] & 7
+                produced[which] = (self._produced[key][byte] >> bit) & 1 == 1
+                present[which] = (self._present[key][byte] >> bit) & 1 == 1
+        return produced, present
+
+
+def _twice(producer: int, seq: int) -> Rejected:
+    return Rejected(f"producer {producer}, seq {seq} was produced twice")
+
+
+def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Findings) -> int:
+    """Judge the strangers of one share of one directory; how many final rows are unledgered.
+
+    Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the
+    lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
+    """
+    register = Register(given)
+    strange = [share for share in given if len(share.strangers)]
+    if not strange:
+        return 0
+    places = sorted({share.place for share in strange})
+    rank = {place: number for number, place in enumerate(places)}
+    rows = concat([share.strangers for share in strange], STRANGERS)
+    place = np.repeat(
+        np.asarray([rank[share.place] for share in strange], dtype=np.int64),
+        [len(share.strangers) for share in strange],
+    )
+    order = order_of([rows["producer"], rows["seq"], place, rows["offset"]])
+    if order is not None:
+        rows, place = rows.take(order), place[order]
+    produced, present = register.find(rows["producer"], rows.ints("seq"))
+    open_ = np.isin(rows["producer"], np.asarray(sorted(open_producers), dtype=np.int64))
+
+    def add(anomaly: Anomaly, which: Ints, detail: str) -> None:
+        for number in np.unique(place[which]).tolist():
+            here = which[place[which] == number]
+            findings.add(
+                anomaly,
+                places[number],
+                length=len(here),
+                producer=rows["producer"][here],
+                offset=rows["offset"][here],
+                seq=rows["seq"][here],
+                detail=detail,
+            )
+
+    add(Anomaly.PHANTOM, np.flatnonzero(~produced & ~open_), "never produced")
+    add(Anomaly.MISROUTED, np.flatnonzero(produced), "produced to another place")
+    add(
+        Anomaly.MISROUTED,
+        np.flatnonzero(~produced & rows.flags("astray")),
+        "its payload names another origin",
+    )
+    intact = np.flatnonzero(rows.flags("intact"))
+    first = np.zeros(len(intact), dtype=np.bool_)
+    first[group_starts([rows["producer"][intact], rows["seq"][intact]])] = True
+    add(
+        Anomaly.DUPLICATE,
+        intact[~first | present[intact]],
+        "another intact copy of a record that is there already",
+    )
+    return int(np.count_nonzero(~produced & open_))

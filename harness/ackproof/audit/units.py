@@ -1,0 +1,304 @@
+"""The pieces of work that Spark's tasks do, and what they send back. Nothing here knows Spark.
+
+A small directory is one unit (`Whole`). Of a large one each bucket is a unit (`BucketUnit`), which reads the row
+groups that hold its partition alone; row groups of several partitions are taken apart beforehand (`SplitUnit`), once,
+into files beside the ledger.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.audit.bucket import Bucket, Totals
+from ackproof.audit.findings import Findings
+from ackproof.audit.ledger import Part, Rejected
+from ackproof.audit.load import STREAMS, Mistrusted, Piece, Place, Stream, UnreadablePart, read
+from ackproof.audit.pile import Scratch, Spill, Spilled
+from ackproof.audit.places import MOST_PLACES
+from ackproof.audit.rows import Rows, concat
+from ackproof.audit.strangers import Share, resolve, shares
+from ackproof.rundir.schema import SERIES
+
+ROWS, FINDINGS, SERIES_PARTS = "rows", "findings", "series"
+"""Folders in the work folder of a directory: rows put aside; findings; series of each bucket."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Where the audit changes its way. All ways give the same counts; the tests make these small."""
+
+    whole_rows: int = 1_000_000
+    """A directory with at most so many rows is one unit."""
+    range_rows: int = 4_000_000
+    """A bucket with more rows is audited in ranges of at most so many."""
+    split_rows: int = 1_500_000
+    """Rows of mixed row groups that one task takes apart."""
+    share_rows: int = 4_000_000
+    """Identities and strangers per share, about."""
+    task_rows: int = 400_000
+    """Small units are put together until a task has so many rows."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One directory, as the tasks see it."""
+
+    number: int
+    directory: str
+    work: str
+    """A folder inside it for everything that is not finished."""
+    open_producers: frozenset[int]
+    shares: int
+
+
+@dataclass(frozen=True)
+class Whole:
+    """A directory that is one piece of work."""
+
+    target: Target
+    pieces: tuple[Piece, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows to read."""
+        return sum(piece.rows for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class BucketUnit:
+    """One bucket of a large directory."""
+
+    target: Target
+    number: int
+    """Buckets of a directory are numbered in order of their places."""
+    place: Place
+    pieces: tuple[Piece, ...]
+    spilled: tuple[tuple[Stream, Spilled], ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows to read."""
+        return sum(piece.rows for piece in self.pieces) + sum(spilled.length for _, spilled in self.spilled)
+
+
+@dataclass(frozen=True)
+class SplitUnit:
+    """Row groups to take apart by bucket."""
+
+    target: Target
+    number: int
+    pieces: tuple[Piece, ...]
+
+    @property
+    def rows(self) -> int:
+        """Rows to read."""
+        return sum(piece.rows for piece in self.pieces)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Where the rows of each bucket are now."""
+
+    target: Target
+    found: tuple[tuple[Place, Stream, Spilled], ...]
+
+
+@dataclass
+class Counted:
+    """What was counted in (a part of) one directory."""
+
+    number: int
+    counts: Counter[str] = field(default_factory=Counter)
+    totals: Totals = field(default_factory=Totals)
+    unledgered: int = 0
+    flaws: int = 0
+    flaw_places: list[tuple[Place, int]] = field(default_factory=list)
+
+    def add(self, other: Counted) -> None:
+        """Add another part of the same directory."""
+        self.counts.update(other.counts)
+        self.totals.add(other.totals)
+        self.unledgered += other.unledgered
+        self.flaws += other.flaws
+        self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The directory cannot be audited (exit 254), and why."""
+
+    number: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class SetAside:
+    """A file that cannot be read after all: the directory must be audited without it."""
+
+    number: int
+    path: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Doubted:
+    """A file whose statistics are wrong: the directory must be audited without believing them."""
+
+    number: int
+    path: str
+
+
+@dataclass(frozen=True)
+class Broken:
+    """The results of this directory cannot be written, or what was put aside for it cannot be read."""
+
+    number: int
+    reason: str
+
+
+Trouble: TypeAlias = Refused | SetAside | Doubted | Broken
+
+
+def do_split(unit: SplitUnit) -> Split | Trouble:
+    """Take row groups apart by bucket."""
+    gathered: dict[tuple[Place, Stream], list[Rows]] = defaultdict(list)
+    try:
+        for piece in unit.pieces:
+            for stream, place, rows in read(piece):
+                gathered[place, stream].append(rows)
+        scratch = Scratch(Path(unit.target.work) / ROWS, f"split-{unit.number}")
+        spill = Spill(scratch.new())
+        try:
+            found = tuple(
+                (place, stream, spill.add(concat(rows, STREAMS[stream])))
+                for (place, stream), rows in sorted(gathered.items())
+            )
+        finally:
+            spill.close()
+    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
+        return _trouble(unit.target, error)
+    return Split(unit.target, found)
+
+
+def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | tuple[int, Share]]:
+    """Audit one bucket. Also gives its shares of the second stage, each with its number."""
+    target = unit.target
+    name = f"{unit.number:06d}"
+    scratch = Scratch(Path(target.work) / ROWS, f"bucket-{name}")
+    bucket = Bucket(unit.place, limits.range_rows, scratch)
+    findings = Findings(Path(target.work) / FINDINGS / f"part-{name}.parquet")
+    try:
+        for piece in unit.pieces:
+            for stream, place, rows in read(piece):
+                if place != unit.place:
+                    raise Mistrusted(piece.part.path)
+                bucket.pile(stream).add(rows)
+        for stream, spilled in unit.spilled:
+            bucket.pile(stream).add_spilled(spilled)
+        for message in bucket.audit(findings):
+            yield from shares(message, target.shares)
+        findings.close()
+        _write_series(target, name, [bucket])
+    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
+        yield _trouble(target, error)
+        return
+    yield _counted(target, [bucket], findings)
+
+
+def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
+    """Audit one small directory."""
+    target = unit.target
+    scratch = Scratch(Path(target.work) / ROWS, "whole")
+    buckets: dict[Place, Bucket] = {}
+    findings = Findings(Path(target.work) / FINDINGS / "part-0.parquet")
+    given: list[Share] = []
+    try:
+        for piece in unit.pieces:
+            for stream, place, rows in read(piece):
+                if place not in buckets:
+                    buckets[place] = Bucket(place, limits.range_rows, scratch)
+                buckets[place].pile(stream).add(rows)
+        for place in sorted(buckets):
+            for message in buckets[place].audit(findings):
+                given.extend(share for _, share in shares(message, 1))
+        unledgered = resolve(given, target.open_producers, findings)
+        findings.close()
+        ordered = [buckets[place] for place in sorted(buckets)]
+        _write_series(target, "whole", ordered)
+    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
+        return _trouble(target, error)
+    counted = _counted(target, ordered, findings)
+    counted.unledgered = unledgered
+    return counted
+
+
+def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | Trouble:
+    """Judge what the buckets of one directory could not, for one share of the identities."""
+    findings = Findings(Path(target.work) / FINDINGS / f"part-share-{number}.parquet")
+    try:
+        unledgered = resolve(given, target.open_producers, findings)
+        findings.close()
+    except (Rejected, OSError) as error:
+        return _trouble(target, error)
+    return Counted(target.number, counts=findings.counts, unledgered=unledgered)
+
+
+def _counted(target: Target, buckets: Sequence[Bucket], findings: Findings) -> Counted:
+    counted = Counted(target.number, counts=findings.counts)
+    for bucket in buckets:
+        counted.totals.add(bucket.totals)
+        counted.flaws += bucket.flaws.count
+        counted.flaw_places += [(bucket.place, offset) for offset in bucket.flaws.lowest]
+    counted.flaw_places = sorted(counted.flaw_places)[:MOST_PLACES]
+    return counted
+
+
+def _write_series(target: Target, name: str, buckets: Sequence[Bucket]) -> None:
+    folder = Path(target.work) / SERIES_PARTS
+    tables = [bucket.series for bucket in buckets if bucket.series is not None]
+    table = pa.concat_tables(tables) if tables else SERIES.empty_table()
+    pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+
+
+def _trouble(target: Target, error: UnreadablePart | Mistrusted | Rejected | OSError) -> Trouble:
+    if isinstance(error, UnreadablePart):
+        return SetAside(target.number, error.path, error.reason)
+    if isinstance(error, Mistrusted):
+        return Doubted(target.number, str(error))
+    if isinstance(error, Rejected):
+        return Refused(target.number, str(error))
+    return Broken(target.number, f"the results cannot be written: {error}")
+
+
+def unreadable_parts(parts: Sequence[Part]) -> list[SetAside]:
+    """Read every part to its end, and name those that cannot be read."""
+    found: list[SetAside] = []
+    for part in parts:
+        try:
+            for _ in read(Piece(part, part.groups)):
+                pass
+        except UnreadablePart as error:
+            found.append(SetAside(-1, error.path, error.reason))
+        except (Rejected, Mistrusted):
+            continue  # the audit proper meets it again
+    return found
+
+
+def make_work(work: Path) -> None:
+    """Make the folder for what is not finished. Tasks never do: a directory that is gone must stay gone."""
+    work.mkdir()
+    for name in (ROWS, FINDINGS, SERIES_PARTS):
+        (work / name).mkdir()
+
+
+def remove_work(work: Path) -> None:
+    """Remove the folder for what is not finished."""
+    shutil.rmtree(work, ignore_errors=True)
