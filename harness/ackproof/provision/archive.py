@@ -42,11 +42,11 @@ def class_data_archive(jars: KafkaJars, role: Role, java: Java, progress: Progre
         )
     folder = archive_folder(jars, java)
     build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-    if reason := _unusable(folder / f"{role}.jsa", jars, java):
+    if reason := why_unusable(folder / f"{role}.jsa", jars, java):
         progress(Progress("archive", f"the class-data archive is of no use ({reason}): making it anew"))
         discard(folder, progress)
         build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-        if reason := _unusable(folder / f"{role}.jsa", jars, java):
+        if reason := why_unusable(folder / f"{role}.jsa", jars, java):
             raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")
     return folder / f"{role}.jsa"
 
@@ -100,15 +100,16 @@ def _at_exit(archive: Path) -> tuple[str, ...]:
     return ("-Xlog:disable", "-Xlog:all=error:stdout", f"-XX:ArchiveClassesAtExit={archive}")
 
 
-_tried: set[tuple[str, int, int]] = set()
-"""Archives that this process has seen work: path, size, time of change (ns)."""
+_tried: set[tuple[str, int, int, str, str]] = set()
+"""What this process has seen work: archive, size and time of change (ns), class path, Java."""
 
 
-def _unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
+def why_unusable(archive: Path, jars: KafkaJars, java: Java) -> str:
     """Why Java cannot use the archive; empty if it can (0.1 s, once per process)."""
     if not archive.is_file():
         return "it is not there"
-    look = (str(archive), archive.stat().st_size, archive.stat().st_mtime_ns)
+    stat = archive.stat()
+    look = (str(archive), stat.st_size, stat.st_mtime_ns, jars.classpath_argument, java.identity)
     if look in _tried:
         return ""
     command = [

@@ -1,0 +1,222 @@
+"""Jars come from Maven once, match their lock always, and are whole or absent."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.errors import BadInput, MissingTool
+from ackproof.processes import find_children
+from ackproof.provision import releases
+from ackproof.provision.failure import ProvisionFailed
+from ackproof.provision.jars import is_cached, kafka_jars
+from ackproof.provision.lock import make_lock
+from ackproof.provision.progress import Progress
+from ackproof.wait import wait_until
+
+from .conftest import JARS, VERSION, Machine
+
+# another ackproof on the same machine
+OTHER = """
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from ackproof.provision import releases
+from ackproof.provision.jars import kafka_jars
+releases.LOCKS = Path(sys.argv[1])
+print(len(kafka_jars(sys.argv[2]).classpath))
+"""
+
+
+def other(machine: Machine, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", OTHER, str(releases.LOCKS), VERSION],
+        env={**os.environ, **env},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_fetched_once_then_offline(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_cached(VERSION)
+    jars = kafka_jars(VERSION, machine.listen)
+    assert [path.name for path in jars.classpath] == sorted(JARS)
+    assert all(path.is_absolute() and path.is_file() for path in jars.classpath)
+    assert jars.classpath_argument == ":".join(str(path) for path in jars.classpath)
+    assert sorted(path.name for path in jars.directory.iterdir()) == sorted(JARS), "nothing but jars"
+    assert machine.left_in_cache() == []
+
+    assert is_cached(VERSION)
+    monkeypatch.setenv("PATH", "/nowhere")  # neither mvn nor java
+    assert kafka_jars(VERSION) == jars
+    assert machine.maven_calls() == 1
+
+
+def test_progress_is_told(machine: Machine) -> None:
+    kafka_jars(VERSION, machine.listen)
+    stages = [event.stage for event in machine.events]
+    assert stages[0] == "download"
+    assert "verify" in stages
+    last = [event for event in machine.events if event.stage == "download"][-1]
+    assert (last.done, last.total) == (3, 3)
+
+
+def test_unknown_version_names_the_known_ones(machine: Machine) -> None:
+    with pytest.raises(BadInput, match=r"Kafka '9\.9' is not known; known versions: 9\.9\.9, 10\.0\.0"):
+        kafka_jars("9.9")
+    with pytest.raises(BadInput, match="not known"):
+        kafka_jars("../locks/kafka-9.9.9")
+    assert machine.maven_calls() == 0
+
+
+def test_a_wrong_download_is_not_used(machine: Machine) -> None:
+    (machine.repository / "a.jar").write_bytes(b"something else")
+    expected, got = (hashlib.sha256(text).hexdigest() for text in (b"first", b"something else"))
+    with pytest.raises(ProvisionFailed, match=rf"wrong SHA-256 of a\.jar: expected {expected}, got {got}"):
+        kafka_jars(VERSION)
+    assert not is_cached(VERSION)
+    assert machine.left_in_cache() == []
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda folder: (folder / "a.jar").unlink(), "a.jar is missing"),
+        (lambda folder: (folder / "evil.jar").write_bytes(b""), "evil.jar is not in the lock"),
+    ],
+)
+def test_too_few_or_too_many_jars(machine: Machine, change: Callable[[Path], object], message: str) -> None:
+    change(machine.repository)
+    with pytest.raises(ProvisionFailed, match=message):
+        kafka_jars(VERSION)
+    assert not is_cached(VERSION)
+
+
+def test_a_jar_changed_in_the_cache_is_noticed(machine: Machine) -> None:
+    jars = kafka_jars(VERSION)
+    kafka_jars(VERSION)
+    jars.classpath[0].write_bytes(b"fIrst")  # same length
+    with pytest.raises(ProvisionFailed, match=r"wrong SHA-256 of a\.jar.*fetch it anew: rm -r .*/jars"):
+        kafka_jars(VERSION)
+    jars.classpath[0].write_bytes(b"first")
+    assert kafka_jars(VERSION) == jars
+
+
+def test_another_lock_is_another_entry(machine: Machine) -> None:
+    """A cache that an ackproof with other versions of the libraries has filled is not mistaken for ours."""
+    before = kafka_jars(VERSION)
+    (machine.repository / "a.jar").write_bytes(b"newer")
+    hashes = dict(releases.lock(VERSION).jars, **{"a.jar": hashlib.sha256(b"newer").hexdigest()})
+    (releases.LOCKS / f"kafka-{VERSION}.lock").write_text(releases.Lock(VERSION, hashes).text())
+    after = kafka_jars(VERSION)
+    assert after.directory != before.directory
+    assert before.classpath[0].read_bytes() == b"first"
+
+
+def test_maven_missing(machine: Machine) -> None:
+    (machine.bin / "mvn").unlink()
+    with pytest.raises(MissingTool) as caught:
+        kafka_jars(VERSION)
+    assert str(caught.value) == (
+        "mvn is missing (Kafka's jars are fetched with it). Install it: apt-get install maven"
+    )
+
+
+def test_java_missing(machine: Machine) -> None:
+    (machine.bin / "java").unlink()
+    with pytest.raises(MissingTool, match=r"java is missing .* apt-get install openjdk-17-jre-headless"):
+        kafka_jars(VERSION)
+    assert machine.maven_calls() == 0
+
+
+def test_maven_fails(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_ERROR", "Could not transfer artifact x from central: Connection refused")
+    with pytest.raises(ProvisionFailed) as caught:
+        kafka_jars(VERSION)
+    assert str(caught.value) == (
+        "mvn could not fetch Kafka 9.9.9 (exit 1): Could not transfer artifact x from central: Connection refused"
+    )
+    assert machine.left_in_cache() == []
+
+
+def test_two_at_once_share_one_download(machine: Machine) -> None:
+    processes = [other(machine, FAKE_SLEEP="0.3") for _ in range(3)]
+    assert [process.communicate(timeout=60)[0] for process in processes] == ["3\n"] * 3
+    assert machine.maven_calls() == 1
+    assert machine.left_in_cache() == []
+
+
+def test_waiting_for_another_is_told_and_its_failure_is_not_ours(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = other(machine, FAKE_SLEEP="0.5", FAKE_ERROR="no network there")
+    try:
+        wait_until(lambda: machine.maven_calls() == 1, what="the other's download", timeout_s=30)
+        assert len(kafka_jars(VERSION, machine.listen).classpath) == 3
+        assert machine.events[0].stage == "wait"
+        assert machine.maven_calls() == 2
+    finally:
+        process.communicate(timeout=60)
+    assert process.returncode != 0
+
+
+def mine(machine: Machine) -> list[int]:
+    return [child.pid for child in find_children() if child.directory.is_relative_to(machine.root)]
+
+
+def test_killed_in_the_middle(machine: Machine) -> None:
+    """kill -9 leaves Maven and half a folder behind; the next one ends and removes both."""
+    process = other(machine, FAKE_HANG="1")
+    wait_until(lambda: list(machine.cache.rglob("a.jar")), what="half a download", timeout_s=30)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not is_cached(VERSION)
+    assert len(mine(machine)) == 1
+    assert len(machine.left_in_cache()) == 1
+
+    assert len(kafka_jars(VERSION).classpath) == 3
+    assert mine(machine) == []
+    assert machine.left_in_cache() == []
+
+
+def test_interrupted_in_the_middle(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_HANG", "1")
+
+    def interrupt(event: Progress) -> None:
+        if event.done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        kafka_jars(VERSION, interrupt)
+    assert mine(machine) == []
+    assert machine.left_in_cache() == []
+    assert not is_cached(VERSION)
+
+
+def test_a_lock_is_made_of_what_maven_gives(machine: Machine) -> None:
+    assert make_lock(VERSION) == releases.lock(VERSION)
+
+
+def test_the_cache_stands_where_it_is_told(
+    machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ackproof.provision.cache import cache_root
+
+    assert cache_root() == machine.cache
+    monkeypatch.delenv("ACKPROOF_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert cache_root() == tmp_path / "xdg" / "ackproof"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert cache_root() == tmp_path / "home" / ".cache" / "ackproof"
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(BadInput, match=r"cannot be made \(Not a directory\); set ACKPROOF_CACHE"):
+        cache_root()

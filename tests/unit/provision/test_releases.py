@@ -1,0 +1,66 @@
+"""The committed locks, and the project that is handed to Maven."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from ackproof.errors import BadInput
+from ackproof.provision import releases
+from ackproof.provision.jars import KafkaJars
+from ackproof.provision.maven import pom
+from ackproof.provision.node_logging import logging_arguments
+
+MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
+
+
+def test_the_versions_that_resolve_are_known_oldest_first() -> None:
+    assert releases.known_versions() == [
+        *("3.9.0", "3.9.1", "3.9.2"),
+        *("4.0.0", "4.0.1", "4.0.2"),
+        *("4.1.0", "4.1.1", "4.1.2"),
+        *("4.2.0", "4.2.1"),
+        *("4.3.0", "4.3.1"),
+    ]
+    assert releases.DEFAULT_VERSION in releases.known_versions()
+
+
+@pytest.mark.parametrize("version", releases.known_versions())
+def test_a_lock_names_every_direct_dependency_and_is_sorted(version: str) -> None:
+    locked = releases.lock(version)
+    text = (releases.LOCKS / f"kafka-{version}.lock").read_text()
+    assert locked.text() == text
+    assert text.splitlines() == sorted(text.splitlines())
+    for _, artifact, exact in releases.direct_dependencies(version):
+        assert f"{artifact}-{exact}.jar" in locked.jars
+    assert f"kafka-clients-{version}.jar" in locked.jars
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "4.3.1"])
+def test_the_project_pins_exact_versions(version: str) -> None:
+    root = ET.fromstring(pom(version))
+    found = root.findall("m:dependencies/m:dependency/m:version", MAVEN)
+    assert len(found) == len(releases.direct_dependencies(version))
+    assert all(re.fullmatch(r"\d+(\.\d+)+", element.text or "") for element in found)
+
+
+def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "LOCKS", tmp_path)
+    (tmp_path / "kafka-1.0.0.lock").write_text("../../evil.jar 00\n")
+    with pytest.raises(BadInput, match="damaged lock"):
+        releases.lock("1.0.0")
+
+
+@pytest.mark.parametrize(
+    ("version", "option"),
+    [("3.9.2", "-Dlog4j.configuration=file:"), ("4.3.1", "-Dlog4j2.configurationFile=")],
+)
+def test_each_generation_has_its_logger(version: str, option: str) -> None:
+    config, target = logging_arguments(KafkaJars(version, Path("/jars"), ()), Path("/node/server.log"))
+    assert config.startswith(option)
+    path = Path(config.removeprefix(option))
+    assert "ackproof.log" in path.read_text()
+    assert target == "-Dackproof.log=/node/server.log"
