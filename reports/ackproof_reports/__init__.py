@@ -1,0 +1,34 @@
+"""Reports: a batch folder → `report.html`, `junit.xml`, `summary.md` (DESIGN §5).
+
+Belongs here: how facts on disk look to a reader. Does not belong here: counting (audit), deciding (judge), running.
+It reads run directories through `ackproof.rundir` and nothing else; what is absent there is said to be absent.
+
+::
+
+    loading    batch.json and case folders → BatchView, CaseView; tolerant, lists what is missing
+    course     timeline → phases, faults as spans, marks, sentences
+    series     series.parquet → bins of acks and latencies, the longest gaps
+    observed   samples → leader and ISR strips, the unreplicated tail
+    findings   findings/*.parquet → counts, ranges, the rows that a page can carry
+    cells      cases → matrix axes, cells with their repeats
+    answer     the one sentence
+    picture    what the charts draw, as JSON
+    page       report.html        junit → junit.xml        markdown → summary.md
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["render_batch"]
+
+
+def render_batch(batch_dir: Path) -> None:
+    """Write the three reports of a batch into its folder, each replaced in one step.
+
+    Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case.
+    """
+    # Heavy imports (pyarrow, jinja2) only when something is rendered.
+    from ackproof_reports.render import render
+
+    render(batch_dir)

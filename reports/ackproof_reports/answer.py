@@ -1,0 +1,209 @@
+"""The answer in one sentence, from what was judged; what could not be judged is said in the same breath."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
+from ackproof_reports.course import arrange, circumstances
+from ackproof_reports.loading import BatchView, CaseView, State
+from ackproof_reports.wording import joined, number, plural
+
+NOUNS: Final = {
+    "lost": ("acknowledged record", "acknowledged records"),
+    "overwritten": ("overwritten record", "overwritten records"),
+    "duplicate": ("duplicate copy", "duplicate copies"),
+    "resurrected": ("resurrected record", "resurrected records"),
+    "surfaced": ("surfaced record", "surfaced records"),
+    "phantom": ("phantom record", "phantom records"),
+    "misrouted": ("misrouted record", "misrouted records"),
+    "corrupted": ("corrupted record", "corrupted records"),
+    "displaced": ("displaced record", "displaced records"),
+    "reordered": ("reordered record", "reordered records"),
+    "vanished": ("vanished offset", "vanished offsets"),
+    "conflict": ("conflicting offset", "conflicting offsets"),
+    "skipped": ("skipped offset", "skipped offsets"),
+    "rewound": ("rewound read", "rewound reads"),
+}
+
+
+@dataclass(frozen=True)
+class Clause:
+    """One part of the sentence. `who` is "" when all settings are meant; `tone` is good, bad, warn or plain."""
+
+    who: str
+    what: str
+    tone: str
+    when: str = ""
+
+    @property
+    def text(self) -> str:
+        """The clause as plain text."""
+        return " ".join(part for part in (self.who, self.what, self.when) if part)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The sentence for one experiment."""
+
+    experiment: str
+    clauses: tuple[Clause, ...]
+
+    @property
+    def text(self) -> str:
+        """Plain text, ending with a full stop."""
+        sentence = "; ".join(clause.text for clause in self.clauses) + "."
+        return sentence if "=" in sentence.split(" ", 1)[0] else sentence[0].upper() + sentence[1:]
+
+
+def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
+    """The cases of each experiment of a batch, in order."""
+    groups: dict[str, list[CaseView]] = {}
+    known = {case.case.experiment for case in batch.cases if case.case}
+    only = next(iter(known)) if len(known) == 1 else batch.name
+    for case in batch.cases:
+        groups.setdefault(case.case.experiment if case.case else only, []).append(case)
+    return groups
+
+
+def answers(batch: BatchView) -> list[Answer]:
+    """One sentence per experiment; a batch has one experiment unless several files were given."""
+    groups = by_experiment(batch)
+    if not groups:
+        return [Answer(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]
+    return [Answer(name, tuple(_clauses(cases))) for name, cases in groups.items()]
+
+
+def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
+    matrix = matrix_of(cases)
+    kinds: dict[str, list[Cell]] = {}
+    for cell in matrix.cells:
+        kinds.setdefault(_kind(cell), []).append(cell)
+    when = _when(cases)
+    said = False
+    for kind, make in (("fail", _failed), ("lost", _lost), ("kept", _kept)):
+        for clause in make(kinds.get(kind, []), matrix):
+            # The circumstances are said once, with the first thing that happened under them.
+            yield Clause(clause.who, clause.what, clause.tone, "" if said else when)
+            said = True
+    for kind, singular, tone in (
+        ("uncounted", "passed, but its losses were not counted", "warn"),
+        ("inconclusive", "stayed inconclusive", "warn"),
+        ("harness", "came to no verdict because the harness failed", "warn"),
+        ("pending", "was not judged", "warn"),
+    ):
+        if cells := kinds.get(kind):
+            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), tone)
+
+
+def _kind(cell: Cell) -> str:
+    states = cell.states
+    if State.FAIL in states:
+        return "fail"
+    if cell.judged:
+        return "lost" if any(cell.losses) else ("kept" if cell.losses else "uncounted")
+    if State.INCONCLUSIVE in states:
+        return "inconclusive"
+    return "harness" if State.HARNESS_FAILED in states else "pending"
+
+
+def _failed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(_forbidden(cell)), []).append(cell)
+    for classes, group in groups.items():
+        who = _who(group, matrix)
+        runs = [run for cell in group for run in cell.runs if run.state is State.FAIL]
+        if not classes:
+            yield Clause(who, "failed: " + (_first_reason(runs) or "the judge gave no reason"), "bad")
+            continue
+        counted = {name: sum(run.counts.get(name, 0) for run in runs) for name in classes}
+        lost = counted.pop("lost", 0)
+        told = [f"lost {plural(lost, *NOUNS['lost'])}"] if lost else []
+        if counted:
+            told.append("showed " + joined([_noun(name, count) for name, count in counted.items()]))
+        yield Clause(who, joined(told) + ", which must not happen there", "bad")
+
+
+def _forbidden(cell: Cell) -> list[str]:
+    names = [
+        judgement.anomaly
+        for run in cell.runs
+        if run.state is State.FAIL and run.judged
+        for judgement in run.judged.classes
+        if judgement.forbidden and judgement.count
+    ]
+    # Overwritten records are lost ones, told twice; the sentence says lost.
+    return [name for name in dict.fromkeys(names) if not (name == "overwritten" and "lost" in names)]
+
+
+def _noun(name: str, count: int) -> str:
+    one, many = NOUNS.get(name, (name, name))
+    return plural(count, one, many)
+
+
+def _first_reason(runs: Sequence[CaseView]) -> str:
+    return next((run.reasons[0] for run in runs if run.reasons), "")
+
+
+def _lost(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    if not cells:
+        return
+    if len(matrix.cells) == 1:
+        yield Clause(_who(cells, matrix), f"lost {_lost_of_acked(cells)}", "bad")
+        return
+    yield Clause(_who(cells, matrix), "lost acknowledged records", "bad")
+
+
+def _lost_of_acked(cells: Sequence[Cell]) -> str:
+    runs = [run for cell in cells for run in cell.judged]
+    acked = [run.audit.records.acked if run.audit else run.counts.get("acked") for run in runs]
+    lost = number(sum(run.lost or 0 for run in runs))
+    if any(count is None for count in acked):
+        return plural(sum(run.lost or 0 for run in runs), *NOUNS["lost"])
+    return f"{lost} of {plural(sum(n for n in acked if n is not None), *NOUNS['lost'])}"
+
+
+def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    if not cells:
+        return
+    if len(cells) == len(matrix.cells):
+        what = "lost none of its acknowledged records" if len(cells) == 1 else "lost an acknowledged record"
+        who = _who(cells, matrix) if len(cells) == 1 else f"none of the {len(cells)} settings"
+        yield Clause(who, what, "good")
+    elif any(_kind(cell) == "lost" or _forbidden(cell) for cell in matrix.cells):
+        yield Clause(_who(cells, matrix), "lost none", "good")
+    else:
+        yield Clause(_who(cells, matrix), "lost no acknowledged record", "good")
+
+
+def _who(cells: Sequence[Cell], matrix: Matrix) -> str:
+    text = subject(cells, matrix)
+    if text:
+        return text
+    if len(matrix.cells) > 1:
+        return f"all {len(matrix.cells)} settings"
+    return "the run" if len(cells[0].runs) == 1 else f"{len(cells[0].runs)} runs"
+
+
+def _verb(singular: str, cells: Sequence[Cell], matrix: Matrix) -> str:
+    one = len(cells) == 1 and (len(matrix.cells) > 1 or len(cells[0].runs) == 1)
+    return singular if one else singular.replace("was not", "were not").replace("its losses", "their losses")
+
+
+def _when(cases: Sequence[CaseView]) -> str:
+    """`when the leader was killed`, where every judged case saw the same confirmed faults."""
+    seen = {
+        circumstances(arrange(case.events).faults) for case in cases if case.state in {State.PASS, State.FAIL}
+    }
+    phrase = seen.pop() if len(seen) == 1 else ""
+    return f"when {phrase}" if phrase else ""
+
+
+def tally(batch: BatchView) -> str:
+    """`6 cases: 5 PASS, 1 INCONCLUSIVE`."""
+    states = [case.state for case in batch.cases]
+    parts = [f"{states.count(state)} {state.value}" for state in State if state in states]
+    return f"{plural(len(states), 'case')}: {', '.join(parts)}" if parts else plural(0, "case")

@@ -1,0 +1,153 @@
+"""Cases as a matrix: which settings vary, which cases share a cell, what the repeats of a cell say together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from typing import TypeAlias
+
+from ackproof.rundir.documents import Scalar
+from ackproof_reports.loading import WORST_FIRST, CaseView, State
+from ackproof_reports.wording import joined, scalar, setting_names
+
+Settings: TypeAlias = tuple[tuple[str, Scalar], ...]
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A setting that varies over a batch."""
+
+    path: str
+    name: str
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All repeats of one combination of settings."""
+
+    settings: Mapping[str, Scalar]
+    runs: tuple[CaseView, ...]
+
+    @property
+    def states(self) -> tuple[State, ...]:
+        """The states that occur, worst first."""
+        present = {run.state for run in self.runs}
+        return tuple(state for state in WORST_FIRST if state in present)
+
+    @property
+    def judged(self) -> tuple[CaseView, ...]:
+        """Runs that came to PASS or FAIL."""
+        return tuple(run for run in self.runs if run.state in {State.PASS, State.FAIL})
+
+    @property
+    def losses(self) -> tuple[int, ...]:
+        """Lost records per judged run, where they were counted."""
+        return tuple(run.lost for run in self.judged if run.lost is not None)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One table of a matrix: `rows` × `columns`, the further axes fixed to `fixed`. Cells may be missing (None)."""
+
+    rows: Axis | None
+    columns: Axis | None
+    fixed: tuple[tuple[str, str], ...]
+    cells: tuple[tuple[Cell | None, ...], ...]
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The cells of one experiment."""
+
+    axes: tuple[Axis, ...]
+    cells: tuple[Cell, ...]
+    grids: tuple[Grid, ...]
+
+
+def matrix_of(cases: Sequence[CaseView]) -> Matrix:
+    """Arrange the cases of one experiment. The two axes with most values become rows and columns."""
+    paths = list(dict.fromkeys(path for case in cases for path in case.settings))
+    names = setting_names(paths)
+    axes = tuple(Axis(path, names[path], _values(cases, path)) for path in paths)
+    grouped: dict[Settings, list[CaseView]] = {}
+    for case in cases:
+        grouped.setdefault(tuple((path, case.settings.get(path)) for path in paths), []).append(case)
+    cells = tuple(Cell(dict(settings), tuple(runs)) for settings, runs in grouped.items())
+    varying = [axis for axis in axes if len(axis.values) > 1] or list(axes)
+    return Matrix(axes, cells, _grids(varying, cells))
+
+
+def _values(cases: Sequence[CaseView], path: str) -> tuple[Scalar, ...]:
+    seen: dict[str, Scalar] = {}
+    for case in cases:
+        if path in case.settings:
+            seen.setdefault(scalar(case.settings[path]), case.settings[path])
+    return tuple(seen.values())
+
+
+def _grids(axes: Sequence[Axis], cells: Sequence[Cell]) -> tuple[Grid, ...]:
+    by_size = sorted(axes, key=lambda axis: -len(axis.values))
+    rows = by_size[0] if by_size else None
+    columns = by_size[1] if len(by_size) > 1 else None
+    further = [axis for axis in axes if axis not in (rows, columns)]
+    known = {_key(axes, cell.settings): cell for cell in cells}
+    grids = []
+    for fixed in product(*(axis.values for axis in further)):
+        at = dict(zip((axis.path for axis in further), fixed, strict=True))
+        table = tuple(
+            tuple(
+                known.get(_key(axes, {**at, **_at(rows, row), **_at(columns, column)}))
+                for column in (columns.values if columns else (None,))
+            )
+            for row in (rows.values if rows else (None,))
+        )
+        if any(cell for line in table for cell in line):
+            names = tuple((axis.name, scalar(at[axis.path])) for axis in further)
+            grids.append(Grid(rows, columns, names, table))
+    return tuple(grids)
+
+
+def _at(axis: Axis | None, value: Scalar) -> dict[str, Scalar]:
+    return {axis.path: value} if axis else {}
+
+
+def _key(axes: Sequence[Axis], settings: Mapping[str, Scalar]) -> tuple[str, ...]:
+    return tuple(scalar(settings.get(axis.path)) for axis in axes)
+
+
+def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
+    """The shortest words that say which cells are meant, "" when they are all of them.
+
+    `acks=0 and acks=1`, `acks=all with min.insync.replicas=1`, or only how many where settings do not say it.
+    """
+    if len(chosen) == len(matrix.cells):
+        return ""
+    wanted = {id(cell) for cell in chosen}
+    axes = [axis for axis in matrix.axes if len(axis.values) > 1]
+    for axis in axes:
+        values = _distinct(chosen, axis)
+        if _covered([(axis, values)], matrix) == wanted:
+            return joined([f"{axis.name}={value}" for value in values])
+    for many, one in permutations(axes, 2):
+        values, fixed = _distinct(chosen, many), _distinct(chosen, one)
+        if len(fixed) == 1 and _covered([(many, values), (one, fixed)], matrix) == wanted:
+            each = {1: " with ", 2: ", both with "}.get(len(values), ", all with ")
+            return joined([f"{many.name}={value}" for value in values]) + f"{each}{one.name}={fixed[0]}"
+    if len(chosen) == 1:
+        return joined([f"{axis.name}={scalar(chosen[0].settings.get(axis.path))}" for axis in axes])
+    return f"{len(chosen)} of {len(matrix.cells)} settings"
+
+
+def _distinct(cells: Sequence[Cell], axis: Axis) -> list[str]:
+    present = {scalar(cell.settings.get(axis.path)) for cell in cells}
+    return [scalar(value) for value in axis.values if scalar(value) in present]
+
+
+def _covered(fixed: Sequence[tuple[Axis, Sequence[str]]], matrix: Matrix) -> set[int]:
+    return {
+        id(cell)
+        for cell in matrix.cells
+        if all(scalar(cell.settings.get(axis.path)) in values for axis, values in fixed)
+    }

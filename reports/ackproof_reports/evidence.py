@@ -1,0 +1,175 @@
+"""The evidence behind a verdict, as facts found in the run's folder. Whether it suffices the judge has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from ackproof.rundir.timeline import EventKind
+from ackproof_reports.course import Course, Fault, text
+from ackproof_reports.loading import CaseView
+from ackproof_reports.series import Series
+from ackproof_reports.wording import moment, number, one_line, plural, share
+
+
+class Standing(StrEnum):
+    """How a piece of evidence stands."""
+
+    THERE = "there"
+    LACKING = "lacking"
+    UNKNOWN = "not recorded"
+
+
+@dataclass(frozen=True)
+class Piece:
+    """One piece of evidence."""
+
+    what: str
+    standing: Standing
+    found: str
+
+
+def evidence_of(case: CaseView, course: Course, series: Series | None) -> list[Piece]:
+    """Everything that DESIGN §1.1 asks for, in its order, with what is on disk about it."""
+    return [
+        *_run(case),
+        *_final_read(case),
+        *(_fault(fault) for fault in course.faults),
+        *_acks(case, course, series),
+        *_deaths(case),
+        *_attempts(case),
+        *_audit(case),
+    ]
+
+
+def _run(case: CaseView) -> Iterator[Piece]:
+    what = "The run went through"
+    if not case.events:
+        yield Piece(what, Standing.UNKNOWN, "no timeline")
+        return
+    errors = [text(e.detail.get("error")) for e in case.events if e.kind is EventKind.ERROR]
+    if errors:
+        yield Piece(what, Standing.LACKING, one_line("; ".join(errors), 600))
+    elif not case.finished:
+        yield Piece(
+            what, Standing.LACKING, f"the timeline stops at {moment(case.end_ns)} without its end event"
+        )
+    else:
+        torn = "" if case.whole else "; some lines of the timeline cannot be read"
+        standing = Standing.THERE if case.whole else Standing.LACKING
+        yield Piece(what, standing, f"end event after {moment(case.end_ns)}{torn}")
+
+
+def _final_read(case: CaseView) -> Iterator[Piece]:
+    what = "The final read is complete"
+    if case.final is None:
+        yield Piece(what, Standing.LACKING, "there is no observed/final-read.json")
+        return
+    partitions = plural(len(case.final.partitions), "partition")
+    if case.final.complete:
+        yield Piece(what, Standing.THERE, f"{partitions} read from start to end in one leader epoch each")
+    else:
+        why = "; ".join(case.final.reasons) or "no reason recorded"
+        yield Piece(what, Standing.LACKING, one_line(f"{partitions}; {why}", 600))
+    if case.audit and case.audit.final_read.count:
+        flaws = plural(case.audit.final_read.count, "place")
+        yield Piece(
+            "The final reader went straight on", Standing.LACKING, f"it went back or passed over in {flaws}"
+        )
+
+
+def _fault(fault: Fault) -> Piece:
+    what = f"Fault {fault.number} bit and healed: {fault.title}"
+    if fault.failed is not None:
+        return Piece(what, Standing.LACKING, one_line(fault.reason or "no reason recorded", 600))
+    steps = [
+        ("asked", fault.asked, fault.on_nodes),
+        ("confirmed", fault.confirmed, fault.witness),
+        ("healing asked", fault.healed, ""),
+        ("healed", fault.recovered, fault.healing_witness),
+    ]
+    told = [
+        f"{name} {moment(at)}" + (f" ({one_line(by, 200)})" if by else "")
+        for name, at, by in steps
+        if at is not None
+    ]
+    missing = [name for name, at, _ in steps if at is None]
+    if missing:
+        told.append("never " + ", never ".join(missing))
+    return Piece(what, Standing.LACKING if missing else Standing.THERE, "; ".join(told))
+
+
+def _acks(case: CaseView, course: Course, series: Series | None) -> Iterator[Piece]:
+    asked = [fault.asked for fault in course.faults if fault.asked is not None]
+    healed = [fault.recovered for fault in course.faults if fault.recovered is not None]
+    if not asked:
+        return
+    spans: list[tuple[str, float, float]] = [("Acks before the first fault", 0, min(asked))]
+    if healed:
+        spans.append(("Acks after the last healing", max(healed), float("inf")))
+    for what, start, end in spans:
+        if series is None:
+            yield Piece(what, Standing.UNKNOWN, "no series.parquet")
+            continue
+        counted = {place: series.acked_between(place, start, end) for place in sorted(series.places)}
+        if any(count is None for count in counted.values()):
+            yield Piece(
+                what, Standing.UNKNOWN, "the run is too long to show this per 0.1 s; see series.parquet"
+            )
+            continue
+        told = [f"{topic}/{partition}: {number(count)}" for (topic, partition), count in counted.items()]
+        more = f" and {len(told) - 12} more partitions" if len(told) > 12 else ""
+        standing = Standing.THERE if counted and all(counted.values()) else Standing.UNKNOWN
+        yield Piece(what, standing, (", ".join(told[:12]) + more) or "no partition has any")
+
+
+def _deaths(case: CaseView) -> Iterator[Piece]:
+    if not case.events:
+        return
+    for what, kind in (
+        ("No node ended by itself", EventKind.NODE_DIED),
+        ("No client ended by itself", EventKind.CLIENT_DIED),
+    ):
+        died = [event for event in case.events if event.kind is kind]
+        who = [
+            f"{event.node if event.node is not None else event.client} at {moment(event.t_ns)}"
+            for event in died
+        ]
+        yield Piece(what, Standing.LACKING if died else Standing.THERE, ", ".join(who) or "none did")
+    resets = sum(event.kind is EventKind.CLIENT_RESET for event in case.events)
+    if resets:
+        yield Piece("Clients went on without a reset", Standing.UNKNOWN, plural(resets, "reset"))
+
+
+def _attempts(case: CaseView) -> Iterator[Piece]:
+    what = "The outcome of the attempts is known"
+    if case.audit is None:
+        yield Piece(what, Standing.UNKNOWN, "not audited")
+        return
+    records = case.audit.records
+    found = f"{number(records.indeterminate)} of {number(records.produced)} indeterminate"
+    bound = case.resolved("experiment", "evidence", "max_indeterminate")
+    if not records.produced:
+        yield Piece(what, Standing.LACKING, "nothing was produced")
+        return
+    found += f" ({share(records.indeterminate, records.produced)})"
+    if isinstance(bound, (int, float)) and not isinstance(bound, bool):
+        over = records.indeterminate / records.produced > bound
+        found += f"; the experiment allows {bound:.0%}".replace("%", " %")
+        yield Piece(what, Standing.LACKING if over else Standing.THERE, found)
+    else:
+        yield Piece(what, Standing.THERE if not records.indeterminate else Standing.UNKNOWN, found)
+
+
+def _audit(case: CaseView) -> Iterator[Piece]:
+    what = "The audit counted everything"
+    if case.audit is None:
+        yield Piece(what, Standing.LACKING, "there is no audit.json")
+    elif case.audit.complete:
+        extra = f"; {plural(case.audit.unledgered, 'final row')} of clients that died with their ledger"
+        yield Piece(what, Standing.THERE, "complete" + (extra if case.audit.unledgered else ""))
+    else:
+        yield Piece(
+            what, Standing.LACKING, one_line("; ".join(case.audit.reasons) or "no reason recorded", 600)
+        )

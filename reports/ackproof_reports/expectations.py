@@ -1,0 +1,96 @@
+"""What the experiment expected, beside what was counted. It says what is on disk; the judge has judged already."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from ackproof_reports.loading import CaseView
+from ackproof_reports.wording import scalar
+
+_BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]+)\s*\Z")
+
+
+@dataclass(frozen=True)
+class Held:
+    """One case under one bound. `count` None: not counted; `holds` None: not decidable."""
+
+    case: CaseView
+    count: int | None
+    holds: bool | None
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """One bound of one `expect` line, and every case that it speaks of."""
+
+    given: tuple[tuple[str, str], ...]
+    anomaly: str
+    bound: str
+    held: tuple[Held, ...]
+
+    @property
+    def met(self) -> int:
+        """In how many cases it holds."""
+        return sum(held.holds is True for held in self.held)
+
+
+def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
+    """The expectations of one experiment's resolved cases, each once."""
+    lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[Held]] = {}
+    for case in cases:
+        for expect in _list(case.resolved("experiment", "expect") or case.resolved("expect")):
+            given = tuple((name, _text(value)) for name, value in _mapping(expect.get("given")).items())
+            bounds = _mapping(expect.get("bounds")) or {k: v for k, v in expect.items() if k != "given"}
+            applies = _applies(given, case)
+            for anomaly, bound in bounds.items():
+                held = lines.setdefault((given, anomaly, _text(bound)), [])
+                if applies:
+                    count = case.counts.get(anomaly)
+                    held.append(Held(case, count, _holds(_text(bound), count)))
+    return [
+        Expectation(given, anomaly, bound, tuple(held)) for (given, anomaly, bound), held in lines.items()
+    ]
+
+
+def _list(value: JsonValue) -> list[dict[str, JsonValue]]:
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
+def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: JsonValue) -> str:
+    return scalar(value) if isinstance(value, (str, int, float, bool, type(None))) else str(value)
+
+
+def _applies(given: Sequence[tuple[str, str]], case: CaseView) -> bool:
+    """A resolved case holds what is expected of it; only a setting that says otherwise takes an expectation away."""
+    return not any(
+        _named(path, name) and scalar(actual) != value
+        for name, value in given
+        for path, actual in case.settings.items()
+    )
+
+
+def _named(path: str, name: str) -> bool:
+    """A setting is named by its path or by the end of it."""
+    return path == name or path.endswith((f".{name}", f"[{name}]"))
+
+
+def _holds(bound: str, count: int | None) -> bool | None:
+    match = _BOUND.match(bound)
+    if match is None or count is None:
+        return None
+    value = int(match[2])
+    return {
+        ">": count > value,
+        ">=": count >= value,
+        "<": count < value,
+        "<=": count <= value,
+    }.get(match[1] or "==", count == value)

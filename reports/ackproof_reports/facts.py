@@ -1,0 +1,93 @@
+"""Everything that is read of a case, gathered once for all three reports, within bounds for the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof_reports.course import Course, arrange
+from ackproof_reports.evidence import Piece, evidence_of
+from ackproof_reports.findings import Findings, Range, read_findings
+from ackproof_reports.loading import BatchView, CaseView
+from ackproof_reports.observed import read_strips
+from ackproof_reports.picture import Picture, picture_of
+from ackproof_reports.series import Place, Series, read_series
+
+BINS_OF_BATCH: Final = 60_000
+BINS_OF_CASE: Final = (150, 1500)
+ROWS_OF_BATCH: Final = 250_000
+"""Findings that one page carries; what goes beyond stays in the Parquet files, and the page says so."""
+ROWS_OF_CASE: Final = 100_000
+
+
+@dataclass(frozen=True)
+class CaseFacts:
+    """One case, read."""
+
+    case: CaseView
+    title: str
+    course: Course
+    series: Series | None
+    findings: Findings | None
+    picture: Picture | None
+    evidence: tuple[Piece, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def gap_ms(self) -> float | None:
+        """The longest time between two acks of one partition; None where no partition has two."""
+        longest = self.series.longest_gap if self.series else None
+        return longest[1] if longest else None
+
+    @property
+    def gap_place(self) -> str:
+        """The partition of that gap."""
+        longest = self.series.longest_gap if self.series else None
+        return f"{longest[0][0]}/{longest[0][1]}" if longest else ""
+
+    @property
+    def lost_ranges(self) -> list[Range]:
+        """Where the lost records were."""
+        return [r for r in self.findings.ranges if r.anomaly == "lost"] if self.findings else []
+
+    def count(self, name: str) -> int | None:
+        """A count of the audit (a class, or rows such as `indeterminate`); None where nothing was counted."""
+        if self.case.audit and name in type(self.case.audit.records).model_fields:
+            return int(getattr(self.case.audit.records, name))
+        return self.case.counts.get(name)
+
+
+def gather(batch: BatchView) -> list[CaseFacts]:
+    """Read every case of a batch."""
+    low, high = BINS_OF_CASE
+    max_bins = max(low, min(high, BINS_OF_BATCH // max(1, len(batch.cases))))
+    room = ROWS_OF_BATCH
+    gathered = []
+    for case in batch.cases:
+        facts = _gather(batch, case, max_bins, min(ROWS_OF_CASE, room))
+        room -= facts.findings.embedded if facts.findings else 0
+        gathered.append(facts)
+    return gathered
+
+
+def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> CaseFacts:
+    absent = list(case.absent)
+    course = arrange(case.events)
+    if not case.run.path.is_dir():
+        return CaseFacts(case, batch.title(case), course, None, None, None, (), tuple(absent))
+    series = read_series(case.run.series, max_bins, absent)
+    strips = read_strips(case.run.samples, absent)
+    forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
+    findings = read_findings(case.run.findings, max_rows, forbidden, absent)
+    picture = picture_of(case, course, series, strips, _lost_by_place(findings.ranges if findings else ()))
+    evidence = tuple(evidence_of(case, course, series))
+    return CaseFacts(case, batch.title(case), course, series, findings, picture, evidence, tuple(absent))
+
+
+def _lost_by_place(ranges: Sequence[Range]) -> dict[Place, int]:
+    lost: dict[Place, int] = {}
+    for found in ranges:
+        if found.anomaly == "lost":
+            lost[found.topic, found.partition] = lost.get((found.topic, found.partition), 0) + found.count
+    return lost

@@ -1,0 +1,257 @@
+"""A batch folder as far as it can be read. What is missing or unreadable is a sentence, never a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TypeVar
+
+from pydantic import JsonValue
+
+from ackproof.errors import BadInput
+from ackproof.rundir.documents import (
+    AuditFile,
+    BatchCase,
+    BatchFile,
+    CaseFile,
+    Document,
+    FinalReadFile,
+    Scalar,
+    VerdictFile,
+)
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from ackproof_reports.wording import scalar, setting_names
+
+D = TypeVar("D", bound=Document)
+
+
+class State(StrEnum):
+    """What a reader sees of a case or a batch: a verdict, or why there is none."""
+
+    PASS = "PASS"
+    FAIL = "FAIL"
+    INCONCLUSIVE = "INCONCLUSIVE"
+    HARNESS_FAILED = "HARNESS FAILED"
+    NOT_JUDGED = "NOT JUDGED"
+
+    @property
+    def slug(self) -> str:
+        """The state as part of a class name or an icon's id."""
+        return self.value.lower().replace(" ", "-")
+
+
+WORST_FIRST: Final = (State.FAIL, State.HARNESS_FAILED, State.INCONCLUSIVE, State.NOT_JUDGED, State.PASS)
+
+
+@dataclass(frozen=True)
+class CaseView:
+    """One case with every document of its run that could be read; `absent` says what could not."""
+
+    index: int
+    entry: BatchCase
+    run: CaseDir
+    case: CaseFile | None
+    audit: AuditFile | None
+    judged: VerdictFile | None
+    final: FinalReadFile | None
+    events: tuple[Event, ...]
+    whole: bool
+    absent: tuple[str, ...]
+
+    @property
+    def anchor(self) -> str:
+        """The id of the case's section in the page."""
+        return f"case-{self.index + 1}"
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """As the batch says; where it says nothing, as `verdict.json` says."""
+        if self.entry.verdict is not None or self.entry.error is not None:
+            return self.entry.verdict
+        return self.judged.verdict if self.judged else None
+
+    @property
+    def state(self) -> State:
+        """The verdict, or why there is none."""
+        verdict = self.verdict
+        if verdict is not None:
+            return State(verdict.value)
+        return State.NOT_JUDGED if self.entry.error is None else State.HARNESS_FAILED
+
+    @property
+    def settings(self) -> Mapping[str, Scalar]:
+        """The matrix settings of this case."""
+        return self.entry.settings
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Counts per class; empty where nothing was audited."""
+        return self.audit.counts if self.audit else self.entry.counts
+
+    @property
+    def lost(self) -> int | None:
+        """Lost records, None where nothing was counted."""
+        return self.counts.get("lost")
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is what it is."""
+        return self.entry.reasons or (self.judged.reasons if self.judged else ())
+
+    @property
+    def seed(self) -> int | None:
+        """The case's own seed."""
+        return self.case.seed if self.case else None
+
+    @property
+    def end_ns(self) -> int:
+        """The last moment that the timeline knows, ns since the run's start."""
+        return max((event.t_ns for event in self.events), default=0)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run went through to its end."""
+        return bool(self.events) and self.events[-1].kind is EventKind.END
+
+    def resolved(self, *path: str) -> JsonValue:
+        """A value inside the resolved case, None where there is none."""
+        value: JsonValue = self.case.resolved if self.case else None
+        for name in path:
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
+
+
+@dataclass(frozen=True)
+class BatchView:
+    """A batch folder, read."""
+
+    directory: BatchDir
+    file: BatchFile
+    cases: tuple[CaseView, ...]
+    absent: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """The experiment's name, else the folder's."""
+        named = self.file.name or next((c.case.experiment for c in self.cases if c.case), "")
+        return named or self.directory.path.name
+
+    @property
+    def state(self) -> State:
+        """The batch's verdict, or why there is none."""
+        if self.file.verdict is not None:
+            return State(self.file.verdict.value)
+        states = {case.state for case in self.cases}
+        if State.HARNESS_FAILED in states or self.file.interrupted:
+            return State.HARNESS_FAILED
+        return State.NOT_JUDGED
+
+    @property
+    def started_ns(self) -> int:
+        """Wall clock of the first case's start, ns since the epoch; 0 where nothing says it."""
+        starts = [c.case.wall_ns for c in self.cases if c.case and c.case.wall_ns > 0]
+        starts += [c.events[0].wall_ns for c in self.cases if c.events]
+        return min(starts, default=0)
+
+    def title(self, case: CaseView) -> str:
+        """A case in a reader's words: `acks=all, min.insync.replicas=2`, with the repeat where there are several."""
+        names = setting_names(list(case.settings))
+        text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())
+        repeats = max((c.entry.repeat for c in self.cases), default=1)
+        if not text:
+            return case.entry.case
+        return f"{text} (repeat {case.entry.repeat})" if repeats > 1 else text
+
+
+def load_batch(path: Path) -> BatchView:
+    """Read a batch folder. Raises `BadInput` when there is nothing to report on."""
+    directory = BatchDir(path)
+    absent: list[str] = []
+    file = _document(BatchFile, directory.batch_json, path, absent)
+    strays = _unlisted(path, file)
+    if file is None:
+        if not strays:
+            raise BadInput(
+                f"{path}: no batch: neither a readable batch.json nor a case folder with case.json"
+            )
+        verdicts = [entry.verdict for entry in strays]
+        absent.append("batch.json gives no verdict: what follows is read from the case folders alone")
+        file = BatchFile(
+            verdict=None,
+            exit_code=int(batch_exit_code(verdicts)),
+            seed=0,
+            name=path.name,
+            cases=tuple(strays),
+        )
+    elif strays:
+        absent += [
+            f"{entry.run}/ is a case folder that batch.json does not name: left out" for entry in strays
+        ]
+    cases = tuple(_case(path, index, entry) for index, entry in enumerate(file.cases))
+    return BatchView(directory, file, cases, tuple(absent))
+
+
+def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
+    """Case folders that batch.json does not name (it is rewritten after a case, not before)."""
+    known = {(path / entry.run).resolve() for entry in file.cases} if file else set()
+    found: list[BatchCase] = []
+    for case_json in sorted(path.glob("*/case.json")):
+        if case_json.parent.resolve() in known:
+            continue
+        try:
+            case = CaseFile.load(case_json)
+        except BadInput:
+            continue
+        found.append(
+            BatchCase(case=case.case, settings=case.settings, repeat=case.repeat, run=case_json.parent.name)
+        )
+    return found
+
+
+def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
+    run = CaseDir(batch / entry.run)
+    if not run.path.resolve().is_relative_to(batch.resolve()):
+        # A path that leaves the batch was not written by us: nothing outside is read.
+        run = BatchDir(batch).case(entry.case)
+    absent: list[str] = []
+    if not run.path.is_dir():
+        absent.append(f"{entry.run}: no such folder, nothing of this run is kept")
+        return CaseView(index, entry, run, None, None, None, None, (), False, tuple(absent))
+    case = _document(CaseFile, run.case_json, run.path, absent)
+    audit = _document(AuditFile, run.audit_json, run.path, absent)
+    judged = _document(VerdictFile, run.verdict_json, run.path, absent)
+    final = _document(FinalReadFile, run.final_read, run.path, absent)
+    events, whole = read_timeline(run.timeline)
+    if not events:
+        absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
+    elif not whole:
+        absent.append("timeline.jsonl: torn, some lines cannot be read; the rest is shown")
+    elif events[-1].kind is not EventKind.END:
+        absent.append("timeline.jsonl has no end event: the run was cut off")
+    return CaseView(index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent))
+
+
+def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | None:
+    if not path.exists():
+        absent.append(f"{path.relative_to(root)}: missing")
+        return None
+    try:
+        return kind.load(path)
+    except BadInput as error:
+        absent.append(str(error).replace(f"{path}: ", f"{path.relative_to(root)}: ", 1))
+        return None
+
+
+def exit_meaning(code: int) -> str:
+    """What an exit code says (DESIGN §1)."""
+    return {
+        ExitCode.PASS: "everything judged, nothing forbidden seen",
+        ExitCode.FAIL: "something forbidden was seen",
+        ExitCode.INCONCLUSIVE: "evidence is lacking for a verdict",
+        ExitCode.BAD_INPUT: "the input could not be used",
+        ExitCode.HARNESS_FAILED: "the harness itself failed or was interrupted",
+    }.get(code, "unknown")  # type: ignore[call-overload]

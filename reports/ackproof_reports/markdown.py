@@ -1,0 +1,82 @@
+"""`summary.md`: the answer and a table, for a pull request or a job summary (GitHub's Markdown)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ackproof_reports.answer import answers, tally
+from ackproof_reports.facts import CaseFacts
+from ackproof_reports.loading import BatchView, State, exit_meaning
+from ackproof_reports.wording import duration, number, one_line, visible
+
+_SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
+_SIGNS: Final = {
+    State.PASS: "✅ PASS",
+    State.FAIL: "❌ FAIL",
+    State.INCONCLUSIVE: "❓ INCONCLUSIVE",
+    State.HARNESS_FAILED: "⚠️ HARNESS FAILED",
+    State.NOT_JUDGED: "➖ NOT JUDGED",
+}
+
+
+def plain(text: str, limit: int = 400) -> str:
+    """Untrusted text for a line or a table cell: nothing in it is Markdown, HTML, a link, a mention or a new row."""
+    escaped = _SPECIAL.sub(r"\\\1", one_line(visible(text), limit))
+    escaped = escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    # GitHub makes links of bare addresses and mentions of names.
+    return escaped.replace("@", "&#64;").replace("://", "&#58;//").replace("www.", "www&#46;")
+
+
+def code(text: str) -> str:
+    """Text as code, in a fence of backticks longer than any in it."""
+    line = visible(text).replace("\n", " ")
+    longest = max((len(run) for run in re.findall("`+", line)), default=0)
+    fence = "`" * (longest + 1)
+    pad = " " if line.startswith("`") or line.endswith("`") else ""
+    return f"{fence}{pad}{line}{pad}{fence}" if line.strip() else "—"
+
+
+def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
+    """The document."""
+    told = answers(batch)
+    lines = [f"## ackproof: {plain(batch.name)}", ""]
+    lines += [
+        f"**{plain(a.text)}**" if len(told) == 1 else f"- {plain(a.experiment)}: {plain(a.text)}"
+        for a in told
+    ]
+    code_said = f"exit code {batch.file.exit_code}: {exit_meaning(batch.file.exit_code)}"
+    lines += ["", f"{_SIGNS[batch.state]} ({code_said}). {tally(batch)}.", ""]
+    if batch.file.interrupted:
+        lines += ["The batch was interrupted; cases after that point did not run.", ""]
+    lines += _table(facts)
+    reasons = [(fact, fact.case.entry.error or "", fact.case.reasons) for fact in facts]
+    if any(error or given for _, error, given in reasons):
+        lines += ["", "### Reasons", ""]
+        for fact, error, given in reasons:
+            lines += [f"- {plain(fact.title)}: {plain(text)}" for text in (*given, error) if text]
+    if batch.absent or any(fact.absent for fact in facts):
+        lines += ["", "<details><summary>What is absent</summary>", ""]
+        lines += [f"- {plain(text)}" for text in batch.absent]
+        lines += [f"- {plain(fact.title)}: {plain(text)}" for fact in facts for text in fact.absent]
+        lines += ["", "</details>"]
+    lines += ["", f"Seed {batch.file.seed}. Repeat with: {code(batch.file.command)}", ""]
+    lines += ["Predictions and explanations do not exist yet; no verdict rests on them.", ""]
+    return "\n".join(lines)
+
+
+def _table(facts: Sequence[CaseFacts]) -> list[str]:
+    lines = [
+        "| case | verdict | acked | lost | duplicates | indeterminate | longest gap between acks |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for fact in facts:
+        cells = [
+            plain(fact.title, 200),
+            _SIGNS[fact.case.state],
+            *(number(fact.count(name)) for name in ("acked", "lost", "duplicate", "indeterminate")),
+            duration(fact.gap_ms),
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return lines

@@ -1,0 +1,134 @@
+"""`report.html`: one file that needs nothing else, and whose policy forbids it to ask for anything else.
+
+Every value passes Jinja's autoescape; the only Markup is made here (own styles and scripts) and in `embedding`.
+Styles and scripts are admitted by their hash, so that no text that came from a cluster could ever run.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from ackproof_reports import wording
+from ackproof_reports.answer import answers, tally
+from ackproof_reports.facts import CaseFacts
+from ackproof_reports.loading import BatchView, exit_meaning
+from ackproof_reports.sparkline import HEIGHT, WIDTH
+from ackproof_reports.views import (
+    MAX_EVENTS,
+    MAX_READS,
+    case_pages,
+    experiments,
+    settings_told,
+    shared_environment,
+)
+
+TEMPLATES: Final = Path(__file__).parent / "templates"
+STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "print.css")
+SCRIPTS: Final = (
+    "data.js",
+    "axis.js",
+    "svg.js",
+    "panels.js",
+    "strips.js",
+    "readout.js",
+    "chart.js",
+    "input.js",
+    "findings.js",
+    "page.js",
+)
+NOT_YET: Final = (
+    "Predictions and explanations do not exist yet: a loss that the settings permit is shown, not judged, and no loss "
+    "is traced to the step that took it."
+)
+
+
+def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
+    """The whole page."""
+    style, script = _asset("css", STYLES), _asset("js", SCRIPTS)
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            batch=batch,
+            policy=_policy(style, script),
+            style=Markup(style),  # noqa: S704 — our own file
+            script=Markup(script),  # noqa: S704 — our own file
+            answers=answers(batch),
+            tally=tally(batch),
+            meaning=exit_meaning(batch.file.exit_code),
+            experiments=experiments(batch, facts),
+            cases=case_pages(batch, facts),
+            environment=shared_environment(facts),
+            not_judged=_not_judged(facts),
+            absent=batch.absent,
+            span_ns=sum(fact.course.end_ns for fact in facts),
+        )
+    )
+
+
+def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
+    told = [text for fact in facts if fact.case.judged for text in fact.case.judged.not_judged]
+    return list(dict.fromkeys(told)) or [NOT_YET]
+
+
+@cache
+def _asset(folder: str, names: Sequence[str]) -> str:
+    parts = [(TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names]
+    text = "\n".join(parts)
+    if folder == "js":
+        text = '(() => {\n"use strict";\n' + text + "\n})();"
+    return "\n" + text + "\n"
+
+
+def _policy(style: str, script: str) -> str:
+    """A Content-Security-Policy under which nothing can be fetched and only these two texts count."""
+    return (
+        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        "connect-src 'none'; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
+
+
+def _finalize(value: object) -> object:
+    """Control and direction-changing characters of untrusted text are written out; see `wording.visible`."""
+    return wording.visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES / "html"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_finalize,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    for function in (
+        wording.number,
+        wording.plural,
+        wording.duration,
+        wording.moment,
+        wording.share,
+        wording.wall,
+        wording.scalar,
+        wording.one_line,
+        settings_told,
+    ):
+        environment.globals[function.__name__] = function
+    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    environment.globals.update(
+        ABSENT=wording.ABSENT, MAX_EVENTS=MAX_EVENTS, MAX_READS=MAX_READS, SPARK=(WIDTH, HEIGHT)
+    )
+    return environment

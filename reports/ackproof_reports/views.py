@@ -1,0 +1,272 @@
+"""What the page's templates are handed: plain values, arranged. All text in them is untrusted; templates escape it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from ackproof_reports.answer import by_experiment
+from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
+from ackproof_reports.course import sentence, subject
+from ackproof_reports.embedding import Block
+from ackproof_reports.expectations import Expectation, expectations
+from ackproof_reports.facts import CaseFacts
+from ackproof_reports.findings import Range
+from ackproof_reports.loading import BatchView, State
+from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
+from ackproof_reports.wording import duration, moment, number_range, one_line, scalar, visible, wall
+
+MAX_EVENTS: Final = 400
+MAX_RANGES: Final = 200
+MAX_READS: Final = 200
+MAX_SETTINGS_TEXT: Final = 40_000
+MAP_COLUMNS: Final = 600
+
+
+@dataclass(frozen=True)
+class CellFacts:
+    """A cell of the matrix, told in the words that stand in it."""
+
+    cell: Cell
+    facts: tuple[CaseFacts, ...]
+
+    @property
+    def state(self) -> State:
+        """The worst state of its repeats."""
+        return self.cell.states[0]
+
+    @property
+    def judged(self) -> bool:
+        """Whether any repeat came to PASS or FAIL; else the numbers are counted but not judged."""
+        return bool(self.cell.judged)
+
+    @property
+    def loses(self) -> bool:
+        """Whether any repeat counted a lost record."""
+        return any(fact.count("lost") for fact in self.facts)
+
+    @property
+    def lost_share(self) -> float | None:
+        """Lost of acked records over all repeats, 0..1."""
+        pairs = [(fact.count("lost"), fact.count("acked")) for fact in self.facts]
+        lost = sum(n for n, of in pairs if n is not None and of)
+        acked = sum(of for n, of in pairs if n is not None and of)
+        return lost / acked if acked else None
+
+    def number(self, name: str) -> str:
+        """A count over the repeats: one number, or the smallest and the largest."""
+        return number_range([n for fact in self.facts if (n := fact.count(name)) is not None])
+
+    @property
+    def gap(self) -> str:
+        """The longest gap between acks of any partition and repeat."""
+        return duration(max((fact.gap_ms for fact in self.facts if fact.gap_ms is not None), default=None))
+
+
+@dataclass(frozen=True)
+class ExperimentView:
+    """One experiment of the batch: matrix and expectations."""
+
+    name: str
+    matrix: Matrix
+    cells: dict[int, CellFacts]
+    expectations: tuple[Expectation, ...]
+
+    def at(self, cell: Cell | None) -> CellFacts | None:
+        """The facts of a cell of a grid."""
+        return None if cell is None else self.cells[id(cell)]
+
+    def caption(self, grid: Grid) -> str:
+        """`rows × columns`, and what else is fixed in this table."""
+        axes = " × ".join(axis.name for axis in (grid.rows, grid.columns) if axis)
+        fixed = ", ".join(f"{name}={value}" for name, value in grid.fixed)
+        return f"{axes}, {fixed}" if fixed and axes else axes or fixed
+
+
+def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[ExperimentView]:
+    """The experiments of a batch in order."""
+    by_index = {fact.case.index: fact for fact in facts}
+    views = []
+    for name, cases in by_experiment(batch).items():
+        matrix = matrix_of(cases)
+        cells = {id(c): CellFacts(c, tuple(by_index[run.index] for run in c.runs)) for c in matrix.cells}
+        views.append(ExperimentView(name, matrix, cells, tuple(expectations(cases))))
+    return views
+
+
+@dataclass(frozen=True)
+class EventRow:
+    """One line of the table of events."""
+
+    time: str
+    wall: str
+    kind: str
+    subject: str
+    text: str
+
+
+@dataclass(frozen=True)
+class LogMap:
+    """One partition's log as a bar: where the lost offsets lie in it. x and width in per cent of the bar."""
+
+    place: str
+    lost: int
+    start: int
+    end: int | None
+    end_x: float | None
+    last: int
+    parts: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class CasePage:
+    """One case's section."""
+
+    facts: CaseFacts
+    spark: Sparkline | None
+    picture: Block | None
+    findings: Block | None
+    maps: tuple[LogMap, ...]
+    ranges: tuple[Range, ...]
+    ranges_total: int
+    events: tuple[EventRow, ...]
+    settings: str
+    settings_cut: bool
+    environment: tuple[tuple[str, str], ...]
+    opened: bool
+
+
+def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
+    """Every case's section; the one that a reader most likely wants is open."""
+    peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
+    first = _first_to_open(facts)
+    shared = dict(shared_environment(facts))
+    return [_case_page(fact, peak, shared, fact.case.index == first) for fact in facts]
+
+
+def _first_to_open(facts: Sequence[CaseFacts]) -> int | None:
+    for wanted in (
+        lambda fact: fact.case.state is State.FAIL,
+        lambda fact: bool(fact.case.lost),
+        lambda fact: fact.picture is not None,
+    ):
+        for fact in facts:
+            if wanted(fact):
+                return fact.case.index
+    return facts[0].case.index if facts else None
+
+
+def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool) -> CasePage:
+    lost = fact.lost_ranges
+    ranges = sorted(fact.findings.ranges if fact.findings else (), key=lambda r: r.anomaly != "lost")
+    settings, cut = _settings_text(fact)
+    environment = fact.case.case.environment if fact.case.case else {}
+    return CasePage(
+        facts=fact,
+        spark=sparkline(fact.course, fact.series, peak),
+        picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
+        findings=_findings_block(fact),
+        maps=tuple(_maps(fact, lost)),
+        ranges=tuple(ranges[:MAX_RANGES]),
+        ranges_total=len(ranges),
+        events=tuple(_events(fact)),
+        settings=settings,
+        settings_cut=cut,
+        environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
+        opened=opened,
+    )
+
+
+def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...]:
+    """Names and values of the environment that all cases that tell it have in common."""
+    told = [fact.case.case.environment for fact in facts if fact.case.case and fact.case.case.environment]
+    if not told:
+        return ()
+    return tuple((name, value) for name, value in told[0].items() if all(t.get(name) == value for t in told))
+
+
+def _events(fact: CaseFacts) -> list[EventRow]:
+    return [
+        EventRow(
+            moment(event.t_ns),
+            wall(event.wall_ns),
+            event.kind.value,
+            subject(event),
+            one_line(sentence(event)),
+        )
+        for event in fact.case.events[:MAX_EVENTS]
+    ]
+
+
+def _settings_text(fact: CaseFacts) -> tuple[str, bool]:
+    if fact.case.case is None:
+        return "", False
+    text = json.dumps(fact.case.case.resolved, indent=2, ensure_ascii=False)
+    return text[:MAX_SETTINGS_TEXT], len(text) > MAX_SETTINGS_TEXT
+
+
+def _findings_block(fact: CaseFacts) -> Block | None:
+    if fact.findings is None or fact.findings.rows is None:
+        return None
+    table = fact.findings.rows.unify_dictionaries()
+    data: dict[str, JsonValue] = {}
+    for name in ("class", "topic", "detail"):
+        column = table.column(name).combine_chunks().dictionary_encode()
+        if not hasattr(column, "indices"):
+            column = column.combine_chunks()
+        data[name] = {
+            "names": [visible(one_line(text)) for text in column.dictionary.to_pylist()],
+            "at": column.indices.to_pylist(),
+        }
+    for name in ("partition", "producer", "offset", "seq"):
+        data[name] = table.column(name).to_pylist()
+    return Block.of(data)
+
+
+def _maps(fact: CaseFacts, lost: Sequence[Range]) -> list[LogMap]:
+    reads = {(r.topic, r.partition): r for r in fact.case.final.partitions} if fact.case.final else {}
+    places = list(dict.fromkeys((r.topic, r.partition) for r in lost if r.producer is None))
+    maps = []
+    for topic, partition in places[: MAP_COLUMNS // 25]:
+        mine = [r for r in lost if (r.topic, r.partition) == (topic, partition) and r.producer is None]
+        read = reads.get((topic, partition))
+        start = min(read.start if read else mine[0].first, min(r.first for r in mine))
+        last = max(read.end if read else 0, max(r.last for r in mine) + 1)
+        parts = _columns([(r.first, r.last) for r in mine], start, last)
+        end_x = round(100 * (read.end - start) / (last - start), 3) if read else None
+        maps.append(
+            LogMap(
+                place=f"{topic}/{partition}",
+                lost=sum(r.count for r in mine),
+                start=start,
+                end=read.end if read else None,
+                end_x=end_x,
+                last=last,
+                parts=parts,
+            )
+        )
+    return maps
+
+
+def _columns(spans: Sequence[tuple[int, int]], start: int, last: int) -> tuple[tuple[float, float], ...]:
+    """Spans of offsets as (x, width) in per cent; what is closer than a column of the bar is one part."""
+    size = max(1, last - start)
+    least = 100 / MAP_COLUMNS
+    parts: list[tuple[float, float]] = []
+    for first, final in sorted(spans):
+        x = 100 * (first - start) / size
+        width = max(2 * least, 100 * (final + 1 - first) / size)
+        if parts and x - (parts[-1][0] + parts[-1][1]) < least:
+            parts[-1] = (parts[-1][0], max(parts[-1][1], x + width - parts[-1][0]))
+        else:
+            parts.append((x, width))
+    return tuple((round(min(x, 100 - width), 3), round(width, 3)) for x, width in parts)
+
+
+def settings_told(fact: CaseFacts) -> list[tuple[str, str]]:
+    """The matrix settings of a case by their full paths."""
+    return [(path, scalar(value)) for path, value in fact.case.settings.items()]
