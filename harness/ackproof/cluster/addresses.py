@@ -10,15 +10,23 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Final
-
-from ackproof.cluster.protocol import Address
+from typing import Final, NamedTuple
 
 LARGEST_NODE: Final = 204
 """Node ids that fit the scheme: 50 + id and id must be octets."""
 
 Route = Callable[[int, int], str]
 """`route(i, j)`: the address at which node i reaches node j."""
+
+
+class Address(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from ackproof.cluster.addresses import LARGEST_NODE, Addresses
-from ackproof.cluster.protocol import Address
+from ackproof.cluster.addresses import LARGEST_NODE, Address, Addresses
 from ackproof.errors import BadInput
 
 BLOCKS: Final = range(1, 255)

@@ -11,14 +11,13 @@ from types import TracebackType
 from typing import Final, Self
 
 from ackproof.cluster import lease, queries
-from ackproof.cluster.addresses import Route
+from ackproof.cluster.addresses import Address, Route
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation, Role, command, launch, write_files, write_hosts
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout, check_settings
 from ackproof.cluster.protocol import (
-    Address,
     NodeState,
     OnNodeEvent,
     PartitionEnds,

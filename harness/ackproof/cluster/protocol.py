@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from ackproof.cluster.addresses import Address
 from ackproof.plan.spec import TopicSpec
 from ackproof.rundir.timeline import EventKind, Timeline
 
@@ -19,16 +20,6 @@ class NodeState(StrEnum):
     """All its threads stand still (SIGSTOP)."""
     GONE = "gone"
     """There is no process: it never was started, or has ended."""
-
-
-class Address(NamedTuple):
-    """Where a node listens."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
 
 
 class TopicPartition(NamedTuple):

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.messages import for_code
-from ackproof.cluster.protocol import Address
 from ackproof.errors import AckproofError
 
 CLIENT_ID: Final = "ackproof"

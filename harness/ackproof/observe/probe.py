@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import Address, PartitionState, TopicPartition
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.wire import LARGEST_RESPONSE, Question, Unreachable
 
 CONNECT_S: Final = 0.02

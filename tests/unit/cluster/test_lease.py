@@ -56,10 +56,10 @@ def test_two_leases_of_one_process_differ(tmp_path: Path) -> None:
 
 
 def test_processes_never_share_a_block(tmp_path: Path, start: Start) -> None:
-    holders = [start(sys.executable, "-c", HOLD, str(tmp_path), "6") for _ in range(5)]
+    holders = [start(sys.executable, "-c", HOLD, str(tmp_path), "6") for _ in range(3)]
     blocks = [int(word) for holder in holders for word in holder.stdout.readline().split()]
-    assert len(blocks) == 30
-    assert len(set(blocks)) == 30
+    assert len(blocks) == 18
+    assert len(set(blocks)) == 18
 
 
 def test_a_killed_holder_frees_its_blocks(tmp_path: Path, start: Start) -> None:
@@ -106,7 +106,11 @@ def test_an_address_in_use_is_passed_over(tmp_path: Path, monkeypatch: pytest.Mo
             listener.close()
 
 
-def test_a_stranger_on_one_port_of_all_addresses_costs_only_that_port(tmp_path: Path) -> None:
+def test_a_stranger_on_one_port_of_all_addresses_costs_only_that_port(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Ports of this test alone: a real cluster on any block keeps a stranger from taking all addresses.
+    monkeypatch.setattr(lease, "_BASE_PORTS", (31292, 31192))
     with lease.acquire(NODES, holder="", state=tmp_path) as first:
         port = first.addresses.internal_port
     stranger = _listen(("0.0.0.0", port))
@@ -150,6 +154,10 @@ def test_the_state_directory_follows_the_xdg_rules(monkeypatch: pytest.MonkeyPat
 def _listen(address: tuple[str, int]) -> socket.socket:
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.bind(address)
+    try:
+        listener.bind(address)
+    except OSError:
+        listener.close()
+        raise
     listener.listen()
     return listener

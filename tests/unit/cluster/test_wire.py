@@ -12,7 +12,8 @@ from contextlib import contextmanager
 import pytest
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import Address, PartitionState, TopicPartition
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.wire import Connection, Refused, Unreachable, error_name
 from ackproof.plan.spec import TopicSpec
 
