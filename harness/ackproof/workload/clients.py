@@ -24,9 +24,9 @@ from ackproof.workload.board import State
 from ackproof.workload.config import (
     acks_of,
     delivery_timeout_s,
-    may_resend,
     producer_config,
     reader_config,
+    resend_after_s,
 )
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
@@ -217,7 +217,7 @@ class Workload:
                 value_size=spec.value_size,
                 rate=None if spec.rate is None else spec.rate / spec.count,
                 acks=acks_of(config),
-                may_resend=may_resend(config),
+                resend_after_s=resend_after_s(config),
                 delivery_timeout_s=delivery_timeout_s(config),
                 origin_ns=self.clock.origin_ns,
                 chunk_rows=self._chunk_rows,

@@ -44,6 +44,13 @@ _FAIL_OVER: Final[dict[str, ConfigValue]] = {
 }
 
 
+_RETRY_BACKOFF_MS: Final = 100
+_RETRY_BACKOFF_MAX_MS: Final = 1000
+_JITTER: Final = 0.2
+"""librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
+_SINGLE_SEND_BACKOFF_MS: Final = 500
+
+
 def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str, ConfigValue]:
     """The configuration of one producer. Raises `BadInput` for a setting that is the harness's own."""
     config: dict[str, ConfigValue] = {
@@ -59,6 +66,10 @@ def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str
     }
     if spec.retries is not None:
         config["retries"] = spec.retries
+    if spec.retries == 0 and not spec.idempotence:
+        # what librdkafka sends again all the same is set apart from the rest by its age: see resend_after_s
+        config["retry.backoff.ms"] = _SINGLE_SEND_BACKOFF_MS
+        config["topic.metadata.refresh.fast.interval.ms"] = _RETRY_BACKOFF_MS
     if spec.in_flight is not None:
         config["max.in.flight.requests.per.connection"] = spec.in_flight
     if spec.batch_size is not None:
@@ -97,10 +108,20 @@ def acks_of(config: Mapping[str, ConfigValue]) -> str:
     return "all" if acks == "-1" else acks
 
 
-def may_resend(config: Mapping[str, ConfigValue]) -> bool:
-    """Whether the client may send a record more than once: unless retries are 0 and idempotence is off."""
+def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
+    """The age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
+
+    With retries > 0 or idempotence it can. With retries=0 librdkafka (2.16, rdkafka_request.c,
+    rd_kafka_handle_Produce_error) still sends again, uncounted, after NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION and other codes that make it refresh its metadata, and the first of these can come
+    after an append. But never before retry.backoff.ms, less a fifth of jitter (rd_kafka_retry_msgq).
+    """
     idempotent = str(config["enable.idempotence"]).lower() == "true"
-    return idempotent or str(config.get("retries", "")) != "0"
+    if idempotent or str(config.get("retries", "")) != "0":
+        return 0.0
+    first = float(config.get("retry.backoff.ms", _RETRY_BACKOFF_MS)) * (1 - _JITTER)
+    most = float(config.get("retry.backoff.max.ms", _RETRY_BACKOFF_MAX_MS))
+    return min(first, most) / 1000
 
 
 def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:

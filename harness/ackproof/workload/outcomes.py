@@ -45,8 +45,9 @@ REFUSED: Final = Outcome.FAILED
 def reported(code: int, *, may_resend: bool) -> Outcome:
     """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
 
-    `may_resend` says whether the client may have sent the record more than once (retries > 0, or idempotence,
-    which retries for ever): then an earlier send may have been appended, whatever the last one was told.
+    `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
+    always, without them once it is old enough (`config.resend_after_s`). Then an earlier send may have been
+    appended, whatever the last one was told.
     """
     if code == NO_ERROR:
         return Outcome.ACKED
@@ -69,7 +70,7 @@ def rules() -> tuple[Rule, ...]:
     definite = [
         Rule(
             f"report {entry.name} ({entry.code})",
-            "0, idempotence off",
+            "0, idempotence off, young",
             reported(entry.code, may_resend=False),
             entry.why,
         )
@@ -84,7 +85,7 @@ def rules() -> tuple[Rule, ...]:
         *definite,
         Rule(
             f"report {names}",
-            "> 0 or idempotence",
+            "> 0, idempotence, or not young",
             reported(BEFORE_APPEND[0].code, may_resend=True),
             "an earlier send may have been appended",
         ),
@@ -100,7 +101,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def markdown() -> str:
-    """The table for the README of this room."""
+    """The table for the README of this room. "Young": too young to have been sent twice."""
     lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
     lines += [
         f"| {rule.what} | {rule.retries} | {rule.outcome.name.lower()} | {rule.why} |" for rule in rules()

@@ -24,7 +24,7 @@ from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
 from ackproof.workload.converter import Converter
-from ackproof.workload.journal import DONE, OFFSET, RESULT, WORDS, Journal, JournalMeta, pack_result
+from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, JournalMeta, pack_result
 from ackproof.workload.outcomes import REFUSED, reported
 from ackproof.workload.pace import Pace
 from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
@@ -101,7 +101,7 @@ class ProducerProcess:
                 self.board.sent = seq + at
                 if pace is not None:
                     pace.sent(sent)
-                self.client.poll(0)
+                self._serve(0)
             if at < block:
                 return
             seq += block
@@ -129,7 +129,7 @@ class ProducerProcess:
             if due:
                 return min(self.block, at + due)
             # librdkafka waits in whole milliseconds: below that, one, and what is due goes out together
-            self.client.poll(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
+            self._serve(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
         return at
 
     def _send(self, words: memoryview, row: int, values: list[bytes], places: Iterator[Place]) -> int:
@@ -155,7 +155,7 @@ class ProducerProcess:
     def _send_when_room(self, words: memoryview, at: int, value: bytes, topic: str, partition: int) -> bool:
         """Back-pressure: serve reports and try the same record again. False when it was not sent before the end."""
         while not self._ending():
-            self.client.poll(0.01)
+            self._serve(0.01)
             words[at] = time.monotonic_ns()
             try:
                 self.client.produce(topic, value, None, partition)
@@ -174,20 +174,27 @@ class ProducerProcess:
         self.board.failed += 1
         if error.fatal() or error.code() == KafkaError._FATAL:
             self.fatal = self.fatal or error.str()
-        self.client.poll(0.01)
+        self._serve(0.01)
+
+    def _serve(self, timeout_s: float, serve: Callable[[float], int] | None = None) -> None:
+        """Serve delivery reports, by `poll` or `flush`. A fatal error comes as an exception, once."""
+        try:
+            (serve or self.client.poll)(timeout_s)
+        except KafkaException as error:
+            if not error.args[0].fatal():
+                raise
+            self.fatal = self.fatal or error.args[0].str()
 
     def _flush(self) -> None:
         """Wait for the last reports; what has none when its time is over is purged and stays indeterminate."""
         deadline = time.monotonic() + (0 if self.fatal else self.settings.delivery_timeout_s + 1)
         while len(self.client) and time.monotonic() < deadline:
-            self.client.flush(0.1)
+            self._serve(0.1, self.client.flush)
         if len(self.client):
             self.client.purge()
-            self.client.flush(1)
+            self._serve(1, self.client.flush)
 
     def _on_error(self, error: KafkaError) -> None:
-        if error.fatal():
-            self.fatal = self.fatal or error.str()
         sys.stderr.write(f"{error.name()}: {error.str()}\n")
 
     def _report(self) -> Report:
@@ -197,8 +204,8 @@ class ProducerProcess:
         views, counts, board = self.journal.views, self.board.counts, self.board
         shift, mask = self.settings.chunk_rows.bit_length() - 1, self.settings.chunk_rows - 1
         first, places = self.settings.first_place, len(self.settings.places)
-        with_offset, may_resend = self.settings.acks != "0", self.settings.may_resend
-        done_at, offset_at, result_at = DONE, OFFSET, RESULT
+        with_offset, resend_after_ns = self.settings.acks != "0", int(self.settings.resend_after_s * 1e9)
+        sent_at, done_at, offset_at, result_at = SENT, DONE, OFFSET, RESULT
 
         def report(error: KafkaError | None, message: Message) -> None:
             (seq,) = unpack(message.value(), seq_at)
@@ -212,9 +219,10 @@ class ProducerProcess:
                 counts[(seq + first) % places] += 1
                 return
             code = error.code()
-            outcome = reported(code, may_resend=may_resend)
+            done = now()
+            outcome = reported(code, may_resend=done - row[at + sent_at] >= resend_after_ns)
             row[at + result_at] = pack_result(row[at + result_at] & 0xFFFFFFFF, code, outcome)
-            row[at + done_at] = now()
+            row[at + done_at] = done
             if outcome is Outcome.FAILED:
                 board.failed += 1
             else:

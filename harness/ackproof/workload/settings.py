@@ -34,7 +34,7 @@ def _places(raw: list[list[str | int]]) -> tuple[Place, ...]:
 class ProducerSettings:
     """One producer process. Record `seq` goes to `places[(seq + first_place) % len(places)]`.
 
-    `rate` is this producer's own, in records per second; None is full speed. `may_resend`: see `outcomes.reported`.
+    `rate` is this producer's own, in records per second; None is full speed. `resend_after_s`: see `config`.
     `acks` is "0", "1" or "all". `config` goes to librdkafka as it is. `control_fd`: see `control`.
     """
 
@@ -47,7 +47,7 @@ class ProducerSettings:
     value_size: int
     rate: float | None
     acks: str
-    may_resend: bool
+    resend_after_s: float
     delivery_timeout_s: float
     origin_ns: int
     chunk_rows: int
