@@ -1,0 +1,114 @@
+"""Real brokers for tests. Everything that these fixtures start they end, and then look that nothing is left."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import NodeEvent
+from ackproof.errors import MissingTool
+from ackproof.plan.spec import ClusterSpec
+from ackproof.processes import RunTag, end_children, find_children
+
+NEWEST = "4.3.1"
+OLDER = "3.9.2"
+
+
+@dataclass
+class Clusters:
+    """Makes clusters in a folder, and ends them all."""
+
+    folder: Path
+    install: Callable[[str], Installation]
+    run_id: str = field(default_factory=lambda: f"test-{secrets.token_hex(6)}")
+    made: list[ProcessCluster] = field(default_factory=list)
+    events: dict[int, list[NodeEvent]] = field(default_factory=dict)
+
+    @property
+    def tag(self) -> RunTag:
+        return RunTag(self.run_id, self.folder, self.folder)
+
+    def make(self, **spec: object) -> ProcessCluster:
+        """A cluster that is not started yet; `events_of` has its events."""
+        wanted = ClusterSpec.model_validate({"kafka": NEWEST, **spec})
+        nodes_dir = self.folder / f"cluster,{len(self.made)}" / "nodes"
+        events: list[NodeEvent] = []
+        cluster = ProcessCluster(
+            wanted, nodes_dir, self.tag, events.append, installed=self.install(wanted.kafka)
+        )
+        self.made.append(cluster)
+        self.events[id(cluster)] = events
+        return cluster
+
+    def start(self, **spec: object) -> ProcessCluster:
+        """A cluster that runs."""
+        cluster = self.make(**spec)
+        cluster.start()
+        return cluster
+
+    def events_of(self, cluster: ProcessCluster) -> list[NodeEvent]:
+        """What was told of its nodes."""
+        return self.events[id(cluster)]
+
+    def end(self) -> None:
+        """Stop all; fail if a process is left."""
+        for cluster in self.made:
+            cluster.stop()
+            cluster.remove_data()
+        left = find_children(self.run_id)
+        end_children(lambda child: child.run_id == self.run_id)
+        assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="session")
+def installs() -> Callable[[str], Installation]:
+    """Provisioned Kafka by version. Skips (fails when CI is set) where a tool is missing."""
+    known: dict[str, Installation] = {}
+
+    def of(version: str) -> Installation:
+        if version not in known:
+            try:
+                known[version] = install(version)
+            except MissingTool as error:
+                if os.environ.get("CI"):
+                    raise
+                pytest.skip(str(error))
+        return known[version]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def module_clusters(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Clusters]:
+    """For clusters that the tests of a module share."""
+    yield from _clusters(installs, tmp_path_factory.mktemp("clusters"))
+
+
+@pytest.fixture
+def clusters(installs: Callable[[str], Installation], tmp_path: Path) -> Iterator[Clusters]:
+    """For clusters of one test."""
+    yield from _clusters(installs, tmp_path)
+
+
+def _clusters(installs: Callable[[str], Installation], folder: Path) -> Iterator[Clusters]:
+    made = Clusters(folder, installs)
+    try:
+        yield made
+    finally:
+        made.end()
+        for data in folder.glob("*/nodes/*/data"):
+            shutil.rmtree(data, ignore_errors=True)

@@ -1,0 +1,63 @@
+"""What the tests with real brokers do again and again."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaError, Message, Producer
+
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.wait import wait_until
+
+
+def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all", partition: int = 0) -> int:
+    """Send records and return how many were acknowledged within 15 s."""
+    acked = 0
+
+    def delivered(error: KafkaError | None, _: Message) -> None:
+        nonlocal acked
+        acked += error is None
+
+    producer = Producer(
+        {
+            "bootstrap.servers": cluster.bootstrap,
+            "acks": acks,
+            "log_level": 0,
+            "topic.metadata.refresh.interval.ms": 100,
+            "message.timeout.ms": 15_000,
+        }
+    )
+    for i in range(count):
+        producer.produce(topic, str(i).encode(), partition=partition, on_delivery=delivered)
+    producer.flush(20)
+    return acked
+
+
+def partition_of(cluster: ProcessCluster, topic: str, partition: int = 0) -> PartitionState:
+    """Its state now, waiting for somebody to tell."""
+    place = TopicPartition(topic, partition)
+    return wait_until(
+        lambda: cluster.topic_state([topic]).get(place), what=f"{place} to be described", timeout_s=10
+    )
+
+
+def await_leader(cluster: ProcessCluster, topic: str, *, other_than: int, timeout_s: float = 15) -> int:
+    """The leader, once it is somebody else."""
+    return wait_until(
+        lambda: (leader := partition_of(cluster, topic).leader) > 0 and leader != other_than and leader,
+        what=f"another leader than {other_than}",
+        timeout_s=timeout_s,
+        state=lambda: str(partition_of(cluster, topic)),
+    )
+
+
+def await_full_isr(cluster: ProcessCluster, topic: str, timeout_s: float = 20) -> None:
+    """Until every partition of the topic has all its replicas in sync."""
+    wait_until(
+        lambda: (
+            (states := cluster.topic_state([topic]).values())
+            and all(state.leader > 0 and set(state.isr) == set(state.replicas) for state in states)
+        ),
+        what=f"full ISRs of {topic}",
+        timeout_s=timeout_s,
+        state=lambda: str(list(cluster.topic_state([topic]).values())),
+    )
