@@ -158,16 +158,17 @@ def _fault() -> Schema:
         "properties": {**kinds, **beside},
         "additionalProperties": False,
         "dependentRequired": {"at_latest": ["when"]},
+        "dependentSchemas": {kind.KIND: _ends(kind) for kind in KINDS.values()},
         "allOf": [
-            {"oneOf": [_only_for(kind) for kind in KINDS.values()]},
+            {"oneOf": [{"required": [kind]} for kind in KINDS]},
             {"oneOf": [{"required": [key]} for key in TRIGGER_KEYS]},
         ],
     }
 
 
-def _only_for(kind: type[FaultSpec]) -> Schema:
-    strangers: Schema = {key: False for key in HOLD_KEYS if key != kind.HOLD_KEY}
-    return {"required": [kind.KIND], "properties": strangers}
+def _ends(kind: type[FaultSpec]) -> Schema:
+    """The keys that say how long a fault lasts, but for its own, may not stand beside a kind."""
+    return {"properties": {key: False for key in HOLD_KEYS if key != kind.HOLD_KEY}}
 
 
 def _body(kind: type[FaultSpec], parts: Schema) -> Schema:

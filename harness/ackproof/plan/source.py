@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError, YAMLStreamError
+from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
 from ruamel.yaml.events import (
     AliasEvent,
     DocumentStartEvent,
@@ -30,6 +30,7 @@ from ruamel.yaml.events import (
     SequenceEndEvent,
     SequenceStartEvent,
 )
+from ruamel.yaml.reader import ReaderError
 
 from ackproof.errors import BadInput
 from ackproof.plan.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
@@ -113,7 +114,7 @@ class _Composer:
     def __init__(self, file: str, text: str) -> None:
         self._file = file
         self._text = text
-        self._lines = max(1, len(text.splitlines()))
+        self._end = Mark(text.rstrip("\n").count("\n") + 1, len(text.rstrip("\n").rpartition("\n")[2]) + 1)
         self._last = START
         self._nodes = 0
         self._anchors: dict[str, Node | None] = {}
@@ -135,7 +136,7 @@ class _Composer:
             raise
         except MarkedYAMLError as error:
             raise InvalidExperiment([*self._problems, self._syntax(error)]) from error
-        except YAMLStreamError as error:
+        except ReaderError as error:
             raise InvalidExperiment([*self._problems, self._unreadable(error)]) from error
         except (
             YAMLError,
@@ -242,7 +243,7 @@ class _Composer:
         return node
 
     def _scalar(self, event: ScalarEvent, mark: Mark) -> ScalarNode:
-        text = event.value
+        text = self._characters(event.value, mark)
         kind = self._check_tag(event, "str", "int", "float", "bool", "null")
         value: Scalar = text
         plain = event.implicit[0] and not event.style
@@ -254,6 +255,16 @@ class _Composer:
                 understood = 0
             value = understood if kind is None else self._tagged(kind, text, understood, mark)
         return ScalarNode(value, text, mark)
+
+    def _characters(self, text: str, mark: Mark) -> str:
+        """The text with JSON's pairs of escapes (`\\ud83d\\ude00`) made one character; half a pair is refused."""
+        if not any("\ud800" <= character <= "\udfff" for character in text):
+            return text
+        try:
+            return text.encode("utf-16", "surrogatepass").decode("utf-16")
+        except UnicodeDecodeError:
+            self._report(mark, "an escape stands for half a character")
+            return ""
 
     def _tagged(self, kind: str, text: str, understood: Scalar, mark: Mark) -> Scalar:
         """The value of a scalar with an explicit core tag."""
@@ -297,14 +308,17 @@ class _Composer:
         if mark is None:
             return self._last
         # The parser counts other line breaks than the ones an editor shows; never point outside the file.
-        return Mark(min(mark.line + 1, self._lines), mark.column + 1)
+        return Mark(mark.line + 1, mark.column + 1) if mark.line < self._end.line else self._end
 
     def _syntax(self, error: MarkedYAMLError) -> Problem:
-        mark = self._mark(error.problem_mark or error.context_mark)
+        # What is opened and never closed is noticed at the end of the file; where it was opened is of more use.
+        unclosed = "end" in str(error.problem) and "stream" in str(error.problem)
+        at = error.context_mark if unclosed and error.context_mark is not None else error.problem_mark
+        mark = self._mark(at or error.context_mark)
         parts = [part for part in (error.context, error.problem) if part]
         return Problem(self._file, mark.line, mark.column, "", f"not YAML: {', '.join(parts)}")
 
-    def _unreadable(self, error: YAMLStreamError) -> Problem:
+    def _unreadable(self, error: ReaderError) -> Problem:
         """A character that YAML does not allow; the parser says only where in the text."""
         position = getattr(error, "position", None)
         character = getattr(error, "character", None)

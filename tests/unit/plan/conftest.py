@@ -73,12 +73,51 @@ repeat: 2
 seed: 7
 """
 
+DESIGN = """\
+# yaml-language-server: $schema=./experiment.schema.json
+name: leader-kill-under-lagging-followers
+claims: [C09]
+cluster:  {kafka: "4.3.1", mode: kraft, brokers: 3, controllers: 1, config: {broker.session.timeout.ms: 6000}}
+topics:
+  orders: {partitions: 3, replication_factor: 3, config: {min.insync.replicas: 2}}
+workload:
+  producers: {count: 2, acks: all, idempotence: false, rate: 5000/s, value_size: 100B}
+  consumers: {live: 1}
+  duration: 15s
+matrix:
+  workload.producers.acks: [0, 1, all]
+  topics.orders.config[min.insync.replicas]: [1, 2]
+faults:
+  - pause: {target: followers(orders/0)}
+    when: acked >= 2000
+    at_latest: 8s
+    for: 2s
+  - kill: {target: leader(orders/0)}
+    after: {fault: 1, by: 1s}
+    restart_after: 5s
+expect:
+  - {given: {acks: all}, lost: 0}
+  - {given: {acks: 1},   lost: "> 0"}
+repeat: 1
+seed: 7
+"""
+"""The example of the design."""
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+
 Load = Callable[[str], ExperimentSpec]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def good() -> str:
     return GOOD
+
+
+@pytest.fixture(scope="session")
+def good_files() -> dict[str, str]:
+    """Texts of good experiments by a name."""
+    catalogue = {path.name: path.read_text("utf-8") for path in sorted(EXPERIMENTS.glob("*.yaml"))}
+    return {"good": GOOD, "design": DESIGN, **catalogue}
 
 
 @pytest.fixture

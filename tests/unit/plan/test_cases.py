@@ -1,0 +1,244 @@
+"""Cases: names, order, seeds, draws, expectations, schedule, and the way back from JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+from ackproof.errors import BadInput
+from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, describe, timeline
+from ackproof.plan.expectations import Bound
+from ackproof.plan.fault_processes import Kill, Pause
+from ackproof.plan.roles import Role
+from ackproof.plan.spec import ClusterSpec, TopicSpec
+from ackproof.plan.triggers import After, At, Condition, When
+from ackproof.rundir.layout import safe_name
+
+Load = Callable[[str], ExperimentSpec]
+
+SMALL = "name: small\ntopics: {t: {}}\n"
+
+
+def test_design_example(load_text: Load, good_files: dict[str, str]) -> None:
+    spec = load_text(good_files["design"])
+    assert spec.cluster.config == {"broker.session.timeout.ms": "6000"}
+    assert spec.topics["orders"].partitions == 3
+    assert spec.workload.producers.rate == 5000.0
+    assert spec.faults == (
+        Pause(
+            number=1,
+            target=Role.parse("followers(orders/0)"),
+            trigger=When(Condition.parse("acked >= 2000"), 8.0),
+            hold=2.0,
+        ),
+        Kill(number=2, target=Role.parse("leader(orders/0)"), trigger=After(1, 1.0), hold=5.0),
+    )
+    assert [case.id for case in cases(spec)] == [
+        "acks=0,min.insync.replicas=1#1",
+        "acks=0,min.insync.replicas=2#1",
+        "acks=1,min.insync.replicas=1#1",
+        "acks=1,min.insync.replicas=2#1",
+        "acks=all,min.insync.replicas=1#1",
+        "acks=all,min.insync.replicas=2#1",
+    ]
+
+
+def test_a_case_is_a_whole_experiment(load_text: Load, good: str) -> None:
+    every = cases(load_text(good))
+    assert len(every) == 12
+    case = every[-1]
+    assert case.id == "acks=all,min.insync.replicas=2#2"
+    assert case.repeat == 2
+    assert case.settings == {
+        "workload.producers.acks": "all",
+        "topics.orders.config[min.insync.replicas]": 2,
+    }
+    assert case.experiment.workload.producers.acks == "all"
+    assert case.experiment.topics["orders"].config == {"min.insync.replicas": "2"}
+    assert case.experiment.matrix == {}
+    (expected,) = case.experiment.expect
+    assert expected.given == {"workload.producers.acks": "all"}
+    assert expected.bounds == {"lost": Bound("==", 0)}
+    assert every[0].experiment.expect == ()
+
+
+def test_names_are_longer_where_they_would_be_ambiguous(load_text: Load) -> None:
+    text = """\
+name: n
+topics: {a: {}, b.c: {}}
+matrix:
+  topics.a.config[retention.ms]: [1]
+  topics[b.c].config[retention.ms]: [2]
+  topics.a.partitions: [3]
+  workload.producers.config[socket.nagle.disable]: [true]
+"""
+    (case,) = cases(load_text(text))
+    assert case.id == (
+        "a.config[retention.ms]=1,[b.c].config[retention.ms]=2,partitions=3,socket.nagle.disable=true#1"
+    )
+
+
+def test_without_a_matrix(load_text: Load) -> None:
+    (case,) = cases(load_text(SMALL))
+    assert case.id == "case#1"
+    assert case.settings == {}
+
+
+def test_folders_differ(load_text: Load) -> None:
+    with pytest.raises(InvalidExperiment, match="same name"):
+        load_text(SMALL + "matrix:\n  workload.producers.config[client.id]: ['a b', a/b]\n")
+    every = cases(load_text(SMALL + "repeat: 11\nmatrix: {topics.t.partitions: [1, 11]}\n"))
+    assert len({safe_name(case.id) for case in every}) == 22
+
+
+def test_a_case_name_that_is_too_long(load_text: Load) -> None:
+    with pytest.raises(InvalidExperiment, match="longer than 180 characters"):
+        load_text(SMALL + f"matrix:\n  workload.producers.config[client.id]: [{'x' * 200}]\n")
+
+
+def test_faults_can_be_varied(load_text: Load) -> None:
+    text = SMALL + "faults: [{kill: {target: leader(t/0)}, at: 1s}]\nmatrix: {'faults[1].at': [1s, 2s]}\n"
+    every = cases(load_text(text))
+    assert [case.id for case in every] == ["at=1s#1", "at=2s#1"]
+    assert [case.experiment.faults[0].trigger for case in every] == [At(1.0), At(2.0)]
+
+
+def test_expectations_understand_values(load_text: Load) -> None:
+    """-1 is all, 2 is "2", 5ms is 0.005s; a setting that does not vary can be named too."""
+    text = """\
+name: n
+topics: {t: {config: {min.insync.replicas: 2}}}
+workload: {producers: {linger: 5ms}}
+matrix: {workload.producers.acks: [1, -1]}
+expect:
+  - {given: {acks: all, min.insync.replicas: "2", linger: 5000us}, lost: 0}
+  - {given: {workload.producers.acks: "1"}, lost: ">= 1"}
+  - {phantom: 0}
+"""
+    one, every = cases(load_text(text))
+    assert [[str(e) for e in case.experiment.expect] for case in (one, every)] == [
+        ["workload.producers.acks=1: lost >= 1", "every case: phantom 0"],
+        [
+            "workload.producers.acks=all, topics.t.config[min.insync.replicas]=2, "
+            "workload.producers.linger=5000us: lost 0",
+            "every case: phantom 0",
+        ],
+    ]
+
+
+def test_seeds_follow_from_seed_and_id_alone(load_text: Load, good: str) -> None:
+    spec = load_text(good)
+    every = {case.id: case for case in cases(spec)}
+    assert len({case.seed for case in every.values()}) == 12
+    alone = cases(spec, only="acks=1,min.insync.replicas=2#2")
+    assert alone == [every["acks=1,min.insync.replicas=2#2"]]
+    fewer = load_text(good.replace("[0, 1, all]", "[1, all]"))
+    assert all(case == every[case.id] for case in cases(fewer))
+    other = {case.id: case.seed for case in cases(spec, seed=8)}
+    assert all(other[name] != case.seed for name, case in every.items())
+    assert cases(spec, seed=8)[0].experiment.seed == 8
+    # A number written down: the draw of an old report must stay what it was.
+    assert every["acks=all,min.insync.replicas=2#1"].seed == 586709390012574368
+
+
+def test_draws(load_text: Load) -> None:
+    text = SMALL + "cluster: {brokers: 5}\nfaults:\n  - {kill: {target: broker}, at: 1s}\n"
+    more = text + "  - {pause: {target: minority}, at: 2s}\n"
+    few, many = cases(load_text(text), repeat=20), cases(load_text(more), repeat=20)
+    orders = [case.order(case.experiment.faults[0]) for case in few]
+    assert all(sorted(order) == [1, 2, 3, 4, 5] for order in orders)
+    assert len(set(orders)) > 10
+    # A further fault changes no draw of those before it.
+    assert [case.orders[1] for case in many] == orders
+    assert many[0].orders[1] != many[0].orders[2] or many[1].orders[1] != many[1].orders[2]
+
+
+def test_only(load_text: Load, good: str) -> None:
+    spec = load_text(good)
+    assert len(cases(spec, only="acks=0,min.insync.replicas=1")) == 2
+    two = ["acks=0,min.insync.replicas=1#1", "acks=all,min.insync.replicas=2#2"]
+    assert [case.id for case in cases(spec, only=two)] == two
+    with pytest.raises(BadInput, match=r"did you mean 'acks=all,min.insync.replicas=2#1'"):
+        cases(spec, only="acks=al,min.insync.replicas=2#1")
+    with pytest.raises(BadInput, match="no case is called"):
+        cases(spec, only=["acks=0,min.insync.replicas=1", "x"])
+
+
+def test_repeat_and_too_many(load_text: Load) -> None:
+    spec = load_text(SMALL + f"matrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
+    assert len(cases(spec, repeat=3)) == 60
+    with pytest.raises(BadInput, match="more than 10000 cases"):
+        cases(spec, repeat=501)
+    with pytest.raises(InvalidExperiment, match="repeat"):
+        cases(spec, repeat=0)
+
+
+def test_experiments_made_in_python() -> None:
+    spec = ExperimentSpec(
+        name="made",
+        cluster=ClusterSpec(brokers=1),
+        topics={"t": TopicSpec(replication_factor=1)},
+        faults=(Kill(number=1, target=Role.parse("leader(t/0)"), trigger=At(1.0)),),
+        matrix={"workload.producers.acks": (1, "all")},
+    )
+    assert [case.id for case in cases(spec)] == ["acks=1#1", "acks=all#1"]
+    wrong = spec.model_copy(update={"topics": {"t": TopicSpec(replication_factor=2)}})
+    with pytest.raises(InvalidExperiment, match="experiment made:.*need as many brokers"):
+        cases(wrong)
+
+
+def test_schedule(load_text: Load) -> None:
+    text = SMALL + """\
+cluster: {brokers: 5}
+seed: 3
+faults:
+  - {pause: {target: followers(t/0)}, when: acked >= 20, at_latest: 8s, for: 1500ms}
+  - {kill: {target: leader(t/0)}, after: {fault: 1}}
+  - {stop: {target: follower(t/0)}, when: isr(t/0) == 1, restart_after: 1m}
+  - {restart: {target: broker}, at: 0s}
+  - {pause: {target: minority}, at: 250us}
+expect: [{lost: "<= 2"}]
+"""  # fmt: skip
+    (case,) = cases(load_text(text))
+    third, fourth, fifth = (case.orders[number] for number in (3, 4, 5))
+    assert [str(step) for step in timeline(case)] == [
+        "1. pause followers(t/0): when acked >= 20, at 8s at the latest; resume 1500ms later",
+        "2. kill leader(t/0): 0s after fault 1 is confirmed; start again when all else is over",
+        f"3. stop follower(t/0) [drawn: the first of {', '.join(map(str, third))} that is one]: "
+        "when isr(t/0) == 1; start again 60s later",
+        f"4. restart broker [drawn: {fourth[0]}]: 0s after the start of the workload; ends by itself",
+        f"5. pause minority [drawn: {', '.join(map(str, sorted(fifth[:2])))}]: "
+        "250us after the start of the workload; resume when all else is over",
+    ]
+    lines = describe(case)
+    assert lines[0] == f"small case#1  seed {case.seed}"
+    assert lines[-1] == "  expected: lost <= 2"
+    assert sum(line.startswith("  fault ") for line in lines) == 5
+
+
+def test_back_from_json(load_text: Load, good_files: dict[str, str]) -> None:
+    for text in good_files.values():
+        for case in cases(load_text(text), seed=1):
+            assert Case.from_resolved(json.loads(json.dumps(case.resolved()))) == case
+
+
+def test_a_resolved_experiment_is_a_file(load_text: Load, good: str) -> None:
+    case = cases(load_text(good))[0]
+    resolved = case.resolved()
+    assert isinstance(resolved, dict)
+    again = load_text(json.dumps(resolved["experiment"]))
+    assert again == case.experiment
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"repeat": 0}, {"format": 2}, {"experiment": {"name": "x"}}, {"experiment": 3}, {"orders": {"x": [1]}}],
+)
+def test_not_a_resolved_case(load_text: Load, change: dict[str, object]) -> None:
+    resolved = cases(load_text(SMALL))[0].resolved()
+    assert isinstance(resolved, dict)
+    with pytest.raises(BadInput):
+        Case.from_resolved({**resolved, **change})  # type: ignore[dict-item]
+    with pytest.raises(BadInput):
+        Case.from_resolved([])

@@ -1,0 +1,173 @@
+"""Any experiment that fits together comes back from its JSON, and from the file that the JSON is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ackproof.plan import Case, ExperimentSpec, cases, load
+from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.grammar import experiment_data
+from ackproof.plan.quantities import FASTEST
+from ackproof.plan.roles import OF_PARTITION, Role, RoleKind
+from ackproof.plan.schema import experiment_schema
+from ackproof.plan.spec import (
+    ClusterSpec,
+    ConsumerSpec,
+    EvidenceSpec,
+    ProducerSpec,
+    TopicSpec,
+    WorkloadSpec,
+)
+from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+SCHEMA = Draft202012Validator(experiment_schema())
+WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
+CONFIG = st.dictionaries(
+    st.sampled_from(["retention.ms", "segment.bytes", "x.y-z", "flush.ms"]),
+    st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "P", "Zs")), max_size=8),
+    max_size=2,
+)
+
+
+def durations(least: int = 1) -> st.SearchStrategy[float]:
+    """Seconds that a text can say, in steps of a microsecond."""
+    return st.integers(least, 60_000_000).map(lambda us: round(us * 1e-6, 9))
+
+
+def maybe(strategy: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.none() | strategy
+
+
+PRODUCERS = st.builds(
+    ProducerSpec,
+    count=st.integers(1, 100),
+    acks=st.sampled_from(["0", "1", "all"]),
+    retries=maybe(st.integers(0, 2**31 - 1)),
+    in_flight=maybe(st.integers(1, 1000)),
+    linger=st.integers(0, 900).map(lambda ms: ms / 1000),
+    batch_size=maybe(st.integers(1, 1 << 20)),
+    compression=st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"]),
+    rate=maybe(st.integers(1, 10**6).map(float) | st.floats(0.01, FASTEST)),
+    value_size=st.integers(100, 1 << 20),
+    delivery_timeout=durations(1_000_000),
+    request_timeout=maybe(durations()),
+    config=CONFIG,
+)
+
+
+@st.composite
+def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
+    made = {}
+    for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True)):
+        factor = draw(st.integers(1, brokers))
+        row = st.permutations(range(1, brokers + 1)).map(lambda ids, n=factor: tuple(ids[:n]))
+        rows = draw(maybe(st.lists(row, min_size=1, max_size=3).map(tuple)))
+        partitions = draw(st.integers(1, 5)) if rows is None else len(rows)
+        made[name] = TopicSpec(
+            partitions=partitions, replication_factor=factor, assignment=rows, config=draw(CONFIG)
+        )
+    return made
+
+
+@st.composite
+def faults(draw: st.DrawFn, number: int, brokers: int, made: dict[str, TopicSpec]) -> FaultSpec:
+    name = draw(st.sampled_from(sorted(made)))
+    partition = draw(st.integers(0, made[name].partitions - 1))
+    lonely = made[name].replication_factor < 2
+    nobody = {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
+    nobody |= {RoleKind.MINORITY} if brokers < 3 else set()
+    kind = draw(st.sampled_from([role for role in RoleKind if role not in nobody]))
+    role = Role(kind, name, partition) if kind in OF_PARTITION else Role(kind)
+    if kind is RoleKind.BROKER:
+        role = Role(kind, node=draw(maybe(st.integers(1, brokers))))
+    condition = draw(
+        st.sampled_from(
+            [
+                Condition(Quantity.ACKED, ">=", 100),
+                Condition(Quantity.ACKED, ">", 0, name, partition),
+                Condition(Quantity.ISR, "<=", 1, name, partition),
+                Condition(Quantity.LAG, "!=", 3, name, partition),
+            ]
+        )
+    )
+    choices: list[st.SearchStrategy[Trigger]] = [
+        st.builds(At, durations(0)),
+        st.builds(When, st.just(condition), maybe(durations())),
+    ]
+    if number > 1:
+        choices.append(st.builds(After, st.integers(1, number - 1), durations(0)))
+    trigger = draw(st.one_of(choices))
+    family = draw(st.sampled_from([Kill, Stop, Pause, Restart]))
+    hold = None if family is Restart else draw(maybe(durations()))
+    return family(number=number, target=role, trigger=trigger, hold=hold)
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> ExperimentSpec:
+    brokers = draw(st.integers(1, 7))
+    made = draw(topics(brokers))
+    count = draw(st.integers(0, 4))
+    cluster = ClusterSpec(
+        kafka=draw(st.sampled_from(["4.3.1", "3.9.2"])),
+        brokers=brokers,
+        controllers=draw(st.sampled_from([1, 3])),
+        combined=draw(st.booleans()),
+        racks=tuple(draw(st.lists(WORDS, max_size=3))),
+        timing=draw(st.sampled_from(["chaos", "kafka"])),
+        config=draw(CONFIG),
+        broker_config=draw(st.dictionaries(st.integers(1, brokers), CONFIG, max_size=2)),
+        heap=draw(st.integers(64 << 20, 1 << 30)),
+    )
+    bounds = st.dictionaries(
+        st.sampled_from([name for name in ANOMALIES if name not in ALWAYS_FORBIDDEN]),
+        st.builds(Bound, st.sampled_from([">", ">=", "==", "<="]), st.integers(0, 9)),
+        min_size=1,
+        max_size=3,
+    )
+    return ExperimentSpec(
+        name=draw(WORDS),
+        description=draw(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "P", "Zs")), max_size=20)),
+        claims=tuple(draw(st.lists(WORDS, max_size=2))),
+        cluster=cluster,
+        topics=made,
+        workload=WorkloadSpec(
+            producers=draw(PRODUCERS),
+            consumers=ConsumerSpec(live=draw(st.integers(0, 3)), config=draw(CONFIG)),
+            duration=draw(durations()),
+        ),
+        matrix=draw(
+            st.sampled_from(
+                [{}, {"workload.producers.acks": (0, "all")}, {f"topics.{min(made)}.config[a.b]": (True, "x", 1)}]
+            )
+        ),
+        faults=tuple(draw(faults(number, brokers, made)) for number in range(1, count + 1)),
+        expect=tuple(draw(st.lists(st.builds(ExpectSpec, bounds=bounds), max_size=1))),
+        evidence=EvidenceSpec(
+            max_indeterminate=draw(st.floats(0, 1)),
+            ack_after_healing=draw(st.booleans()),
+            isr_size=draw(maybe(st.integers(1, min(topic.replication_factor for topic in made.values())))),
+            settle_timeout=draw(durations()),
+        ),
+        repeat=draw(st.integers(1, 2)),
+        seed=draw(st.integers(0, 2**63 - 1)),
+    )
+
+
+@settings(max_examples=80, deadline=None)
+@given(spec=experiments())
+def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = experiment_data(spec)
+    SCHEMA.validate(data)
+    path = Path(tmp_path_factory.getbasetemp()) / "roundtrip.yaml"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    assert load(path) == spec
+    for case in cases(spec):
+        assert Case.from_resolved(json.loads(json.dumps(case.resolved()))) == case

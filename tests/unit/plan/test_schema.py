@@ -1,0 +1,101 @@
+"""The JSON Schema: up to date, right where the loader is right, and of use to an editor."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ackproof.plan.nodes import plain
+from ackproof.plan.schema import experiment_schema, schema_text
+from ackproof.plan.source import parse
+from jsonschema import Draft202012Validator
+
+EXPERIMENTS = Path(__file__).parents[3] / "experiments"
+SCHEMA: Any = experiment_schema()
+VALIDATOR = Draft202012Validator(SCHEMA)
+
+
+def valid(text: str) -> bool:
+    return VALIDATOR.is_valid(plain(parse(text.encode(), "e.yaml")))
+
+
+def test_it_is_a_schema() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+
+
+def test_the_committed_one_is_up_to_date() -> None:
+    committed = (EXPERIMENTS / "experiment.schema.json").read_text("utf-8")
+    assert committed == schema_text(), "run: ackproof schema > experiments/experiment.schema.json"
+
+
+def test_good_files(good_files: dict[str, str]) -> None:
+    for text in good_files.values():
+        VALIDATOR.validate(plain(parse(text.encode(), "e.yaml")))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("  duration: 15s", "  duratoin: 15s"),
+        ("value_size", "valuesize"),
+        ("  brokers: 3", "  brokers: three"),
+        ("  brokers: 3", "  brokers: 51"),
+        ("  controllers: 1", "  controllers: 2"),
+        ('kafka: "4.3.1"', "kafka: 4.10"),
+        ("  duration: 15s", "  duration: 15"),
+        ("rate: 5000/s", "rate: 5000"),
+        ("acks: all\n    ide", "acks: most\n    ide"),
+        ("- pause:", "- freeze:"),
+        ("- pause: {target", "- pause: {victim"),
+        ("followers(orders/0)", "followers"),
+        ("when: acked >= 2000", "when: acked => 2000"),
+        ("    when: acked >= 2000\n", ""),
+        ("    at: 20s", "    at: 20s\n    at_latest: 21s"),
+        ("    at: 20s", "    at: 20s\n    when: acked > 1"),
+        ("    at: 20s", "    at: 20s\n    for: 1s"),
+        ("    for: 2s", "    restart_after: 2s"),
+        ("    for: 2s", "    for: 2s\n    kill: {target: broker}"),
+        ("{fault: 1, by: 1s}", "{by: 1s}"),
+        ("    lost: 0", "    lots: 0"),
+        ("    lost: 0", "    lost: few"),
+        ("    lost: 0", "    phantom: 1"),
+        ("    lost: 0", '    skipped: "> 0"'),
+        ("[0, 1, all]", "all"),
+        ("[0, 1, all]", "[]"),
+        ("name: good-one\n", ""),
+    ],
+)
+def test_bad_files(good: str, old: str, new: str) -> None:
+    assert old in good
+    assert valid(good)
+    assert not valid(good.replace(old, new))
+
+
+def test_editors_find_words_for_every_field() -> None:
+    """Each field that is not a reference has a title and a description."""
+    groups = [SCHEMA, *SCHEMA["$defs"].values()]
+    for group in groups:
+        for name, field in group.get("properties", {}).items():
+            if "$ref" not in field:
+                assert {"title", "description"} <= field.keys(), name
+    assert {"kill", "stop", "pause", "restart"} <= SCHEMA["$defs"]["Fault"]["properties"].keys()
+    assert SCHEMA["$defs"]["ProducerSpec"]["properties"]["linger"]["default"] == "5ms"
+
+
+def test_check_jsonschema(tmp_path: Path, good: str) -> None:
+    """The tool that editors and CI use agrees."""
+
+    def check(*files: Path) -> int:
+        program = Path(sys.executable).with_name("check-jsonschema")
+        schema = EXPERIMENTS / "experiment.schema.json"
+        return subprocess.run(
+            [program, "--schemafile", schema, *files], check=False, capture_output=True
+        ).returncode
+
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(good.replace("value_size", "valuesize"), encoding="utf-8")
+    assert check(*EXPERIMENTS.glob("*.yaml")) == 0
+    assert check(bad) == 1

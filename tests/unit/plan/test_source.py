@@ -1,0 +1,185 @@
+"""YAML is data only: what is refused, where, and how quickly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from ackproof.errors import BadInput
+from ackproof.plan import ExperimentSpec, InvalidExperiment, load
+from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
+from ackproof.plan.problems import Problem
+from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+Load = Callable[[str], ExperimentSpec]
+
+
+def problems(text: str | bytes) -> list[Problem]:
+    raw = text.encode() if isinstance(text, str) else text
+    with pytest.raises(InvalidExperiment) as caught:
+        parse(raw, "e.yaml")
+    return list(caught.value.problems)
+
+
+def only(text: str | bytes) -> tuple[int, int, str]:
+    (problem,) = problems(text)
+    return problem.line, problem.column, problem.message
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "column", "message"),
+    [
+        ("", 1, 1, "the file is empty"),
+        ("# nothing\n", 1, 1, "the file is empty"),
+        ("- a\n", 1, 1, "not a mapping"),
+        ("just text\n", 1, 1, "not a mapping"),
+        ("a: 1\nb: 2\n  c: 3\n", 3, 4, "not YAML"),
+        ("a: 1\nb: [1, 2\n", 2, 4, "not YAML"),
+        ("a: 1\nb: 'x\n", 2, 4, "not YAML"),
+        ("a: 1\n\tb: 2\n", 2, 1, "not YAML"),
+        ("a: 1\nb: }\n", 2, 4, "not YAML"),
+        ("a: 1\nb: 2\na: 3\n", 3, 1, "the key 'a' was already given in line 1"),
+        ("a: 1\nb: {c: 1, d: 2, c: 3}\n", 2, 17, "the key 'c' was already given in line 2"),
+        ("a: 1\n? [x, y]\n: 2\n", 2, 3, "a key must be a single word"),
+        ("a: 1\n--- \nb: 2\n", 2, 1, "a second document"),
+        ("a: 1\nb: !!python/object/apply:os.system [id]\n", 2, 4, "the tag tag:yaml.org,2002:python"),
+        ("a: 1\nb: !env HOME\n", 2, 4, "the tag !env is refused"),
+        ("a: 1\nb: !!set {x}\n", 2, 4, "is refused"),
+        ("a: 1\nb: !!binary aGk=\n", 2, 4, "is refused"),
+        ("a: 1\nb: !!timestamp 2020-01-01\n", 2, 4, "is refused"),
+        ("a: 1\nb: !!int x\n", 2, 4, "not what its tag !!int says"),
+        ("a: &x {b: 1}\nc:\n  <<: *x\n", 3, 3, "merge keys"),
+        ("a: 1\nb: *x\n", 2, 4, "the alias *x has no anchor"),
+        ("a: 1\nb: &x [*x]\n", 2, 8, "stands inside its own anchor"),
+        (f"a: 1\nb: {'9' * 50}\n", 2, 4, "longer than 40 characters"),
+        ("a: 1\nb: 1e999\n", 2, 4, "too large"),
+        ('a: 1\nb: "\\ud800x"\n', 2, 4, "half a character"),
+        ('a: 1\n"\\udc00": 1\n', 2, 1, "half a character"),
+        ('a: 1\nb: "\\q"\n', 2, 6, "not YAML"),
+        ("a: 1\nb: \x07\n", 2, 4, "the character U+0007 is not allowed"),
+        ("a: 1\nb: x\x00y\n", 2, 5, "the character U+0000 is not allowed"),
+        (b"a: 1\nb: \xff\n", 2, 4, "not UTF-8"),
+        ("a: 1\nb: \xe4\n".encode("latin-1"), 2, 4, "not UTF-8"),
+        ("a: 1\n".encode("utf-16"), 1, 1, "not UTF-8"),
+        ("%YAML 9.0\n---\na: 1\n", 1, 1, "not YAML"),
+    ],
+)
+def test_refused(text: str | bytes, line: int, column: int, message: str) -> None:
+    seen = only(text)
+    assert seen[:2] == (line, column), seen
+    assert message in seen[2]
+
+
+def test_several_at_once() -> None:
+    found = problems("a: 1\na: 2\nb: !x 1\nc: {<<: 1}\n")
+    assert [(p.line, p.column) for p in found] == [(2, 1), (3, 4), (4, 5)]
+
+
+def test_problems_before_a_syntax_error_are_kept() -> None:
+    assert [p.line for p in problems("a: 1\na: 2\nb: [1\n")] == [2, 3]
+
+
+def test_larger_than_a_mebibyte(tmp_path: Path) -> None:
+    path = tmp_path / "e.yaml"
+    path.write_bytes(b"# " + b"x" * MAX_BYTES)
+    with pytest.raises(InvalidExperiment, match="larger than 1 MiB"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", ["missing.yaml", "."])
+def test_not_readable(tmp_path: Path, name: str) -> None:
+    with pytest.raises(BadInput, match="cannot be read"):
+        load(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a: " + "[" * 500_000, "nested deeper"),
+        ("a: " + "{a: " * 100_000, "nested deeper"),
+        ("\n".join("  " * i + "a:" for i in range(600)), "nested deeper"),
+        ("- " * 100_000, "nested deeper"),
+        ("a: [" + "1, " * 300_000 + "1]", "more than 20000 values"),
+        ("a:\n" + " - 1\n" * 150_000, "more than 20000 values"),
+        (
+            "a: &a [x, x, x, x, x, x, x, x, x]\n"
+            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefghi", "bcdefghij")),
+            "more than 20000 values",
+        ),
+        (
+            "a: &a0 [x]\n" + "".join(f"b{i}: &a{i + 1} [*a{i}]\n" for i in range(1000)),
+            "nested deeper",
+        ),
+    ],
+    ids=["flow", "flow maps", "block", "dashes", "long flow", "long block", "laughs", "chain"],
+)
+def test_bombs_are_refused_quickly(text: str, message: str) -> None:
+    begin = time.process_time()
+    assert message in problems(text)[-1].message
+    assert time.process_time() - begin < 10, "a file of 1 MiB took too long to refuse"
+
+
+def test_bounds_are_far_from_what_people_write(good: str) -> None:
+    root = parse(good.encode(), "e.yaml")
+    assert root.nodes * 50 < MAX_NODES
+    assert root.depth * 3 < MAX_DEPTH
+
+
+def test_core_schema() -> None:
+    text = (
+        "{a: yes, b: on, c: 010, d: 0o17, e: 0x1F, f: 1.5, g: .5, h: 1e3, i: True, j: ~, k: 'true', l: 1:30, "
+        "m: 2020-01-01, n: 1_000, o: !!str 1, p: .inf, q: +3, r: null, s: !!float 3, t: ! 5}"
+    )
+    root = parse(text.encode(), "e")
+    assert {k: v.value for k, v in root.entries.items() if isinstance(v, ScalarNode)} == {
+        "a": "yes", "b": "on", "c": 10, "d": 15, "e": 31, "f": 1.5, "g": 0.5, "h": 1000.0, "i": True, "j": None,
+        "k": "true", "l": "1:30", "m": "2020-01-01", "n": "1_000", "o": "1", "p": ".inf", "q": 3, "r": None,
+        "s": 3, "t": "5",
+    }  # fmt: skip
+
+
+def test_escapes_as_json_writes_them() -> None:
+    root = parse(b'{"a": "\\ud83d\\ude00"}', "e")
+    assert root.entries["a"] == ScalarNode("\U0001f600", "\U0001f600", root.entries["a"].mark)
+
+
+def test_aliases_keep_their_place() -> None:
+    root = parse(b"a: &x [1, 2]\nb: *x\n", "e")
+    alias = root.entries["b"]
+    assert isinstance(alias, ListNode)
+    assert alias.items[1].mark.line == 1
+
+
+def test_byte_order_mark_and_windows_line_ends(load_text: Load, good: str) -> None:
+    assert load_text("\ufeff" + good) == load_text(good)
+    assert load_text(good.replace("\n", "\r\n")) == load_text(good)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.one_of(st.text(), st.text(alphabet="ab:-?,[]{}&*!|>'\"%@`#~ \n\t<0.\\")))
+def test_any_text(text: str) -> None:
+    _never_another_exception(text.encode("utf-8", "surrogatepass"))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=200))
+def test_any_bytes(raw: bytes) -> None:
+    _never_another_exception(raw)
+
+
+def _never_another_exception(raw: bytes) -> None:
+    lines = max(1, len(raw.decode("utf-8", "replace").splitlines()) + 1)
+    try:
+        root = parse(raw, "e.yaml")
+    except InvalidExperiment as error:
+        assert error.problems
+        for problem in error.problems:
+            assert 1 <= problem.line <= lines
+            assert problem.column >= 1
+            assert "\n" not in str(problem)
+    else:
+        assert isinstance(root, MapNode)

@@ -1,0 +1,217 @@
+"""The small languages inside the values: roles, conditions, triggers, bounds, durations, sizes, rates, paths."""
+
+from __future__ import annotations
+
+import pytest
+from ackproof.plan.expectations import Bound
+from ackproof.plan.paths import parse_path, short_names
+from ackproof.plan.problems import nearest, path_text
+from ackproof.plan.quantities import (
+    duration_text,
+    parse_duration,
+    parse_rate,
+    parse_size,
+    rate_text,
+    size_text,
+)
+from ackproof.plan.roles import Members, Role, RoleKind, minority_of
+from ackproof.plan.spec import ClusterSpec
+from ackproof.plan.triggers import Condition
+from hypothesis import given
+from hypothesis import strategies as st
+
+NOW = Members(
+    brokers=(1, 2, 3, 4, 5),
+    controllers=(101, 102, 103),
+    active_controller=102,
+    leader=3,
+    replicas=(2, 3, 5),
+    isr=(3, 5),
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "nodes"),
+    [
+        ("leader(t/0)", (3,)),
+        ("preferred_leader(t/0)", (2,)),
+        ("followers(t/0)", (2, 5)),
+        ("follower(t/0)", (5,)),
+        ("isr(t/0)", (3, 5)),
+        ("controller", (102,)),
+        ("controller(103)", (103,)),
+        ("controllers", (101, 102, 103)),
+        ("broker", (4,)),
+        ("broker(2)", (2,)),
+        ("brokers", (1, 2, 3, 4, 5)),
+        ("minority", (4, 5)),
+    ],
+)
+def test_roles(text: str, nodes: tuple[int, ...]) -> None:
+    role = Role.parse(text)
+    assert str(role) == text
+    assert role.resolve(NOW, (4, 5, 3, 2, 1)) == nodes
+
+
+@pytest.mark.parametrize("text", ["leader(t/0)", "controller", "follower(t/0)", "preferred_leader(t/0)"])
+def test_a_role_that_nobody_holds(text: str) -> None:
+    nobody = Members(brokers=(1, 2, 3))
+    assert Role.parse(text).resolve(nobody, (1, 2, 3)) == ()
+
+
+def test_roles_with_blanks_and_dots() -> None:
+    assert Role.parse(" leader( my.topic-1_x/12 ) ") == Role(RoleKind.LEADER, "my.topic-1_x", 12)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "leader", "leader()", "leader(t)", "leader(t/x)", "leader(t/0", "brokers(1)", "broker(x)", "king", "a b"]
+)
+def test_no_roles(text: str) -> None:
+    with pytest.raises(ValueError, match="role|expected|unknown"):
+        Role.parse(text)
+
+
+def test_minority() -> None:
+    assert [minority_of(n) for n in range(1, 8)] == [0, 0, 1, 1, 2, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "below", "at", "above"),
+    [
+        ("acked >= 5", False, True, True),
+        ("acked > 5", False, False, True),
+        ("read(t/1) <= 5", True, True, False),
+        ("isr(t/0) < 5", True, False, False),
+        ("isr(t/0) == 5", False, True, False),
+        ("lag(t/0) != 5", True, False, True),
+    ],
+)
+def test_conditions(text: str, below: bool, at: bool, above: bool) -> None:
+    condition = Condition.parse(text)
+    assert str(condition) == text
+    assert [condition.holds(n) for n in (4, 5, 6)] == [below, at, above]
+
+
+def test_conditions_without_blanks() -> None:
+    assert Condition.parse("isr(orders/0)==1") == Condition.parse(" isr ( orders/0 ) == 1 ")
+
+
+@pytest.mark.parametrize("text", ["", "acked", "acked 5", "acked >= -5", "acked >= 1.5", "lag > 3", "isr(t) == 1", "x > 1"])
+def test_no_conditions(text: str) -> None:
+    with pytest.raises(ValueError, match="expected|unknown|that of a partition"):
+        Condition.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("given_", "holds", "lowest", "highest"),
+    [
+        (0, {0}, 0, 0),
+        ("0", {0}, 0, 0),
+        ("== 2", {2}, 2, 2),
+        ("> 0", {1, 2, 3}, 1, None),
+        (">= 2", {2, 3}, 2, None),
+        ("<= 1", {0, 1}, 0, 1),
+        ("< 2", {0, 1}, 0, 1),
+    ],
+)
+def test_bounds(given_: object, holds: set[int], lowest: int, highest: int | None) -> None:
+    bound = Bound.parse(given_)
+    assert {n for n in range(4) if bound.holds(n)} == holds
+    assert (bound.lowest, bound.highest) == (lowest, highest)
+    assert Bound.parse(str(bound)) == bound
+
+
+@pytest.mark.parametrize("given_", [None, True, -1, 1.5, "", "lots", "> -1", "< 0", ">", "1 > 0", 10**20])
+def test_no_bounds(given_: object) -> None:
+    with pytest.raises(ValueError, match="count"):
+        Bound.parse(given_)
+
+
+def test_units() -> None:
+    assert [parse_duration(t) for t in ("200ms", "5s", "1m", "1min", "2h", "250us", "1.5 s")] == [
+        0.2, 5.0, 60.0, 60.0, 7200.0, 0.00025, 1.5
+    ]  # fmt: skip
+    assert [parse_size(t) for t in ("100B", "16kB", "16KiB", "1MB", "2 GB")] == [100, 16384, 16384, 1 << 20, 2 << 30]
+    assert [parse_rate(t) for t in ("5000/s", "60/min", "0.5 / s", "full")] == [5000.0, 1.0, 0.5, None]
+
+
+@pytest.mark.parametrize("text", ["5", "s", "-5s", "5 sec", "1e3s", "5s ", "25h", "", "٣s"])
+def test_no_durations(text: str) -> None:
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize("text", ["5", "B", "1.5kB", "5TB", "9999999GB"])
+def test_no_sizes(text: str) -> None:
+    with pytest.raises(ValueError, match="size"):
+        parse_size(text)
+
+
+@pytest.mark.parametrize("text", ["5", "0/s", "/s", "5/h", "-1/s", "none", "99999999999/s"])
+def test_no_rates(text: str) -> None:
+    with pytest.raises(ValueError, match="rate"):
+        parse_rate(text)
+
+
+@given(st.integers(0, 86_400_000_000))
+def test_durations_come_back(microseconds: int) -> None:
+    seconds = parse_duration(f"{microseconds}us")
+    assert parse_duration(duration_text(seconds)) == seconds
+
+
+@given(st.integers(0, 1 << 40))
+def test_sizes_come_back(size: int) -> None:
+    assert parse_size(size_text(size)) == size
+
+
+@given(st.one_of(st.integers(1, 10**9), st.floats(0.001, 1e9)))
+def test_rates_come_back(rate: float) -> None:
+    assert parse_rate(rate_text(float(rate))) == rate
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        ("workload.producers.acks", ("workload", "producers", "acks")),
+        ("topics.orders.config[min.insync.replicas]", ("topics", "orders", "config", "min.insync.replicas")),
+        ("topics[a.b].partitions", ("topics", "a.b", "partitions")),
+        ("cluster.broker_config[2][num.io.threads]", ("cluster", "broker_config", "2", "num.io.threads")),
+        ("cluster.broker_config.2[num.io.threads]", ("cluster", "broker_config", "2", "num.io.threads")),
+        ("faults[2].kill.target", ("faults", 1, "kill", "target")),
+    ],
+)
+def test_paths(text: str, path: tuple[str | int, ...]) -> None:
+    assert parse_path(text) == path
+    assert parse_path(path_text(path)) == path
+
+
+def test_settings_behind_a_dot() -> None:
+    assert parse_path("cluster.config.a.b") == ("cluster", "config", "a.b")
+    assert parse_path("cluster.broker_config.1.a.b") == ("cluster", "broker_config", "1", "a.b")
+
+
+@pytest.mark.parametrize("text", ["", ".", ".a", "a.", "a..b", "[a]", "a[", "a[]", "a]b", "a b", "a.config."])
+def test_no_paths(text: str) -> None:
+    with pytest.raises(ValueError, match="expected a path"):
+        parse_path(text)
+
+
+def test_short_names() -> None:
+    paths = [parse_path(t) for t in ("workload.producers.count", "cluster.brokers", "topics.a.config[x.y]")]
+    assert short_names(paths) == ["count", "brokers", "x.y"]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("min_insync", None), ("Acks", "acks"), ("value-size", "value_size"), ("xyz", None), ("dration", "duration")],
+)
+def test_nearest(name: str, meant: str | None) -> None:
+    assert nearest(name, ["acks", "value_size", "duration"]) == meant
+
+
+def test_ids_of_nodes() -> None:
+    assert ClusterSpec(brokers=2, controllers=3).controller_ids == (101, 102, 103)
+    assert ClusterSpec(brokers=2, combined=True).controller_ids == (1, 2)
+    racks = ClusterSpec(brokers=3, racks=("a", "b"))
+    assert [racks.rack_of(n) for n in racks.broker_ids] == ["a", "b", "a"]
+    assert ClusterSpec().rack_of(1) is None
