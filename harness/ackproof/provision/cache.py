@@ -34,6 +34,8 @@ def cache_root() -> Path:
             break
     else:
         root = Path.home() / ".cache" / "ackproof"
+    if ":" in str(root):
+        raise BadInput(f"the cache {root} has a ':' in its name, which no class path can; set ACKPROOF_CACHE")
     try:
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:

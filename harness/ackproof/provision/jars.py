@@ -63,7 +63,7 @@ def _home(locked: Lock) -> Path:
 def _fetch(locked: Lock, folder: Path, progress: ProgressSink) -> None:
     work, jars = folder / "work", folder / "jars"
     work.mkdir()
-    maven.fetch(locked.version, jars, work, expected=len(locked.jars), progress=progress)
+    maven.fetch(locked.version, jars, work, expected=locked.jars, progress=progress)
     progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
     verify(locked, jars)
     for jar in jars.iterdir():

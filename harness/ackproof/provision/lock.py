@@ -20,7 +20,7 @@ def make_lock(version: str, progress: ProgressSink = ignore) -> Lock:
     """Fetch this version, verified by Maven alone, and lock what came. Raises what `maven.fetch` does."""
     with tempfile.TemporaryDirectory(prefix="ackproof-lock-") as folder:
         jars = Path(folder) / "jars"
-        maven.fetch(version, jars, Path(folder), expected=0, progress=progress)
+        maven.fetch(version, jars, Path(folder), expected=(), progress=progress)
         return Lock(version, {jar.name: sha256(jar) for jar in jars.glob("*.jar")})
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Collection
 from pathlib import Path
 
 from ackproof.errors import MissingTool
@@ -23,7 +24,7 @@ _FETCHED = re.compile(r"^(?:\[INFO\] )?Downloaded from \S+: \S+/(?P<jar>[^/\s]+\
 _COPIED = re.compile(r"^\[INFO\] Copying (?P<jar>\S+\.jar) to ", re.MULTILINE)
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _NOT_TELLING = re.compile(
-    r"^(|-> \[Help 1\]|To see the full stack trace.*|Re-run Maven.*|For more information.*|\[Help.*)$"
+    r"^(|To see the full stack trace.*|Re-run Maven.*|For more information.*|\[Help.*)$"
 )
 _POM = """\
 <?xml version="1.0" encoding="UTF-8"?>
@@ -57,8 +58,8 @@ def pom(version: str) -> str:
     return _POM.format(version=version, dependencies=dependencies)
 
 
-def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: ProgressSink) -> None:
-    """Put the jars of this version into the new folder `jars`; `expected` tells `progress` how many.
+def fetch(version: str, jars: Path, work: Path, *, expected: Collection[str], progress: ProgressSink) -> None:
+    """Put the jars of this version into the new folder `jars`; `expected`: their names, if known, for `progress`.
 
     `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
     `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
@@ -67,7 +68,7 @@ def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: Prog
     find_java()  # Maven needs one too, and would say so in more words
     (work / "pom.xml").write_text(pom(version), encoding="utf-8")
     output = work / "mvn.log"
-    progress(Progress("download", f"Kafka {version}: asking Maven for its jars", 0, expected))
+    progress(Progress("download", f"Kafka {version}: asking Maven for its jars", 0, len(expected)))
     child = spawn(
         [
             str(maven),
@@ -89,18 +90,18 @@ def fetch(version: str, jars: Path, work: Path, *, expected: int, progress: Prog
         raise ProvisionFailed(f"mvn could not fetch Kafka {version} (exit {status}): {_complaint(output)}")
 
 
-def _follow(child: Child, output: Path, version: str, expected: int, progress: ProgressSink) -> int:
+def _follow(
+    child: Child, output: Path, version: str, expected: Collection[str], progress: ProgressSink
+) -> int:
     told = 0
 
     def ended() -> tuple[int] | None:
         nonlocal told
         status = child.poll()
-        done = _count(output)
+        done = _count(output, expected)
         if done > told:
             told = done
-            progress(
-                Progress("download", f"Kafka {version}: {done} jars", min(done, expected or done), expected)
-            )
+            progress(Progress("download", f"Kafka {version}: fetching its jars", done, len(expected)))
         return None if status is None else (status,)
 
     (status,) = wait_until(
@@ -113,16 +114,21 @@ def _follow(child: Child, output: Path, version: str, expected: int, progress: P
     return status
 
 
-def _count(output: Path) -> int:
-    """How many jars are there by now: fetched from a repository (plugins among them), or copied."""
+def _count(output: Path, expected: Collection[str]) -> int:
+    """How many of the expected jars are there by now: fetched from a repository, or copied from the local one."""
     text = _text(output)
-    return max(len(set(_FETCHED.findall(text))), len(set(_COPIED.findall(text))))
+    # Maven fetches the jars of its own plugins, too
+    return len({*_FETCHED.findall(text), *_COPIED.findall(text)}.intersection(expected))
 
 
 def _complaint(output: Path) -> str:
     """The lines by which Maven says what is wrong, on one line."""
     said = _text(output).splitlines()
-    errors = [line.removeprefix("[ERROR]").strip() for line in said if line.startswith("[ERROR]")]
+    errors = [
+        line.removeprefix("[ERROR]").removesuffix("-> [Help 1]").strip()
+        for line in said
+        if line.startswith("[ERROR]")
+    ]
     telling = [line for line in errors if not _NOT_TELLING.match(line)]
     lines = telling or [line for line in said if line.strip()][-3:]
     return " ".join(lines[:3]) or "it said nothing"

@@ -216,6 +216,9 @@ def test_the_cache_stands_where_it_is_told(
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     assert cache_root() == tmp_path / "home" / ".cache" / "ackproof"
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "a:b"))
+    with pytest.raises(BadInput, match="has a ':' in its name"):
+        cache_root()
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(BadInput, match=r"cannot be made \(Not a directory\); set ACKPROOF_CACHE"):
