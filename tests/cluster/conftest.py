@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
 
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation

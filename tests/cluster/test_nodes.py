@@ -10,8 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from conftest import Clusters
-from helpers import await_full_isr, await_leader, partition_of, produce
 
 from ackproof.cluster import queries
 from ackproof.cluster.process import ProcessCluster
@@ -23,6 +21,9 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
 from ackproof.wait import wait_until
+
+from .conftest import Clusters
+from .helpers import await_full_isr, await_leader, partition_of, produce
 
 pytestmark = pytest.mark.cluster
 

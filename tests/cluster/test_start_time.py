@@ -6,10 +6,11 @@ import os
 import time
 
 import pytest
-from conftest import Clusters
-from helpers import produce
 
 from ackproof.plan.spec import TopicSpec
+
+from .conftest import Clusters
+from .helpers import produce
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from conftest import NEWEST, OLDER, Clusters
-from helpers import produce
 
 from ackproof.cluster import lease
 from ackproof.cluster.launch import Installation
@@ -21,6 +19,9 @@ from ackproof.errors import BadInput, NodeDied
 from ackproof.plan.spec import TopicSpec
 from ackproof.processes import end_children, find_children
 from ackproof.wait import wait_until
+
+from .conftest import NEWEST, OLDER, Clusters
+from .helpers import produce
 
 pytestmark = pytest.mark.cluster
 

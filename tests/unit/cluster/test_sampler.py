@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from fake_broker import FakeBroker
 
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
 from ackproof.observe.sampler import Sampler
@@ -19,6 +18,8 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 from ackproof.wait import wait_until
+
+from .fake_broker import FakeBroker
 
 PLACES = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("pay", 0)]
 
