@@ -1,0 +1,127 @@
+"""The pace, the counters, the settings of librdkafka, the events file, and how fast a client starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackproof.plan.spec import ProducerSpec
+from ackproof.workload.board import Board, State
+from ackproof.workload.config import (
+    acks_of,
+    delivery_timeout_s,
+    producer_config,
+    reader_config,
+    resend_after_s,
+)
+from ackproof.workload.control import Events
+from ackproof.workload.inbox import Inbox
+from ackproof.workload.pace import Pace
+
+
+@given(st.floats(0.5, 100_000), st.lists(st.floats(0.0001, 0.1), min_size=1, max_size=50))
+def test_a_pace_is_smooth(rate: float, steps: list[float]) -> None:
+    pace, now, sent = Pace(rate, 100.0), 100.0, 0
+    for step in steps:
+        due = pace.due(now)
+        pace.sent(due)
+        sent += due
+        assert abs(sent - (now - 100.0) * rate) <= 1.001
+        wait = pace.wait_s(now)
+        assert wait >= 0
+        assert pace.due(now + wait + 1e-6) >= 1
+        now += step
+
+
+def test_what_was_delayed_is_not_made_up_for_by_a_burst() -> None:
+    pace = Pace(1000, 0.0)
+    pace.sent(pace.due(0.0))
+    assert pace.due(60.0) == 200
+    pace.sent(200)
+    assert pace.due(60.0) == 0
+    assert pace.due(60.01) in (10, 11)
+
+
+def test_a_board_is_seen_from_both_sides(tmp_path: Path) -> None:
+    ours, theirs = (
+        Board.create(tmp_path / "counters", 3),
+        Board.open(tmp_path / "counters", 3),
+    )
+    assert ours.state is State.STARTING
+    theirs.state = State.READY
+    theirs.counts[2] += 5
+    theirs.counts[0] = 1
+    theirs.sent, theirs.failed, theirs.indeterminate = 7, 8, 9
+    assert ours.state is State.READY
+    assert (ours.total(), list(ours.counts)) == (6, [1, 0, 5])
+    assert (ours.sent, ours.failed, ours.indeterminate) == (7, 8, 9)
+
+
+def test_config_of_a_producer() -> None:
+    config = producer_config(ProducerSpec(retries=0, config={"delivery.timeout.ms": "7000"}), "h:1", "p0")
+    assert delivery_timeout_s(config) == 7.0, "the other name of a setting replaces ours"
+    assert "delivery.timeout.ms" not in config
+    assert acks_of(producer_config(ProducerSpec(config={"request.required.acks": "-1"}), "", "")) == "all"
+    assert acks_of(producer_config(ProducerSpec(acks="0"), "", "")) == "0"
+
+
+@pytest.mark.parametrize(
+    ("producer", "seconds"),
+    [
+        ({}, 0),
+        ({"retries": 3}, 0),
+        ({"retries": 0, "idempotence": True}, 0),
+        ({"retries": 0, "config": {"message.send.max.retries": "2"}}, 0),
+        ({"retries": 0, "config": {"enable.idempotence": "True"}}, 0),
+        ({"retries": 0}, 0.4),
+        ({"config": {"message.send.max.retries": "0"}}, 0.08),
+        ({"retries": 0, "config": {"retry.backoff.ms": "5000"}}, 1.0),
+    ],
+)
+def test_from_which_age_a_record_may_have_been_sent_twice(producer: dict, seconds: float) -> None:
+    config = producer_config(ProducerSpec.model_validate(producer), "", "")
+    assert resend_after_s(config) == pytest.approx(seconds)
+
+
+def test_config_of_a_reader() -> None:
+    config = reader_config({"fetch.wait.max.ms": "7"}, "read_committed", "h:1", "r0")
+    assert config["auto.offset.reset"] == "error"
+    assert config["enable.auto.commit"] is False
+    assert config["fetch.queue.backoff.ms"] == 10
+    assert config["isolation.level"] == "read_committed"
+    assert config["fetch.wait.max.ms"] == "7"
+
+
+def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
+    path = tmp_path / "events.jsonl"
+    inbox = Inbox(path)
+    assert inbox.read() == []
+    events = Events(path, 0)
+    events.add("reset", topic="orders", partition=3, position=5)
+    events.add("problem", reason="why")
+    with path.open("ab") as file:
+        file.write(b'{"t_ns": 1, "kind"')
+    first, second = inbox.read()
+    assert (first.kind, first.topic, first.partition, first.detail) == ("reset", "orders", 3, {"position": 5})
+    assert (second.topic, second.partition) == ("", -1)
+    assert inbox.read() == []
+    with path.open("ab") as file:
+        file.write(b': "reset"}\nno json\n')
+    events.add("reset")
+    assert [line.kind for line in inbox.read()] == ["reset"]
+
+
+@pytest.mark.parametrize("module", ["producer", "reader"])
+def test_a_client_process_loads_nothing_heavy_before_it_starts(module: str) -> None:
+    code = (
+        f"import sys, ackproof.workload.{module}\n"
+        "heavy = {'pydantic', 'pyarrow', 'pyspark', 'pandas', 'rich', 'kafka'} & sys.modules.keys()\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
