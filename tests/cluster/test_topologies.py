@@ -48,7 +48,6 @@ def test_combined_nodes_stopped_gracefully(clusters: Clusters) -> None:
     assert cluster.controller() in (1, 2, 3)
     assert [node.id for node in cluster.controllers()] == [node.id for node in cluster.brokers()] == [1, 2, 3]
     assert cluster.environment()["class-data archive"] == "used by every node"
-    cluster.remove_data()
     cluster.stop()
     assert all(node.state() is NodeState.GONE for node in cluster.nodes.values())
     with pytest.raises(BadInput, match="the cluster has ended"):

@@ -149,12 +149,14 @@ class ProcessCluster:
                 late += _stop_together(group, timeout_s)
         for node in self._nodes.values():
             node.kill()
-        if self._watcher is not None:
-            self._watcher.close()
-        for link in (*self._links.values(), *self._quorum_links.values()):
-            link.close()
-        if self._lease is not None:
-            self._lease.release()
+        try:
+            if self._watcher is not None:
+                self._watcher.close()
+        finally:
+            for link in (*self._links.values(), *self._quorum_links.values()):
+                link.close()
+            if self._lease is not None:
+                self._lease.release()
         return late
 
     def remove_data(self) -> None:

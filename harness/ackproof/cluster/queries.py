@@ -28,7 +28,7 @@ from ackproof.cluster.messages import (
     MetadataResponse,
 )
 from ackproof.cluster.protocol import PartitionState, TopicPartition
-from ackproof.cluster.wire import Connection, Question, Refused
+from ackproof.cluster.wire import Connection, Question, Refused, WireError
 from ackproof.plan.spec import TopicSpec
 
 LATEST: Final = -1
@@ -197,6 +197,8 @@ def quorum(connection: Connection, timeout_s: float | None = None) -> Quorum:
     )
     response = connection.ask(Question(request, DescribeQuorumResponse, _QUORUM), timeout_s=timeout_s)
     _check("DescribeQuorum", response.error_code, None)
+    if not response.topics or not response.topics[0].partitions:
+        raise WireError("DescribeQuorum: the node says nothing of the metadata log")
     row = response.topics[0].partitions[0]
     _check("DescribeQuorum", row.error_code, None)
     return Quorum(

@@ -26,6 +26,8 @@ class Watcher:
         self._new: list[tuple[Child, OnEnd]] = []
         self._watched: dict[int, tuple[Child, OnEnd]] = {}
         self._closing = False
+        self._closed = False
+        self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="node-watcher", daemon=True)
         self._thread.start()
 
@@ -36,8 +38,11 @@ class Watcher:
         os.eventfd_write(self._wake, 1)
 
     def close(self, timeout_s: float = 10.0) -> None:
-        """Return when the end of every child was told. Raises `WaitTimeout` while one lives on."""
-        if not self._thread.is_alive():
+        """Return when the end of every child was told. Raises `WaitTimeout` while one lives on.
+
+        Raises what a receiver raised, if one did. May be called again.
+        """
+        if self._closed:
             return
         with self._lock:
             self._closing = True
@@ -49,8 +54,11 @@ class Watcher:
             interval_s=0.002,
             state=lambda: ", ".join(child.role for child, _ in list(self._watched.values())),
         )
+        self._closed = True
         self._selector.close()
         os.close(self._wake)
+        if self._failure is not None:
+            raise self._failure
 
     def _run(self) -> None:
         while not self._done():
@@ -81,7 +89,7 @@ class Watcher:
                     self._watched[descriptor] = (child, on_end)
                     self._selector.register(descriptor, selectors.EVENT_READ)
                 else:
-                    on_end(child, child.wait(0.0))
+                    self._call(on_end, child, child.wait(0.0))
 
     def _tell(self, descriptor: int) -> None:
         child, on_end = self._watched[descriptor]
@@ -91,6 +99,13 @@ class Watcher:
         self._selector.unregister(descriptor)
         os.close(descriptor)
         # Told before it is forgotten: `close` returns only after the last word.
-        on_end(child, status)
+        self._call(on_end, child, status)
         with self._lock:
             del self._watched[descriptor]
+
+    def _call(self, on_end: OnEnd, child: Child, status: int) -> None:
+        """A receiver that fails must not keep the ends of other nodes from being told."""
+        try:
+            on_end(child, status)
+        except Exception as error:  # noqa: BLE001 — kept, and raised by `close`
+            self._failure = self._failure or error

@@ -15,7 +15,7 @@ from ackproof.cluster.node import NodeFiles, ProcessNode, status_text
 from ackproof.cluster.protocol import NodeEvent, NodeState
 from ackproof.cluster.watcher import Watcher
 from ackproof.errors import BadInput, NodeDied
-from ackproof.processes import RunTag, spawn
+from ackproof.processes import Child, RunTag, spawn
 from ackproof.rundir.timeline import EventKind
 from ackproof.wait import wait_until
 
@@ -204,6 +204,24 @@ def test_closing_the_watcher_waits_until_every_end_is_told(
         child.signal(signal.SIGTERM)
     watcher.close()
     assert told == [-signal.SIGTERM] * 10
+    watcher.close()
+
+
+def test_a_receiver_that_fails_is_heard_of_and_silences_nobody_else(tmp_path: Path) -> None:
+    watcher = Watcher()
+    told: list[int] = []
+    tag = RunTag("test-watcher", tmp_path, tmp_path)
+
+    def fail(child: Child, status: int) -> None:
+        raise ValueError("a bad receiver")
+
+    for on_end in (fail, lambda _, status: told.append(status)):
+        child = spawn(["true"], run=tag, role="x", cwd=tmp_path, stdout=tmp_path / "out")
+        watcher.watch(child, on_end)
+        wait_until(lambda child=child: child.poll() is not None, what="the end", timeout_s=5)
+    with pytest.raises(ValueError, match="a bad receiver"):
+        watcher.close()
+    assert told == [0]
     watcher.close()
 
 
