@@ -42,9 +42,6 @@ def entry() -> None:
 
 def main_code(arguments: list[str]) -> int:
     """Run one command and return its exit code. Never raises."""
-    from ackproof.console import Console
-
-    console = Console(machine="--json" in arguments)
     try:
         with _sigterm_as_interrupt():
             code = main.main(args=arguments, prog_name="ackproof", standalone_mode=False)
@@ -52,20 +49,19 @@ def main_code(arguments: list[str]) -> int:
         error.show()
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort):
-        console.error("interrupted: everything was stopped, what was recorded is kept")
+        _console().error("interrupted: everything was stopped, what was recorded is kept")
         return HARNESS_FAILED
     except BadInput as error:
-        console.error(str(error))
+        _console().error(str(error))
         return BAD_INPUT
     except AckproofError as error:
-        console.error(str(error))
+        _console().error(str(error))
         return HARNESS_FAILED
     except BrokenPipeError:
         sys.stderr.close()
         return HARNESS_FAILED
     except Exception as error:  # noqa: BLE001 — the last net: a crash is 255 and is shown, whatever it was
-        console.error(f"the harness failed: {type(error).__name__}: {error}")
-        console.error(traceback.format_exc())
+        _console().error(f"the harness failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         return HARNESS_FAILED
     return code if isinstance(code, int) else 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
@@ -37,11 +37,12 @@ class Clause:
     what: str
     tone: str
     when: str = ""
+    note: str = ""
 
     @property
     def text(self) -> str:
         """The clause as plain text."""
-        return " ".join(part for part in (self.who, self.what, self.when) if part)
+        return " ".join(part for part in (self.who, self.what, self.when) if part) + self.note
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
     for kind, make in (("fail", _failed), ("lost", _lost), ("kept", _kept)):
         for clause in make(kinds.get(kind, []), matrix):
             # The circumstances are said once, with the first thing that happened under them.
-            yield Clause(clause.who, clause.what, clause.tone, "" if said else when)
+            yield replace(clause, when="" if said else when)
             said = True
     for kind, singular, tone in (
         ("uncounted", "passed, but its losses were not counted", "warn"),
@@ -124,7 +125,7 @@ def _failed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
         told = [f"lost {plural(lost, *NOUNS['lost'])}"] if lost else []
         if counted:
             told.append("showed " + joined([_noun(name, count) for name, count in counted.items()]))
-        yield Clause(who, joined(told) + ", which must not happen there", "bad")
+        yield Clause(who, joined(told), "bad", note=", which must not happen there")
 
 
 def _forbidden(cell: Cell) -> list[str]:

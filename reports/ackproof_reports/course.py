@@ -94,7 +94,7 @@ def _phases(events: Sequence[Event], end: int) -> tuple[Phase, ...]:
         ((event.t_ns, text(event.detail.get("phase"))) for event in events if event.kind is EventKind.PHASE),
         key=lambda begin: begin[0],
     )
-    ends = [start for start, _ in begins[1:]] + [end]
+    ends = [*(start for start, _ in begins[1:]), end][: len(begins)]
     return tuple(Phase(name, start, stop) for (start, name), stop in zip(begins, ends, strict=True))
 
 

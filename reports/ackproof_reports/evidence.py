@@ -19,6 +19,7 @@ class Standing(StrEnum):
     THERE = "there"
     LACKING = "lacking"
     UNKNOWN = "not recorded"
+    NOTE = "see"
 
 
 @dataclass(frozen=True)
@@ -120,7 +121,7 @@ def _acks(case: CaseView, course: Course, series: Series | None) -> Iterator[Pie
             continue
         told = [f"{topic}/{partition}: {number(count)}" for (topic, partition), count in counted.items()]
         more = f" and {len(told) - 12} more partitions" if len(told) > 12 else ""
-        standing = Standing.THERE if counted and all(counted.values()) else Standing.UNKNOWN
+        standing = Standing.THERE if counted and all(counted.values()) else Standing.NOTE
         yield Piece(what, standing, (", ".join(told[:12]) + more) or "no partition has any")
 
 
@@ -139,7 +140,7 @@ def _deaths(case: CaseView) -> Iterator[Piece]:
         yield Piece(what, Standing.LACKING if died else Standing.THERE, ", ".join(who) or "none did")
     resets = sum(event.kind is EventKind.CLIENT_RESET for event in case.events)
     if resets:
-        yield Piece("Clients went on without a reset", Standing.UNKNOWN, plural(resets, "reset"))
+        yield Piece("Clients went on without a reset", Standing.NOTE, plural(resets, "reset"))
 
 
 def _attempts(case: CaseView) -> Iterator[Piece]:
@@ -159,7 +160,7 @@ def _attempts(case: CaseView) -> Iterator[Piece]:
         found += f"; the experiment allows {bound:.0%}".replace("%", " %")
         yield Piece(what, Standing.LACKING if over else Standing.THERE, found)
     else:
-        yield Piece(what, Standing.THERE if not records.indeterminate else Standing.UNKNOWN, found)
+        yield Piece(what, Standing.THERE if not records.indeterminate else Standing.NOTE, found)
 
 
 def _audit(case: CaseView) -> Iterator[Piece]:

@@ -246,12 +246,15 @@ def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | N
         return None
 
 
+_MEANINGS: Final[Mapping[int, str]] = {
+    ExitCode.PASS: "the evidence is complete, and nothing forbidden was seen",
+    ExitCode.FAIL: "something forbidden was seen",
+    ExitCode.INCONCLUSIVE: "evidence is lacking for a verdict",
+    ExitCode.BAD_INPUT: "the input could not be used",
+    ExitCode.HARNESS_FAILED: "the harness itself failed or was interrupted",
+}
+
+
 def exit_meaning(code: int) -> str:
     """What an exit code says (DESIGN §1)."""
-    return {
-        ExitCode.PASS: "everything judged, nothing forbidden seen",
-        ExitCode.FAIL: "something forbidden was seen",
-        ExitCode.INCONCLUSIVE: "evidence is lacking for a verdict",
-        ExitCode.BAD_INPUT: "the input could not be used",
-        ExitCode.HARNESS_FAILED: "the harness itself failed or was interrupted",
-    }.get(code, "unknown")  # type: ignore[call-overload]
+    return _MEANINGS.get(code, "unknown")

@@ -59,8 +59,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         .render(
             batch=batch,
             policy=_policy(style, script),
-            style=Markup(style),  # noqa: S704 — our own file
-            script=Markup(script),  # noqa: S704 — our own file
+            style=Markup(style),
+            script=Markup(script),
             answers=answers(batch),
             tally=tally(batch),
             meaning=exit_meaning(batch.file.exit_code),

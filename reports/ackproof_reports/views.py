@@ -23,6 +23,8 @@ from ackproof_reports.wording import duration, moment, number_range, one_line, s
 MAX_EVENTS: Final = 400
 MAX_RANGES: Final = 200
 MAX_READS: Final = 200
+FIRST_ROWS: Final = 25
+"""Findings that are there without a script and on paper."""
 MAX_SETTINGS_TEXT: Final = 40_000
 MAP_COLUMNS: Final = 600
 
@@ -115,6 +117,8 @@ class LogMap:
 
     place: str
     lost: int
+    lost_first: int
+    lost_last: int
     start: int
     end: int | None
     end_x: float | None
@@ -130,6 +134,7 @@ class CasePage:
     spark: Sparkline | None
     picture: Block | None
     findings: Block | None
+    first_rows: tuple[dict[str, JsonValue], ...]
     maps: tuple[LogMap, ...]
     ranges: tuple[Range, ...]
     ranges_total: int
@@ -149,15 +154,17 @@ def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
 
 
 def _first_to_open(facts: Sequence[CaseFacts]) -> int | None:
-    for wanted in (
-        lambda fact: fact.case.state is State.FAIL,
-        lambda fact: bool(fact.case.lost),
-        lambda fact: fact.picture is not None,
-    ):
-        for fact in facts:
-            if wanted(fact):
-                return fact.case.index
-    return facts[0].case.index if facts else None
+    best = min(facts, key=_interest, default=None)
+    return best.case.index if best else None
+
+
+def _interest(fact: CaseFacts) -> int:
+    """0 for a failed case, then one that lost records at known offsets, then any loss, then any picture."""
+    if fact.case.state is State.FAIL:
+        return 0
+    if fact.case.lost:
+        return 1 if any(found.producer is None for found in fact.lost_ranges) else 2
+    return 3 if fact.picture else 4
 
 
 def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool) -> CasePage:
@@ -170,6 +177,7 @@ def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: boo
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),
+        first_rows=_first_rows(fact),
         maps=tuple(_maps(fact, lost)),
         ranges=tuple(ranges[:MAX_RANGES]),
         ranges_total=len(ranges),
@@ -227,6 +235,13 @@ def _findings_block(fact: CaseFacts) -> Block | None:
     return Block.of(data)
 
 
+def _first_rows(fact: CaseFacts) -> tuple[dict[str, JsonValue], ...]:
+    if fact.findings is None or fact.findings.rows is None:
+        return ()
+    rows: list[dict[str, JsonValue]] = fact.findings.rows.slice(0, FIRST_ROWS).to_pylist()
+    return tuple({**row, "detail": one_line(str(row["detail"]))} for row in rows)
+
+
 def _maps(fact: CaseFacts, lost: Sequence[Range]) -> list[LogMap]:
     reads = {(r.topic, r.partition): r for r in fact.case.final.partitions} if fact.case.final else {}
     places = list(dict.fromkeys((r.topic, r.partition) for r in lost if r.producer is None))
@@ -242,6 +257,8 @@ def _maps(fact: CaseFacts, lost: Sequence[Range]) -> list[LogMap]:
             LogMap(
                 place=f"{topic}/{partition}",
                 lost=sum(r.count for r in mine),
+                lost_first=min(r.first for r in mine),
+                lost_last=max(r.last for r in mine),
                 start=start,
                 end=read.end if read else None,
                 end_x=end_x,

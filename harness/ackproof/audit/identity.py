@@ -27,7 +27,20 @@ LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
 
 _KEYS = ("producer", "seq")
-_FAR = np.iinfo(np.int64).max
+_FAR = int(np.iinfo(np.int64).max)
+
+
+BOTH_ACKED = "both acked"
+"""Detail of a reordered record that is acked, as is one of a higher seq before it. The judge asks for it."""
+
+
+@dataclass(frozen=True)
+class _Behind:
+    """The least producer of the ranges done so far, and the lowest offset of its present records in them."""
+
+    producer: int | None = None
+    lowest: int = _FAR
+    lowest_acked: int = _FAR
 
 
 @dataclass(frozen=True)
@@ -53,8 +66,7 @@ class IdentityAudit:
         self.result = IdentityPass(
             Pile(COPIES, most, scratch), Pile(LOST, most, scratch), Pile(OFFSETS, most, scratch)
         )
-        self._behind: tuple[int, int] | None = None
-        """The least producer of the ranges done so far, and the lowest offset of its present records there."""
+        self._behind = _Behind()
 
     def run(self, produced: Pile, final: Pile) -> Iterator[Presence | Strangers]:
         """Raises `Rejected` if an identity was produced twice."""
@@ -124,25 +136,25 @@ class IdentityAudit:
         if not len(there):
             return
         producer, offset = produced["producer"][there], lowest[there]
+        acked = produced["outcome"][there] == Outcome.ACKED
+        acked_offset = np.where(acked, offset, _FAR)
         starts = group_starts([producer])
-        ends = np.append(starts[1:], len(there))
-        behind = np.full(len(there), _FAR, dtype=np.int64)
-        behind[:-1] = offset[1:]
-        behind[ends - 1] = _FAR
-        if self._behind is not None and self._behind[0] == int(producer[-1]):
-            behind[-1] = self._behind[1]
-        # Only where the order is broken somewhere is the lowest offset behind each record more than the next one's.
-        broken = np.logical_or.reduceat(behind < offset, starts)
-        for number in np.flatnonzero(broken).tolist():
-            low, high = int(starts[number]), int(ends[number])
-            behind[low:high] = np.minimum.accumulate(behind[low:high][::-1])[::-1]
-        wrong = np.flatnonzero(behind < offset)
-        self._add(Anomaly.REORDERED, produced, there[wrong], offset=offset[wrong])
-        first_end = int(ends[0])
-        least = int(offset[:first_end].min())
-        if self._behind is not None and self._behind[0] == int(producer[0]):
-            least = min(least, self._behind[1])
-        self._behind = (int(producer[0]), least)
+        first, last = int(producer[0]), int(producer[-1])
+        of_last = self._behind if self._behind.producer == last else _Behind()
+        wrong = np.flatnonzero(_least_behind(offset, starts, of_last.lowest) < offset)
+        if len(wrong):
+            both = acked[wrong] & (
+                _least_behind(acked_offset, starts, of_last.lowest_acked)[wrong] < offset[wrong]
+            )
+            for which, detail in ((wrong[both], BOTH_ACKED), (wrong[~both], "one of the two not acked")):
+                self._add(Anomaly.REORDERED, produced, there[which], offset=offset[which], detail=detail)
+        of_first = self._behind if self._behind.producer == first else _Behind()
+        end = int(starts[1]) if len(starts) > 1 else len(there)
+        self._behind = _Behind(
+            first,
+            min(of_first.lowest, int(offset[:end].min())),
+            min(of_first.lowest_acked, int(acked_offset[:end].min())),
+        )
 
     def _skipped(self, at: Ints, epoch: Ints) -> None:
         """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
@@ -166,6 +178,23 @@ class IdentityAudit:
                 seq=rows["seq"][which],
                 detail=detail,
             )
+
+
+def _least_behind(offset: Ints, starts: Ints, after_last: int) -> Ints:
+    """For each row the least offset of the rows behind it in its group; `after_last` stands behind the last group.
+
+    Where a group ascends, this is simply the next row's offset, or anything not below it.
+    """
+    ends = np.append(starts[1:], len(offset))
+    behind = np.full(len(offset), _FAR, dtype=np.int64)
+    behind[:-1] = offset[1:]
+    behind[ends - 1] = _FAR
+    behind[-1] = after_last
+    broken = np.logical_or.reduceat(behind < offset, starts)
+    for group in np.flatnonzero(broken).tolist():
+        low, high = int(starts[group]), int(ends[group])
+        behind[low:high] = np.minimum.accumulate(behind[low:high][::-1])[::-1]
+    return behind
 
 
 def _nobody(rows: Rows) -> Bools:

@@ -81,8 +81,9 @@ class Identities:
             ranked: Ints = self._bases[number] + np.searchsorted(self._ranks, seq)
             return ranked
         if len(self._bases) == 1:
-            return seq - self._least[0]
-        keys: Ints = (self._bases - self._least)[number] + seq
+            keys: Ints = seq - self._least[0]
+        else:
+            keys = (self._bases - self._least)[number] + seq
         return keys
 
     def find(self, producer: Array, seq: Ints) -> Ints:

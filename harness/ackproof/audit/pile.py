@@ -131,10 +131,12 @@ class Pile:
         self._held, self._held_length = [], 0
 
     def chunks(self) -> Iterator[Rows]:
-        """All rows, a chunk at a time, in the order in which they came (what was on disk first)."""
+        """All rows, a chunk (never an empty one) at a time, in the order in which they came (what was on disk first)."""
         for spilled in self._spilled:
             yield spilled.load()
-        yield from self._held
+        for rows in self._held:
+            if len(rows):
+                yield rows
 
     def all(self) -> Rows:
         """All rows at once; they are kept in memory from now on."""

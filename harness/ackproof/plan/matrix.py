@@ -64,9 +64,7 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
     cells = _Cells(found, axes)
     cells.read()
     expecting = Expecting(found, spec, [axis.path for axis in axes])
-    matched = expecting.match(
-        [cell for cell in cells.specs if cell is not None], complete=not cells.problems
-    )
+    matched = expecting.match([cell for cell in cells.specs if cell is not None], complete=not cells.problems)
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
     return spec, tuple(

@@ -66,7 +66,9 @@ Version: TypeAlias = Annotated[
     ),
 ]
 TopicName: TypeAlias = Annotated[
-    str, BeforeValidator(_read_topic), WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"})
+    str,
+    BeforeValidator(_read_topic),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"}),
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 

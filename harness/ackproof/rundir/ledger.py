@@ -76,16 +76,16 @@ def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
     count = len(order)
     topics, partitions = _topic_columns(place, rows.places)
     columns = [
-        pa.array(np.full(count, rows.producer, np.int32)),
-        pa.array(rows.seq[order]),
+        _column(np.full(count, rows.producer, np.int32)),
+        _column(rows.seq[order]),
         topics,
         partitions,
-        pa.array(rows.outcome[order]),
-        pa.array(rows.error[order]),
-        pa.array(rows.offset[order]),
-        pa.array(rows.sent_ns[order]),
-        pa.array(rows.done_ns[order]),
-        pa.array(np.full(count, -1, np.int64)),
+        _column(rows.outcome[order]),
+        _column(rows.error[order]),
+        _column(rows.offset[order]),
+        _column(rows.sent_ns[order]),
+        _column(rows.done_ns[order]),
+        _column(np.full(count, -1, np.int64)),
     ]
     return _write(folder, number, pa.Table.from_arrays(columns, schema=PRODUCED), bounds)
 
@@ -96,21 +96,21 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
     count = len(order)
     topics, partitions = _topic_columns(place, rows.places)
     columns = [
-        pa.array(np.full(count, rows.reader, np.int32)),
-        pa.array(np.full(count, rows.phase, np.int8)),
-        pa.array(rows.assignment[order]),
-        pa.array(rows.read_seq[order]),
+        _column(np.full(count, rows.reader, np.int32)),
+        _column(np.full(count, rows.phase, np.int8)),
+        _column(rows.assignment[order]),
+        _column(rows.read_seq[order]),
         topics,
         partitions,
-        pa.array(rows.offset[order]),
-        pa.array(rows.leader_epoch[order]),
-        pa.array(rows.producer[order]),
-        pa.array(rows.seq[order]),
+        _column(rows.offset[order]),
+        _column(rows.leader_epoch[order]),
+        _column(rows.producer[order]),
+        _column(rows.seq[order]),
         _texts(rows.origin[order], rows.origins),
-        pa.array(rows.origin_partition[order]),
-        pa.array(rows.intact[order]),
-        pa.array(rows.read_ns[order]),
-        pa.array(rows.timestamp_ms[order]),
+        _column(rows.origin_partition[order]),
+        _bits(rows.intact[order]),
+        _column(rows.read_ns[order]),
+        _column(rows.timestamp_ms[order]),
     ]
     return _write(folder, number, pa.Table.from_arrays(columns, schema=CONSUMED), bounds)
 
@@ -174,11 +174,29 @@ def _topic_columns(
     code = {topic: number for number, topic in enumerate(names)}
     topic_of = np.array([code[topic] for topic, _ in places], np.int32)
     partition_of = np.array([partition for _, partition in places], np.int32)
-    return _texts(topic_of[place], names), pa.array(partition_of[place])
+    return _texts(topic_of[place], names), _column(partition_of[place])
+
+
+# pa.array() would load pandas wherever it is installed, which takes a client most of a second at its end: the
+# buffers of numpy are handed over as they are.
+
+
+def _column(values: npt.NDArray[np.generic]) -> pa.Array:
+    return pa.Array.from_buffers(
+        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
+    )
+
+
+def _bits(values: npt.NDArray[np.bool_]) -> pa.Array:
+    packed = np.packbits(values, bitorder="little")
+    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
 
 
 def _texts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
-    return pa.array(names, pa.string()).take(pa.array(codes))
+    raw = [name.encode() for name in names]
+    offsets = np.cumsum([0, *map(len, raw)], dtype=np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
+    return pa.Array.from_buffers(pa.string(), len(raw), buffers).take(_column(codes))
 
 
 def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Path:

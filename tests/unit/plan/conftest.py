@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
 from ackproof.plan import ExperimentSpec, load
 
 CARET = "‸"

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 
 import pytest
+
 from ackproof.errors import BadInput
 from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, describe, timeline
 from ackproof.plan.expectations import Bound
@@ -184,7 +185,7 @@ def test_experiments_made_in_python() -> None:
     )
     assert [case.id for case in cases(spec)] == ["acks=1#1", "acks=all#1"]
     wrong = spec.model_copy(update={"topics": {"t": TopicSpec(replication_factor=2)}})
-    with pytest.raises(InvalidExperiment, match="experiment made:.*need as many brokers"):
+    with pytest.raises(InvalidExperiment, match=r"experiment made:.*need as many brokers"):
         cases(wrong)
 
 

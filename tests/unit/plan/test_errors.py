@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+
 from ackproof.plan import ExperimentSpec, InvalidExperiment
 
 Load = Callable[[str], ExperimentSpec]
 Changed = Callable[[str, str], tuple[str, int, int]]
 
+# fmt: off
 # old text, new text, path, part of the message, suggestion
 CASES: list[tuple[str, str, str, str, str | None]] = [
     # names
@@ -78,7 +80,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("  audit.log:", "  audit_log: {replication_factor: 2}\n  ‸audit.log:", "topics[audit.log]", "collide", None),
     ("  audit.log:", "  ‸audit/log:", "topics[audit/log]", "topic's name", None),
     ("    topics: [orders]", "    topics: [‸order]", "workload.producers.topics", "does not exist", "orders"),
-    ("    topics: [orders]", "    in_flight: 6\n    config: {‸acks: 1}", "workload.producers.config.acks", "acks", None),
+    ("    topics: [orders]", "    config: {‸acks: 1}", "workload.producers.config.acks", "the field acks", None),
     ("    linger: 5ms", "    linger: ‸31s", "workload.producers.linger", "shorter", None),
     ("  isr_size: 2", "  isr_size: ‸3", "evidence.isr_size", "'audit.log' has 2 replicas", None),
     # faults
@@ -165,6 +167,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ('    lost: "> 0"', '    lost: "> 0"\n  - lost: ‸0', "expect[3].lost", "contradicts", None),
     ("  - given: {acks: all}\n    lost: 0", "  - ‸given: {acks: all}", "expect[1]", "nothing is expected", None),
 ]
+# fmt: on
 
 
 @pytest.mark.parametrize(("old", "new", "path", "message", "suggestion"), CASES)
@@ -251,6 +254,8 @@ expect:
 
 def test_too_many_combinations(load_text: Load) -> None:
     values = list(range(1, 41))
-    text = f"name: n\ntopics: {{t: {{}}}}\nmatrix:\n  topics.t.partitions: {values}\n  cluster.heap: {values}\n"
+    text = (
+        f"name: n\ntopics: {{t: {{}}}}\nmatrix:\n  topics.t.partitions: {values}\n  cluster.heap: {values}\n"
+    )
     with pytest.raises(InvalidExperiment, match="1600 combinations are too many"):
         load_text(text)

@@ -7,6 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
 from ackproof.plan import Case, ExperimentSpec, cases, load
 from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
@@ -24,9 +28,6 @@ from ackproof.plan.spec import (
     WorkloadSpec,
 )
 from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from jsonschema import Draft202012Validator
 
 SCHEMA = Draft202012Validator(experiment_schema())
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
@@ -68,8 +69,8 @@ def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
     made = {}
     for name in draw(st.lists(WORDS, min_size=1, max_size=3, unique=True)):
         factor = draw(st.integers(1, brokers))
-        row = st.permutations(range(1, brokers + 1)).map(lambda ids, n=factor: tuple(ids[:n]))
-        rows = draw(maybe(st.lists(row, min_size=1, max_size=3).map(tuple)))
+        orders = draw(st.lists(st.permutations(range(1, brokers + 1)), max_size=3))
+        rows = tuple(tuple(order[:factor]) for order in orders) or None
         partitions = draw(st.integers(1, 5)) if rows is None else len(rows)
         made[name] = TopicSpec(
             partitions=partitions, replication_factor=factor, assignment=rows, config=draw(CONFIG)
@@ -134,7 +135,9 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
     )
     return ExperimentSpec(
         name=draw(WORDS),
-        description=draw(st.text(alphabet=st.characters(codec="utf-8", categories=("L", "P", "Zs")), max_size=20)),
+        description=draw(
+            st.text(alphabet=st.characters(codec="utf-8", categories=("L", "P", "Zs")), max_size=20)
+        ),
         claims=tuple(draw(st.lists(WORDS, max_size=2))),
         cluster=cluster,
         topics=made,
@@ -145,7 +148,11 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
         ),
         matrix=draw(
             st.sampled_from(
-                [{}, {"workload.producers.acks": (0, "all")}, {f"topics.{min(made)}.config[a.b]": (True, "x", 1)}]
+                [
+                    {},
+                    {"workload.producers.acks": (0, "all")},
+                    {f"topics.{min(made)}.config[a.b]": (True, "x", 1)},
+                ]
             )
         ),
         faults=tuple(draw(faults(number, brokers, made)) for number in range(1, count + 1)),

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
+
 from ackproof.plan.nodes import plain
 from ackproof.plan.schema import experiment_schema, schema_text
 from ackproof.plan.source import parse
-from jsonschema import Draft202012Validator
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 SCHEMA: Any = experiment_schema()

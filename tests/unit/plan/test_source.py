@@ -7,13 +7,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
 from ackproof.errors import BadInput
 from ackproof.plan import ExperimentSpec, InvalidExperiment, load
 from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
 from ackproof.plan.problems import Problem
 from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 Load = Callable[[str], ExperimentSpec]
 
@@ -107,7 +108,10 @@ def test_not_readable(tmp_path: Path, name: str) -> None:
         ("a:\n" + " - 1\n" * 150_000, "more than 20000 values"),
         (
             "a: &a [x, x, x, x, x, x, x, x, x]\n"
-            + "".join(f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n" for a, b in zip("abcdefghi", "bcdefghij")),
+            + "".join(
+                f"{b}: &{b} [{', '.join([f'*{a}'] * 9)}]\n"
+                for a, b in zip("abcdefghi", "bcdefghij", strict=True)
+            ),
             "more than 20000 values",
         ),
         (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,18 @@ def test_a_failed_write_leaves_no_part(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(OSError, match="disk full"):
         write_produced(tmp_path, 0, produced(10))
     assert parts(tmp_path) == []
+
+
+def test_writing_does_not_load_pandas(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib, numpy as np\n"
+        "from ackproof.rundir.ledger import ProducedRows, write_produced\n"
+        "one, small = np.zeros(3, np.int64), np.zeros(3, np.int8)\n"
+        "rows = ProducedRows(0, (('a', 0),), one, one, small, np.zeros(3, np.int16), one, one, one)\n"
+        f"write_produced(pathlib.Path({str(tmp_path)!r}), 0, rows)\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
 
 
 def test_end(tmp_path: Path) -> None:

@@ -33,8 +33,10 @@ class Chart {
     });
     this.readout = make("div", { class: "readout", hidden: true });
     this.box = make("div", { class: "chart-box" }, this.svg, this.readout);
-    const hint = "Drag over a span to look closer, double-click to go back. With the picture focused: ← → move the line, + − zoom, Shift ← → pan, 0 resets.";
-    this.host.replaceChildren(this.tools(), this.box, make("p", { class: "aside chart-help", id: help }, hint));
+    const precise = "Drag over a span to look closer, double-click to go back. Keys: ← → move the line, + − zoom, Shift ← → pan, 0 resets.";
+    const coarse = "Swipe sideways to read values, pinch to look closer.";
+    const hint = make("p", { class: "aside chart-help", id: help }, make("span", { class: "precise" }, precise), make("span", { class: "coarse" }, coarse));
+    this.host.replaceChildren(this.tools(), this.box, hint);
     listen(this);
   }
 
@@ -45,7 +47,7 @@ class Chart {
       this.place = Number(select.value);
       this.draw();
     });
-    const whole = button("Whole run", "Show the whole run, start-up and final read included", () => this.show(...this.data.full));
+    const whole = button("Whole", "Show the whole run, start-up and final read included", () => this.show(...this.data.full));
     const numbers = button("Numbers", "Show the numbers of this view as a table", () => toggleNumbers(this, numbers));
     numbers.setAttribute("aria-pressed", "false");
     return make(
@@ -146,12 +148,13 @@ class Chart {
 
   marks() {
     this.data.marks.forEach(([t, kind, text]) => {
-      if (t < this.view[0] || t > this.view[1] || kind === "note") return;
+      if (t < this.view[0] || t > this.view[1]) return;
       const x = Math.round(this.x(t)) + 0.5;
       const group = draw(this.root, "g");
       draw(group, "title", {}, text);
-      draw(group, "path", { class: "mark", d: `M${x} 6V${this.bottom}` });
-      draw(group, "path", { class: "mark-sign", d: `M${x - 5} 0h10l-5 8z` });
+      const soft = kind === "note" ? " soft" : "";
+      draw(group, "path", { class: `mark${soft}`, d: `M${x} ${this.signs + 8}V${this.bottom}` });
+      draw(group, "path", { class: `mark-sign${soft}`, d: `M${x - 5} ${this.signs}h10l-5 9z` });
     });
   }
 

@@ -1,6 +1,6 @@
 // The table of single findings: search, one class, sorting, paging. Columns stay columns; only a page becomes rows.
 
-const PER_PAGE = 50;
+const PER_PAGE = 25;
 const COLUMNS = [
   ["class", "Class"],
   ["topic", "Topic"],

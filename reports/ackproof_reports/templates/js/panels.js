@@ -5,10 +5,10 @@ const DASHES = ["none", "7 2", "2 2", "9 2 2 2", "5 4", "1 2", "12 3", "3 3"];
 
 function heading(chart, top, text, keys) {
   draw(chart.root, "text", { class: "heading", x: 0, y: top + 12 }, text);
-  let x = wide(text) * 1.1 + 18;
+  let x = wide(text, "heading") + 22;
   let y = top + 12;
   keys.forEach(({ name, kind, dash }) => {
-    const room = wide(name) + 34;
+    const room = wide(name) + 38;
     if (x + room > chart.width) {
       x = 0;
       y += 17;
@@ -17,7 +17,7 @@ function heading(chart, top, text, keys) {
     draw(chart.root, "text", { class: "key", x: x + 21, y }, clipped(name, chart.width - x - 21));
     x += room;
   });
-  return y + 10;
+  return y + 13;
 }
 
 function frame(chart, top, height, values, map, label) {
@@ -46,6 +46,11 @@ function seen(chart, values) {
   return values.slice(first, last + 1).filter((value) => value !== null);
 }
 
+// Only what rises from nothing, with its feet: a line along zero would say nothing for the whole run.
+function spikes(values) {
+  return values.map((value, at) => (value || values[at - 1] || values[at + 1] ? value : null));
+}
+
 function ackedPanel(chart, top) {
   const { data } = chart;
   const main = chart.track();
@@ -71,7 +76,7 @@ function ackedPanel(chart, top) {
   draw(group, "path", { class: "area kt fill", d: areaPath(samplesOf(chart, main.acked, value), start + height) });
   if (read) line(main.read, "read", "5 3");
   if (others.length > 1) others.forEach(({ place, k }) => line(place.track.acked, `thin k${k}`, DASHES[k]));
-  if (open) line(main.open, "open", "2 3");
+  if (open) line(spikes(main.open), "open", "2 3");
   line(main.acked, "total");
   return start + height + 20;
 }
@@ -104,7 +109,7 @@ function tailPanel(chart, top) {
   const drawn = chart.drawn().filter(({ place }) => place.tail.length);
   if (!drawn.length) return top;
   const keys = drawn.map(({ place, k }) => ({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
-  const start = heading(chart, top, "Unreplicated tail (leader's log end − high watermark)", keys);
+  const start = heading(chart, top, chart.narrow ? "Unreplicated tail" : "Unreplicated tail: leader's log end − high watermark, records", keys);
   const height = chart.narrow ? 70 : 84;
   const inside = (place) => place.tail.filter(([t]) => t >= chart.view[0] && t <= chart.view[1]).map(([, n]) => n);
   const highest = ceiling(Math.max(0, ...drawn.flatMap(({ place }) => inside(place))), 3);

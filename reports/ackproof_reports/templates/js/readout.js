@@ -22,38 +22,46 @@ function inForce(data, t) {
     });
 }
 
-function rowsAt(chart, t) {
+// What holds for the chosen partition, or for all together.
+function totalsAt(chart, t) {
+  const { data } = chart;
+  const track = chart.track();
+  const bin = Math.floor((t - data.start) / data.width);
+  if (!data.total || !track || bin < 0 || bin >= track.acked.length) return [];
+  const rate = (values) => count(values[bin] / data.width);
+  const rows = [["kt", "acknowledged per s", rate(track.acked)]];
+  if (track.read.some(Boolean)) rows.push(["kr", "read live per s", rate(track.read)]);
+  if (track.open[bin]) rows.push(["kf", "failed or indeterminate per s", rate(track.open)]);
+  rows.push(["k0", "p50", milliseconds(track.p50[bin])], ["k1", "p99", milliseconds(track.p99[bin])]);
+  return rows;
+}
+
+// One row per partition that is drawn: acks, leader, ISR, tail.
+function placesAt(chart, t) {
   const { data } = chart;
   const bin = Math.floor((t - data.start) / data.width);
-  const within = data.total && bin >= 0 && bin < data.total.acked.length;
-  const track = chart.track();
-  const rows = [];
-  if (within && track) {
-    rows.push(["kt", "acknowledged per s", count(track.acked[bin] / data.width)]);
-    if (track.read.some(Boolean)) rows.push([null, "read live per s", count(track.read[bin] / data.width)]);
-    if (track.open[bin]) rows.push([null, "failed or indeterminate per s", count(track.open[bin] / data.width)]);
-    rows.push(["k0", "p50", milliseconds(track.p50[bin])], ["k1", "p99", milliseconds(track.p99[bin])]);
-  }
-  chart.drawn().forEach(({ place, k }) => {
+  return chart.drawn().map(({ place, k }) => {
+    const acked = place.track && bin >= 0 ? place.track.acked[bin] : undefined;
     const stretch = stretchAt(place, t);
-    const tail = tailAt(place, t);
-    const parts = [];
-    if (within && place.track && chart.place < 0) parts.push(`${count(place.track.acked[bin] / data.width)}/s`);
-    if (stretch) parts.push(stretch[2] < 0 ? "no leader" : `leader ${stretch[2]}`, `ISR ${stretch[4].join(" ") || "none"}`);
-    if (tail !== null) parts.push(`tail ${count(tail)}`);
-    if (parts.length) rows.push([`k${k}`, place.name, parts.join(" · ")]);
+    const leader = !stretch ? "—" : stretch[2] < 0 ? "none" : `${stretch[2]}`;
+    const isr = stretch ? stretch[4].join(" ") || "none" : "—";
+    return [k, place.name, acked === undefined ? "—" : count(acked / data.width), leader, isr, count(tailAt(place, t))];
   });
-  return rows;
 }
 
 function showReadout(chart, t) {
   const { readout, data } = chart;
   readout.replaceChildren(make("p", { class: "at" }, `${t.toFixed(data.width < 1 ? 1 : 0)} s after the start`));
   const list = make("dl");
-  rowsAt(chart, t).forEach(([kind, name, value]) => {
-    list.append(make("dt", {}, kind ? make("i", { class: kind }) : null, name), make("dd", {}, value));
+  totalsAt(chart, t).forEach(([kind, name, value]) => {
+    list.append(make("dt", {}, make("i", { class: kind }), name), make("dd", {}, value));
   });
-  readout.append(list);
+  const head = make("tr", {}, ...["", "acks/s", "leader", "ISR", "tail"].map((name) => make("th", {}, name)));
+  const rows = placesAt(chart, t).map(([k, name, ...rest]) => {
+    const first = make("th", {}, make("i", { class: `k${k}` }), ` ${name}`);
+    return make("tr", {}, first, ...rest.map((text) => make("td", {}, text)));
+  });
+  readout.append(list, make("table", {}, head, ...rows));
   inForce(data, t).forEach((text) => readout.append(make("p", { class: "in-force" }, text)));
   data.marks
     .filter(([at]) => Math.abs(at - t) < (chart.view[1] - chart.view[0]) / 80)
@@ -69,6 +77,7 @@ function showReadout(chart, t) {
 }
 
 function spoken(chart, t) {
-  const rows = rowsAt(chart, t).map(([, name, value]) => `${name} ${value}`);
-  return [`${t.toFixed(1)} seconds`, ...inForce(chart.data, t), ...rows].join("; ");
+  const totals = totalsAt(chart, t).map(([, name, value]) => `${name} ${value}`);
+  const places = placesAt(chart, t).map(([, name, , leader, isr, tail]) => `${name}: leader ${leader}, in sync ${isr}, tail ${tail}`);
+  return [`${t.toFixed(1)} seconds`, ...inForce(chart.data, t), ...totals, ...places].join("; ");
 }

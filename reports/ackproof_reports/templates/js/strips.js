@@ -19,7 +19,24 @@ function coursePanel(chart, top) {
     faultLane(chart, fault, y);
     y += 23;
   });
+  if (data.marks.length) {
+    markLane(chart, y);
+    y += 23;
+  }
   return y === top ? top : y + 10;
+}
+
+// Deaths, errors and resets: a sign each, and its words where there is room for them.
+function markLane(chart, y) {
+  draw(chart.root, "text", { x: chart.left - 7, y: y + 13, "text-anchor": "end" }, chart.narrow ? "" : "marks");
+  chart.signs = y + 3;
+  const inside = chart.data.marks.filter(([t]) => t >= chart.view[0] && t <= chart.view[1]);
+  inside.forEach(([t, , text], index) => {
+    const x = chart.x(t);
+    const next = index + 1 < inside.length ? chart.x(inside[index + 1][0]) - 6 : chart.right;
+    const words = clipped(text, next - x - 12);
+    if (words && next - x > 60) draw(chart.root, "text", { x: x + 9, y: y + 13 }, words);
+  });
 }
 
 function faultLane(chart, fault, y) {
@@ -41,11 +58,11 @@ function faultLane(chart, fault, y) {
     draw(group, "path", { class: "failed", d: `M${x - 5} ${y + 4}l10 10m0-10l-10 10` });
   }
   const label = `${fault.title}${fault.nodes ? ` · ${fault.nodes}` : ""}${fault.failed !== null ? " · failed" : ""}`;
-  const room = wide(label) + 8;
+  const room = wide(label, "strong") + 14;
   if (to - from > room) draw(group, "text", { class: "span-text", x: from + 6, y: y + 13 }, label);
   else if (chart.right - to > room) draw(group, "text", { class: "span-text", x: to + 7, y: y + 13 }, label);
   else if (from - chart.left > room) draw(group, "text", { class: "span-text", x: from - 7, y: y + 13, "text-anchor": "end" }, label);
-  else draw(group, "text", { class: "span-text", x: from + 6, y: y + 13 }, clipped(label, chart.right - from - 8));
+  else draw(group, "text", { class: "span-text", x: from + 6, y: y + 13 }, clipped(label, chart.right - from - 8, "strong"));
 }
 
 function leaderPanel(chart, top) {
@@ -63,11 +80,11 @@ function leaderPanel(chart, top) {
       const width = Math.max(1.5, end - x - 1);
       if (leader < 0) {
         draw(group, "rect", { class: "nobody", x: x + 0.5, y: y + 1, width, height: 16 });
-        if (width > 40) draw(group, "text", { x: x + 5, y: y + 13 }, clipped("no leader", width));
+        if (wide("no leader") + 8 < width) draw(group, "text", { x: x + 5, y: y + 13 }, "no leader");
         return;
       }
-      draw(group, "rect", { class: `fill k${chart.broker(leader)}`, x, y, width, height: 18, rx: 2 });
-      const text = [`broker ${leader}, epoch ${epoch}`, `broker ${leader}`, `${leader}`].find((words) => wide(words) + 8 < width);
+      draw(group, "rect", { class: `lead b${chart.broker(leader)}`, x, y, width, height: 18, rx: 2 });
+      const text = [`broker ${leader}, epoch ${epoch}`, `broker ${leader}`, `${leader}`].find((words) => wide(words, "strong") + 10 < width);
       if (text) draw(group, "text", { class: "lead-text", x: x + 5, y: y + 13 }, text);
     });
     y += 22;
@@ -112,6 +129,8 @@ function merged(stretches, same) {
 }
 
 function tailOf(name, room) {
-  const fits = Math.floor(room / 6.3);
-  return name.length <= fits ? name : `…${name.slice(name.length - fits + 1)}`;
+  if (wide(name) <= room) return name;
+  let cut = name;
+  while (cut.length > 2 && wide(`…${cut}`) > room) cut = cut.slice(1);
+  return `…${cut}`;
 }

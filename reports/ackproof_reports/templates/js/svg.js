@@ -55,9 +55,18 @@ function betweenPath(upper, lower) {
   return path;
 }
 
-const wide = (text) => text.length * 6.3;
+// How wide a text will be, in the page's own type (a canvas measures it without being shown).
+const ruler = document.createElement("canvas").getContext("2d");
+const FONT = { key: "11.5px", heading: "600 12.5px", strong: "560 11.5px" };
 
-function clipped(text, room) {
-  const fits = Math.floor(room / 6.3);
-  return text.length <= fits ? text : fits < 4 ? "" : `${text.slice(0, fits - 1)}…`;
+function wide(text, kind = "key") {
+  ruler.font = `${FONT[kind]} ${getComputedStyle(document.body).fontFamily}`;
+  return ruler.measureText(text).width;
+}
+
+function clipped(text, room, kind = "key") {
+  if (wide(text, kind) <= room) return text;
+  let cut = text;
+  while (cut.length > 2 && wide(`${cut}…`, kind) > room) cut = cut.slice(0, -1);
+  return cut.length > 2 ? `${cut}…` : "";
 }
