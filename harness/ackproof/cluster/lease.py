@@ -18,18 +18,13 @@ from typing import Final, Self
 
 from ackproof.cluster.addresses import LARGEST_NODE, Address, Addresses
 from ackproof.errors import BadInput
+from ackproof.rundir.registry import state_directory
 
 BLOCKS: Final = range(1, 255)
 """127.0.x.y is left to the machine itself."""
 _BASE_PORTS: Final = (29092, 27092, 25092, 23092, 21092)
 """First ports to try: a stranger who listens at one port of *all* addresses takes that port from every block."""
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
-
-
-def state_directory() -> Path:
-    """Where ackproof keeps state of this user: `$XDG_STATE_HOME/ackproof`, or `~/.local/state/ackproof`."""
-    home = os.environ.get("XDG_STATE_HOME", "")
-    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "ackproof"
 
 
 class Lease:

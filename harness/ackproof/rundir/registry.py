@@ -13,12 +13,10 @@ from ackproof.errors import BadInput
 from ackproof.rundir.documents import Document
 
 
-def state_home() -> Path:
-    """`$ACKPROOF_STATE`, else `$XDG_STATE_HOME/ackproof`, else `~/.local/state/ackproof`."""
-    if named := os.environ.get("ACKPROOF_STATE"):
-        return Path(named)
-    base = os.environ.get("XDG_STATE_HOME")
-    return (Path(base) if base else Path.home() / ".local" / "state") / "ackproof"
+def state_directory() -> Path:
+    """Where ackproof keeps state of this user: `$XDG_STATE_HOME/ackproof`, or `~/.local/state/ackproof`."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    return (Path(home) if home.startswith("/") else Path.home() / ".local" / "state") / "ackproof"
 
 
 class RunEntry(Document):
@@ -31,7 +29,7 @@ class RunEntry(Document):
 
 
 def _folder() -> Path:
-    return state_home() / "runs"
+    return state_directory() / "runs"
 
 
 def register(entry: RunEntry) -> Path:
