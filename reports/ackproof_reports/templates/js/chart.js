@@ -113,6 +113,7 @@ class Chart {
   draw(width = null) {
     this.width = width || Math.max(280, this.box.clientWidth || PAPER);
     this.narrow = this.width < 560;
+    this.low = this.narrow || width !== null;
     this.left = this.narrow ? 46 : 66;
     this.right = this.width - 10;
     this.x = linear(this.view[0], this.view[1], this.left, this.right);

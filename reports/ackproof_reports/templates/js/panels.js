@@ -65,7 +65,7 @@ function ackedPanel(chart, top) {
   if (read) keys.push({ name: "read live", kind: "read", dash: "5 3" });
   if (open) keys.push({ name: "failed or indeterminate", kind: "open", dash: "2 3" });
   const start = heading(chart, top, "Acknowledged records per second", keys);
-  const height = chart.narrow ? 120 : 160;
+  const height = chart.low ? 120 : 160;
   const tracks = [main.acked, ...(open ? [main.open] : []), ...(read ? [main.read] : [])];
   const highest = ceiling(Math.max(0, ...tracks.flatMap((values) => seen(chart, values).map(per))), 4);
   const map = linear(0, highest, start + height, start);
@@ -90,7 +90,7 @@ function latencyPanel(chart, top) {
     { name: alone ? "p99" : "p99 (worst partition)", kind: "k1", dash: "4 2" },
   ];
   const start = heading(chart, top, "Latency of acks", keys);
-  const height = chart.narrow ? 90 : 110;
+  const height = chart.low ? 84 : 110;
   const values = [...seen(chart, main.p50), ...seen(chart, main.p99)].filter((value) => value > 0);
   const low = Math.max(0.01, Math.min(1, ...values));
   const high = Math.max(low * 10, ...values);
@@ -110,7 +110,7 @@ function tailPanel(chart, top) {
   if (!drawn.length) return top;
   const keys = drawn.map(({ place, k }) => ({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
   const start = heading(chart, top, chart.narrow ? "Unreplicated tail" : "Unreplicated tail: leader's log end − high watermark, records", keys);
-  const height = chart.narrow ? 70 : 84;
+  const height = chart.low ? 60 : 84;
   const inside = (place) => place.tail.filter(([t]) => t >= chart.view[0] && t <= chart.view[1]).map(([, n]) => n);
   const highest = ceiling(Math.max(0, ...drawn.flatMap(({ place }) => inside(place))), 3);
   const map = linear(0, highest, start + height, start);
