@@ -16,8 +16,8 @@ pytestmark = pytest.mark.cluster
 
 RUNS = 3
 BAR_S = 2.5
-LOADED_S = 3 * BAR_S
-"""The machine of a test run is rarely quiet: twice and again as long is broken, not busy."""
+SLACK = 2.0
+"""The machine of a test run is rarely quiet. Whoever competes for the cores lengthens it further, in proportion."""
 
 
 def test_one_controller_and_three_brokers_start_fast(clusters: Clusters) -> None:
@@ -36,5 +36,6 @@ def test_one_controller_and_three_brokers_start_fast(clusters: Clusters) -> None
     for acked, usable, ready in measured:
         print(f"\nready {ready:.2f} s, topic usable {usable:.2f} s, first record acked {acked:.2f} s", end="")
     best = min(measured)[0]
-    print(f"\nbest of {RUNS}: {best:.2f} s, load average {os.getloadavg()[0]:.2f} on {os.cpu_count()} cores")
-    assert best < LOADED_S
+    load, cores = os.getloadavg()[0], len(os.sched_getaffinity(0))
+    print(f"\nbest of {RUNS}: {best:.2f} s, load average {load:.2f} on {cores} cores")
+    assert best < BAR_S * SLACK * max(1.0, load / cores)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,17 @@ def test_a_setting_that_kafka_cannot_bear_is_reported_with_its_log_at_once(clust
     cluster.stop()
 
 
-def test_kafkas_own_timing_works_too(clusters: Clusters) -> None:
+def test_kafkas_own_timing_works_too_and_an_archive_that_is_not_used_is_noticed(
+    clusters: Clusters, installs: Callable[[str], Installation], tmp_path: Path
+) -> None:
+    (useless := tmp_path / "broker.jsa").write_bytes(b"no archive at all" * 1000)
+    installed = installs(NEWEST)
+    archives = {**installed.archives, "broker": useless}
+    clusters.install = lambda _: replace(installed, archives=archives)
     cluster = clusters.start(brokers=1, timing="kafka", config={"log.segment.bytes": "1048576"})
     cluster.create_topics({"t": TopicSpec(replication_factor=1)})
     assert produce(cluster, "t", 10) == 10
+    assert cluster.environment()["class-data archive"] == "not used by node 1"
     assert "log.segment.bytes=1048576" in cluster.node(1).files.properties.read_text()
     assert "broker.session.timeout.ms" not in cluster.node(1).files.properties.read_text()
 
