@@ -1,0 +1,185 @@
+"""Batches without clusters: folders, the merged exit code, the command that repeats, the case ahead."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from ackproof import batch as room
+from ackproof.batch import BatchOrders, plan_cases, run_batch
+from ackproof.errors import BadInput, NodeDied
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code
+from ackproof.rundir.timeline import Event
+
+YAML = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\nmatrix:\n  workload.producers.acks: [0, 1, all]\n"
+
+
+class Watcher:
+    """Writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def case_begins(self, case: str) -> None:
+        self.told.append(f"begin {case}")
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        self.told.append(f"end {case} {error}")
+
+    def step(self, text: str) -> None:
+        self.told.append(text)
+
+    def event(self, event: Event) -> None:
+        self.told.append(str(event.kind))
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        self.told.append("live")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "code"),
+    [
+        ([Verdict.PASS, Verdict.PASS], 0),
+        ([Verdict.PASS, Verdict.INCONCLUSIVE], 2),
+        ([Verdict.INCONCLUSIVE, None], 255),
+        ([None, Verdict.FAIL, Verdict.INCONCLUSIVE], 1),
+        ([None], 255),
+    ],
+)
+def test_the_worst_verdict_wins(verdicts: list[Verdict | None], code: int) -> None:
+    assert batch_exit_code(verdicts) == code
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [([0, 2], 2), ([2, 254], 254), ([254, 255], 255), ([255, 1], 1), ([], 0)]
+)
+def test_the_worst_code_wins(codes: list[int], code: int) -> None:
+    assert worst_exit_code(codes) == code
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "an experiment.yaml"
+    path.write_text(YAML)
+    return path
+
+
+class FakeRun:
+    """Stands for CaseRun; a test says which cases fail, and how."""
+
+    errors: ClassVar[dict[str, BaseException]] = {}
+    log: ClassVar[list[str]] = []
+
+    def __init__(self, case: Any, run: Any, orders: Any, watcher: Any) -> None:
+        self.case, self.orders, self.run = case, orders, run
+
+    def __enter__(self) -> FakeRun:
+        self.log.append(f"enter {self.case.id}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.log.append(f"exit {self.case.id}")
+
+    def prepare(self) -> None:
+        self.log.append(f"prepare {self.case.id}")
+
+    def go(self) -> None:
+        self.log.append(f"go {self.case.id}")
+        self.orders.healed()
+        if error := self.errors.get(self.case.id):
+            raise error
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
+    monkeypatch.setattr(room, "CaseRun", FakeRun)
+    monkeypatch.setattr(room, "install", lambda *_: None)
+    monkeypatch.setattr(room, "render_batch", lambda _: None)
+    monkeypatch.setattr(FakeRun, "errors", {})
+    monkeypatch.setattr(FakeRun, "log", [])
+    return FakeRun
+
+
+def _run(file: Path, out: Path, watcher: Watcher) -> room.Batch:
+    orders = BatchOrders((file,), out=out)
+    return run_batch(orders, watcher, plan_cases(orders))
+
+
+def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
+    fake.errors = {"acks=1#1": NodeDied("node 2 died")}
+    watcher = Watcher()
+    done = _run(file, tmp_path / "runs", watcher)
+    document = BatchFile.load(done.directory.batch_json)
+    assert document.exit_code == 255
+    assert document.verdict is None
+    assert [case.error for case in document.cases] == [None, "node 2 died", None]
+    assert [line for line in watcher.told if line.startswith("end")] == [
+        "end acks=0#1 None",
+        "end acks=1#1 node 2 died",
+        "end acks=all#1 None",
+    ]
+    assert (tmp_path / "runs" / "latest").resolve() == done.directory.path
+
+
+def test_the_next_case_is_prepared_once_the_present_one_has_healed(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    _run(file, tmp_path / "runs", Watcher())
+    log = fake.log
+    for earlier, later in (("acks=0#1", "acks=1#1"), ("acks=1#1", "acks=all#1")):
+        assert log.index(f"go {earlier}") < log.index(f"enter {later}") < log.index(f"exit {earlier}")
+        assert log.index(f"exit {earlier}") < log.index(f"go {later}")
+    assert sorted(line for line in log if line.startswith("exit")) == [
+        "exit acks=0#1",
+        "exit acks=1#1",
+        "exit acks=all#1",
+    ]
+
+
+def test_an_interrupt_ends_the_case_ahead_too_and_is_written_down(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    fake.errors = {"acks=0#1": KeyboardInterrupt()}
+    with pytest.raises(KeyboardInterrupt):
+        _run(file, tmp_path / "runs", Watcher())
+    assert {"exit acks=0#1", "exit acks=1#1"} <= set(fake.log)
+    assert "go acks=1#1" not in fake.log
+    document = BatchFile.load(tmp_path / "runs" / "latest" / "batch.json")
+    assert document.interrupted
+    assert document.exit_code == 255
+
+
+def test_the_command_repeats_exactly_this(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
+    done = _run(file, tmp_path / "runs", Watcher())
+    assert shlex.split(done.command) == ["ackproof", "run", str(file), "--seed", "0"]
+
+
+def test_two_batches_in_one_second_have_folders_of_their_own(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    folders = {_run(file, tmp_path / "runs", Watcher()).directory.path for _ in range(3)}
+    assert len(folders) == 3
+
+
+def test_a_file_called_latest_is_left_alone(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "latest").write_text("mine")
+    _run(file, tmp_path / "runs", Watcher())
+    assert (tmp_path / "runs" / "latest").read_text() == "mine"
+
+
+def test_cases_of_several_files_do_not_share_folders(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(YAML.replace("name: t", "name: u"))
+    orders = BatchOrders((file, other), out=tmp_path / "runs")
+    done = run_batch(orders, Watcher(), plan_cases(orders))
+    assert len({case.run for case in done.document().cases}) == 6
+
+
+def test_an_unknown_case_is_bad_input(file: Path) -> None:
+    with pytest.raises(BadInput, match="acks=7"):
+        plan_cases(BatchOrders((file,), only=("acks=7",)))

@@ -1,0 +1,94 @@
+"""Every way out of the command goes through the exit codes of DESIGN §1."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from ackproof import cli
+from ackproof.errors import BadInput, MissingTool, NodeDied
+
+GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["run", "--help"], ["schema"]])
+def test_help_is_0(words: list[str]) -> None:
+    assert cli.main_code(words) == 0
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["run"], ["run", "--seed", "x", "f"], ["run", "--repeat", "0", "f"]]
+)
+def test_usage_errors_are_254(words: list[str]) -> None:
+    assert cli.main_code(words) == 254
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (BadInput("bad file"), 254, "bad file"),
+        (MissingTool("java", "needed", "apt-get install openjdk-17-jre-headless"), 254, "apt-get install"),
+        (NodeDied("node 1 died"), 255, "node 1 died"),
+        (KeyboardInterrupt(), 255, "interrupted"),
+        (ZeroDivisionError("oops"), 255, "ZeroDivisionError: oops"),
+    ],
+)
+def test_errors_have_their_codes(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("ackproof.batch.plan_cases", fail)
+    assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == code
+    captured = capsys.readouterr()
+    assert said in captured.err
+    assert captured.out == ""
+
+
+def test_sigterm_is_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr("ackproof.batch.plan_cases", lambda _: signal.raise_signal(signal.SIGTERM))
+    assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == 255
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_validate_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good, bad, worse = (tmp_path / name for name in ("good.yaml", "bad.yaml", "worse.yaml"))
+    good.write_text(GOOD)
+    bad.write_text(GOOD.replace("orders", "or ders"))
+    worse.write_text(GOOD.replace("duration", "durration"))
+    assert cli.main_code(["validate", str(good)]) == 0
+    assert cli.main_code(["validate", str(bad), str(worse), str(good)]) == 254
+    captured = capsys.readouterr()
+    assert f"{bad}:3:" in captured.err
+    assert f"{worse}:4:" in captured.err
+    assert f"{good}: valid, 1 case" in captured.out
+
+
+def test_plan_shows_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        GOOD + "matrix:\n  workload.producers.acks: [1, all]\n"
+        "faults:\n  - kill: {target: broker}\n    at: 1s\n    restart_after: 2s\n"
+    )
+    assert cli.main_code(["plan", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "acks=1#1" in out
+    assert "acks=all#1" in out
+    assert "kill broker [drawn: " in out
+    assert cli.main_code(["plan", str(file), "--case", "acks=all#1"]) == 0
+    assert "acks=1#1" not in capsys.readouterr().out
+    assert cli.main_code(["plan", str(file), "--case", "acks=2"]) == 254
+
+
+def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main_code(["list", "--out", str(tmp_path / "none"), "--json"]) == 0
+    assert '"batches": []' in capsys.readouterr().out

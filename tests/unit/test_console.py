@@ -1,0 +1,77 @@
+"""What the console prints: untrusted text is shown, never obeyed; plain lines where there is no terminal."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ackproof.console import Console, describe, visible
+from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import Event, EventKind
+
+HOSTILE = "\x1b[2J[red]node[/red]\x07\r"
+
+
+def test_control_characters_are_shown() -> None:
+    assert visible(HOSTILE) == "\\x1b[2J[red]node[/red]\\x07\\x0d"
+
+
+def test_events_are_described_without_obeying_them() -> None:
+    text = describe(
+        Event(t_ns=10**9, wall_ns=0, kind=EventKind.FAULT_FAILED, fault=1, detail={"reason": HOSTILE})
+    )
+    assert text.startswith("   1.00 s  fault-failed fault 1: reason \\x1b[2J[red]")
+
+
+def _batch() -> BatchFile:
+    case = BatchCase(
+        case="acks=1#1",
+        settings={"acks": 1},
+        repeat=1,
+        verdict=Verdict.FAIL,
+        reasons=(f"lost {HOSTILE}",),
+        counts={"acked": 5, "lost": 1, "duplicate": 0, "indeterminate": 0},
+        run="acks=1_1",
+    )
+    return BatchFile(verdict=Verdict.FAIL, exit_code=1, seed=7, cases=(case,))
+
+
+def test_the_outcome_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().batch(_batch(), "runs/x/report.html")
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "[red]" in out
+    assert "FAIL (exit 1)" in out
+    assert "report: runs/x/report.html" in out
+
+
+def test_machine_output_is_json_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    console = Console(machine=True)
+    with console.show(1) as view:
+        view.case_begins("a#1")
+        view.event(Event(t_ns=0, wall_ns=0, kind=EventKind.PHASE, detail={"phase": "load"}))
+        view.live(1, 2, "1,2,3")
+        view.case_ends("a#1", None)
+    console.batch(_batch(), "x")
+    console.document({"a": 1})
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {"a": 1}
+    assert "[1/1] a#1: ran in" in captured.err
+    assert "phase: phase load" in captured.err
+
+
+def test_a_terminal_gets_a_bar_and_no_color_is_honoured(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    with Console().show(2) as view:
+        view.case_begins("a#1")
+        view.live(1234, 5, "1,2,3")
+        view.case_ends("a#1", "because")
+    assert "cases" in capsys.readouterr().out
+    monkeypatch.setenv("NO_COLOR", "1")
+    Console().batch(_batch(), "x")
+    assert "\x1b[3" not in capsys.readouterr().out
