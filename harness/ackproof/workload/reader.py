@@ -201,12 +201,16 @@ class ReaderProcess:
         self._assign()
 
     def _assign(self) -> None:
-        """Assign all places anew, at the positions, under the next number."""
+        """Assign anew, at the positions, under the next number: all places; to the final reader those not empty."""
         self.assignment += 1
+        final = self.settings.final
         self.client.assign(
             [
                 TopicPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
-                for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
+                for number, (place, position) in enumerate(
+                    zip(self.settings.places, self.positions.tolist(), strict=True)
+                )
+                if final is None or position < final.ends[number]
             ]
         )
 

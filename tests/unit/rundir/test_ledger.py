@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.rundir.ledger import (
@@ -113,6 +113,7 @@ def test_few_rows_in_many_partitions_share_groups(tmp_path: Path) -> None:
     assert file.num_row_groups == 2
 
 
+@settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 3000), min_size=1, max_size=6))
 def test_parts_add_up(tmp_path_factory: pytest.TempPathFactory, counts: list[int]) -> None:
     folder = tmp_path_factory.mktemp("ledger")

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.plan.spec import ProducerSpec
@@ -25,6 +25,7 @@ from ackproof.workload.inbox import Inbox
 from ackproof.workload.pace import Pace
 
 
+@settings(deadline=None)
 @given(st.floats(0.5, 100_000), st.lists(st.floats(0.0001, 0.1), min_size=1, max_size=50))
 def test_a_pace_is_smooth(rate: float, steps: list[float]) -> None:
     pace, now, sent = Pace(rate, 100.0), 100.0, 0

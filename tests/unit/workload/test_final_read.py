@@ -1,0 +1,221 @@
+"""The final read: it waits for rest, reads to the end, and says why it is not complete."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import ackproof.workload.final_read as module
+from ackproof.errors import Interrupted
+from ackproof.processes import find_children
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.schema import CONSUMED
+from ackproof.workload.final_read import End, FinalReadOrder, final_read
+from ackproof.workload.settings import Place
+
+REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_stable=0, log_end=0)
+
+
+class Scripted:
+    """Ends that are what a function of the number of the look says."""
+
+    def __init__(self, say: Callable[[int], Mapping[Place, End]]) -> None:
+        self.say = say
+        self.looks = 0
+
+    def look(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
+        self.looks += 1
+        return self.say(self.looks)
+
+
+@pytest.fixture
+def written(kafka, load):
+    """A load that has written some hundred records to orders/0 and orders/1, and nothing to empty/0."""
+    load = load(kafka, topics={"orders": 2}, rate="2000/s")
+    kafka.create_topic("empty", 1)
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 500, "acks")
+    load.workload.stop()
+    return load
+
+
+def ends_of(load) -> dict[Place, End]:
+    ends = {Place("empty", 0): REST}
+    for number in (0, 1):
+        count = load.workload.acked("orders", number)
+        ends[Place("orders", number)] = replace(REST, high_watermark=count, last_stable=count, log_end=count)
+    return ends
+
+
+def read(load, ends, *, stop: threading.Event | None = None, **order: object) -> FinalReadFile:
+    places = (Place("orders", 0), Place("orders", 1), Place("empty", 0))
+    settings: dict[str, object] = {"settle_s": 5.0, "idle_s": 3.0, **order}
+    file = final_read(
+        FinalReadOrder(
+            places=places,
+            isr_sizes={"orders": 3, "empty": 3},
+            reader=9,
+            bootstrap=load.workload.bootstrap,
+            **settings,
+        ),
+        ends,
+        load.run,
+        load.clock,
+        load.tag,
+        stop=stop,
+    )
+    assert FinalReadFile.load(load.run.final_read) == file
+    assert not [child for child in find_children() if child.directory == load.run.path]
+    return file
+
+
+def rows(load) -> list[dict]:
+    return read_parts(load.run.consumed / "client=f0", CONSUMED).sort_by("read_seq").to_pylist()
+
+
+def test_complete(written) -> None:
+    ends = ends_of(written)
+    scripted = Scripted(lambda look: ends)
+    file = read(written, scripted)
+    assert file.complete
+    assert file.reasons == ()
+    assert scripted.looks >= 3, "two looks a second apart, and one after the read"
+    for partition in file.partitions:
+        end = ends[Place(partition.topic, partition.partition)]
+        assert (partition.start, partition.end, partition.position) == (0, end.log_end, end.log_end)
+        assert (partition.epoch, partition.epoch_after, partition.complete) == (4, 4, True)
+    found = rows(written)
+    assert {(row["producer"], row["seq"]) for row in found} == {
+        (row["producer"], row["seq"]) for row in written.produced().to_pylist()
+    }
+    assert len(found) == written.workload.acked()
+    assert {(row["reader"], row["phase"], row["assignment"], row["intact"]) for row in found} == {
+        (9, 1, 0, True)
+    }
+    assert (written.run.consumed / "client=f0" / "END").exists()
+
+
+def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
+    good = ends_of(written)
+    first = Place("orders", 0)
+    unrest: list[dict[Place, End]] = [
+        {**good, first: replace(good[first], isr=(1, 2))},
+        {**good, first: replace(good[first], high_watermark=good[first].log_end - 1)},
+        {place: end for place, end in good.items() if place != first},
+        {**good, first: replace(good[first], last_stable=1)},
+        {**good, first: replace(good[first], log_end=-1)},
+        {**good, first: replace(good[first], leader=-1)},
+        good,
+        {**good, first: replace(good[first], epoch=5)},
+        good,
+    ]
+    seen: list[float] = []
+
+    def say(look: int) -> Mapping[Place, End]:
+        seen.append(written.clock.now() / 1e9)
+        return unrest[look - 1] if look <= len(unrest) else good
+
+    assert read(written, Scripted(say)).complete
+    # the looks from the ninth on agree: at least a second passes from it to the last one before the read
+    assert seen[-2] - seen[8] >= 1.0
+
+
+def test_without_rest_it_is_not_complete_and_says_what_is_missing_but_reads(written) -> None:
+    good = ends_of(written)
+    place = Place("orders", 1)
+    ends = {**good, place: replace(good[place], isr=(1,))}
+    file = read(written, Scripted(lambda look: ends), settle_s=1.5)
+    assert not file.complete
+    assert file.reasons == (
+        "the cluster did not settle within 1.5 s",
+        "orders/1: ISR is [1], 3 replicas are awaited",
+    )
+    assert [partition.complete for partition in file.partitions] == [True, False, True]
+    assert len(rows(written)) == written.workload.acked()
+
+
+def test_a_partition_without_a_leader_is_named(written) -> None:
+    good = ends_of(written)
+    ends = {place: end for place, end in good.items() if place != Place("orders", 0)}
+    file = read(written, Scripted(lambda look: ends), settle_s=1.5)
+    assert "orders/0: no answer" in file.reasons
+    assert {row["partition"] for row in rows(written)} == {1}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"epoch": 5}, "the leader epoch was 4 before the read and 5 after it"),
+        ({"log_end": 10**6, "high_watermark": 10**6, "last_stable": 10**6}, "the log was 0–"),
+        ({"start": 3}, "the log was 0–"),
+    ],
+)
+def test_what_changes_during_the_read_makes_it_incomplete(
+    written, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], reason: str
+) -> None:
+    good = ends_of(written)
+    place = Place("orders", 0)
+    reading = module._read
+    state = {"read": False}
+
+    def read_and_note(*arguments: object) -> object:
+        outcome = reading(*arguments)
+        state["read"] = True
+        return outcome
+
+    monkeypatch.setattr(module, "_read", read_and_note)
+    after = {**good, place: replace(good[place], **change)}
+    file = read(written, Scripted(lambda look: after if state["read"] else good))
+    assert not file.complete
+    assert [text for text in file.reasons if text.startswith(f"orders/0: {reason}")]
+    assert len(file.reasons) == 1
+
+
+def test_a_partition_that_does_not_get_on_is_named_with_its_position(written) -> None:
+    good = ends_of(written)
+    place = Place("orders", 1)
+    count = good[place].log_end
+    beyond = {
+        **good,
+        place: replace(good[place], log_end=count + 5, high_watermark=count + 5, last_stable=count + 5),
+    }
+    file = read(written, Scripted(lambda look: beyond), idle_s=1.0)
+    assert file.reasons == (f"orders/1: the reader came to {count} of {count + 5}",)
+    assert [partition.complete for partition in file.partitions] == [True, False, True]
+    assert len(rows(written)) == written.workload.acked(), "what could be read is there"
+
+
+def test_a_start_that_the_log_has_left_is_a_reason(written, kafka) -> None:
+    ends = ends_of(written)
+    kafka.delete_records("orders", 0, 20)
+    file = read(written, Scripted(lambda look: ends), idle_s=1.0)
+    assert not file.complete
+    assert [reason for reason in file.reasons if reason.startswith("orders/0: the reader came to 0 of")]
+    assert {row["partition"] for row in rows(written)} == {1}
+
+
+def test_a_reader_that_cannot_work_is_a_reason(written) -> None:
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends), config={"no.such.setting": "1"})
+    assert not file.complete
+    assert "no.such.setting" in file.reasons[0]
+
+
+def test_a_read_that_takes_too_long_is_ended(written, kafka) -> None:
+    ends = ends_of(written)
+    kafka.down()
+    file = read(written, Scripted(lambda look: ends), idle_s=60.0, read_s=1.0)
+    assert file.reasons[0].startswith("waited 1 s for the final read to end")
+
+
+def test_stop_ends_the_reader(written) -> None:
+    stop = threading.Event()
+    stop.set()
+    with pytest.raises(Interrupted):
+        read(written, Scripted(lambda look: ends_of(written)), stop=stop)
+    assert not Path(written.run.final_read).exists()

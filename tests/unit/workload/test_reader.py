@@ -1,0 +1,151 @@
+"""Live readers: every record handed over is a row, resets are said, a killed one keeps its closed parts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.payload import encoder
+from ackproof.rundir.schema import CONSUMED
+
+RUN_ID = "00112233aabbccdd"
+
+
+def reads(load) -> dict[tuple[int, int, str, int], list[dict]]:
+    """Rows by (reader, assignment, topic, partition), in order of read_seq."""
+    grouped: dict[tuple[int, int, str, int], list[dict]] = {}
+    for row in load.consumed().to_pylist():
+        key = (row["reader"], row["assignment"], row["topic"], row["partition"])
+        grouped.setdefault(key, []).append(row)
+    return grouped
+
+
+def test_readers_read_everything_once_and_in_order(kafka, load) -> None:
+    load = load(kafka, topics={"a": 2, "b": 1}, rate="3000/s", live=2)
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 3000 and load.workload.read() >= 2000, "reads")
+    load.workload.stop()
+    produced = {(row["producer"], row["seq"]): row for row in load.produced().to_pylist()}
+    by_reader = load.consumed().to_pylist()
+    assert load.workload.read() == len(by_reader) == 2 * len(produced)
+    for reader in (0, 1):
+        rows = [row for row in by_reader if row["reader"] == reader]
+        assert [row["read_seq"] for row in rows] == list(range(len(rows)))
+        assert {(row["producer"], row["seq"]) for row in rows} == produced.keys()
+        assert len(list((load.run.consumed / f"client=r{reader}").glob("part-*"))) >= 1
+        assert (load.run.consumed / f"client=r{reader}" / "END").exists()
+    for row in by_reader:
+        source = produced[row["producer"], row["seq"]]
+        for name in ("topic", "partition", "offset"):
+            assert row[name] == source[name]
+        assert (row["origin_topic"], row["origin_partition"]) == (source["topic"], source["partition"])
+        assert row["intact"] is True
+        assert (row["phase"], row["assignment"]) == (0, 0)
+        assert row["read_ns"] > source["sent_ns"]
+        assert row["timestamp_ms"] > 1_700_000_000_000
+        assert row["leader_epoch"] >= -1
+    for rows in reads(load).values():
+        assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert load.workload.read("b", 0) == 2 * sum(row["topic"] == "b" for row in produced.values())
+
+
+def test_what_is_not_ours_is_nobody(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="100/s", live=1)
+    values = [
+        encoder("ffffffffffffffff", 1, "orders", 0, 100)(7),  # another run's
+        b"hello",
+        None,
+        encoder(RUN_ID, 4, "elsewhere", 9, 90)(8),
+        bytes([encoder(RUN_ID, 4, "orders", 0, 90)(9)[0]]) + bytes(89),
+    ]
+    client = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+    for value in values:
+        client.produce("orders", value, partition=0)
+    client.flush(5)
+    client.close()
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 5 + 5, "reads")
+    load.workload.stop()
+    rows = load.consumed().to_pylist()[:5]
+    said = [
+        (row["producer"], row["seq"], row["origin_topic"], row["origin_partition"], row["intact"])
+        for row in rows
+    ]
+    nobody = (-1, -1, "", -1, False)
+    assert said == [(-1, -1, "", -1, True), nobody, nobody, (4, 8, "elsewhere", 9, True), nobody]
+
+
+def test_a_reader_that_the_log_start_has_passed_says_so_and_goes_on(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 2}, rate="2000/s", live=1)
+    kafka.rtt(20)  # so that records are deleted before the reader has fetched them
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 500, "reads")
+    resets: list[object] = []
+
+    def reset_seen() -> bool:
+        kafka.delete_records("orders", 0, load.workload.acked("orders", 0))
+        resets[:] = [event for event in load.events() if event.kind == "client-reset"]
+        return bool(resets)
+
+    load.until(reset_seen, "a reset")
+    before = load.workload.read("orders", 0)
+    load.until(lambda: load.workload.read("orders", 0) >= before + 100, "reads after the reset")
+    load.workload.stop()
+    event = resets[0]
+    assert (event.client, event.topic, event.partition) == ("r0", "orders", 0)
+    assert event.detail["goes_on"] == event.detail["start"] > event.detail["position"]
+    rows = load.consumed().to_pylist()
+    assert max(row["assignment"] for row in rows) >= 1
+    for rows in reads(load).values():
+        offsets = [row["offset"] for row in rows]
+        assert offsets == sorted(set(offsets)), "never back within an assignment"
+    first = next(
+        row["offset"] for row in load.consumed().to_pylist() if row["partition"] == 0 and row["assignment"]
+    )
+    assert first >= event.detail["goes_on"]
+    # the other partition was read on without a gap, though under a new number
+    other = [row["offset"] for row in load.consumed().to_pylist() if row["partition"] == 1]
+    assert other == list(range(len(other)))
+
+
+def test_a_killed_reader_keeps_its_closed_parts(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="1000/s", live=1)
+    load.workload.start()
+    folder = load.run.consumed / "client=r0"
+    load.until(lambda: len(parts(folder)) >= 2, "closed parts")
+    (folder / ".part-000099.parquet.1.tmp").write_bytes(b"PAR1")
+    load.workload.kill("r0")
+    read = load.workload.read()
+    load.workload.stop()
+    rows = read_parts(folder, CONSUMED).sort_by("read_seq")
+    assert rows["read_seq"].to_pylist() == list(range(rows.num_rows))
+    assert 0 < rows.num_rows <= read
+    assert not list(folder.glob(".part*"))
+    assert not (folder / "END").exists()
+
+
+def test_a_reader_outlives_its_brokers(kafka, load) -> None:
+    load = load(kafka, topics={"orders": 1}, rate="500/s", live=1, delivery_timeout="20s")
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 100, "reads")
+    kafka.down()
+    sent = load.workload.sent()
+    load.until(lambda: load.workload.sent() >= sent + 200, "sends")
+    kafka.up()
+    before = load.workload.read()
+    load.until(lambda: load.workload.read() >= before + 100, "reads after the brokers came back")
+    load.workload.stop()
+    for rows in reads(load).values():
+        assert [row["offset"] for row in rows] == list(range(len(rows)))
+
+
+@pytest.mark.parametrize("bad", ["auto.offset.reset", "enable.partition.eof"])
+def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp_path: Path) -> None:
+    from ackproof.errors import BadInput
+    from ackproof.workload.config import reader_config
+
+    with pytest.raises(BadInput, match=bad):
+        reader_config({bad: "x"}, "read_uncommitted", "", "r0")
