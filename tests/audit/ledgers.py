@@ -1,0 +1,93 @@
+"""Writing small ledgers as any tool might: several files a client, rows in any order, in row groups of any size."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.rundir.schema import CONSUMED, PRODUCED
+
+
+def produced_table(rows):
+    return pa.table(
+        {
+            "producer": [row.producer for row in rows],
+            "seq": [row.seq for row in rows],
+            "topic": [row.topic for row in rows],
+            "partition": [row.partition for row in rows],
+            "outcome": [row.outcome for row in rows],
+            "error": [0 for _ in rows],
+            "offset": [row.offset for row in rows],
+            "sent_ns": [row.sent_ns for row in rows],
+            "done_ns": [row.done_ns for row in rows],
+            "txn": [-1 for _ in rows],
+        },
+        schema=PRODUCED,
+    )
+
+
+def consumed_table(rows):
+    columns = {
+        name: [getattr(row, name) for row in rows] for name in CONSUMED.names if name != "timestamp_ms"
+    }
+    return pa.table({**columns, "timestamp_ms": [0 for _ in rows]}, schema=CONSUMED)
+
+
+def write_ledger(
+    directory: Path, produced, reads, *, shuffle: random.Random | None = None, **options
+) -> Path:
+    """Without `shuffle` one file per producer and reader, in the order given; with it, anything goes."""
+    for kind, rows, client_of, table_of in (
+        ("produced", produced, lambda row: f"p{row.producer}", produced_table),
+        ("consumed", reads, lambda row: f"r{row.reader}", consumed_table),
+    ):
+        folder = directory / "ledger" / kind
+        folder.mkdir(parents=True, exist_ok=True)
+        clients = {}
+        for row in rows:
+            clients.setdefault(client_of(row), []).append(row)
+        for client, of_client in clients.items():
+            write_client(folder / f"client={client}", of_client, table_of, shuffle, **options)
+    return directory
+
+
+def write_client(folder: Path, rows, table_of, shuffle: random.Random | None, **options) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    pieces = [rows]
+    if shuffle is not None:
+        rows = list(rows)
+        how = shuffle.random()
+        if how < 0.4:
+            shuffle.shuffle(rows)
+        elif how < 0.6:
+            rows.sort(key=lambda row: (row.topic, row.partition))
+        cuts = sorted(shuffle.choices(range(len(rows) + 1), k=shuffle.randrange(3)))
+        pieces = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+        shuffle.shuffle(pieces)
+        options = {
+            "row_group_size": shuffle.choice([1, 2, 3, 1000]),
+            "compression": shuffle.choice(["zstd", "snappy", "none"]),
+            "use_dictionary": shuffle.choice([True, False]),
+            "write_statistics": shuffle.choice([True, True, False]),
+            **options,
+        }
+    for number, piece in enumerate(pieces):
+        pq.write_table(table_of(piece), folder / f"part-{number}.parquet", **options)
+
+
+def write_case(directory: Path, clients, ended=()) -> None:
+    """A case.json as ackproof writes it; `ended`: "produced/p0", … whose client left an END."""
+    (directory / "case.json").write_text(json.dumps({"clients": clients}))
+    for name in ended:
+        kind, client = name.split("/")
+        folder = directory / "ledger" / kind / f"client={client}"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "END").touch()
+
+
+def findings_of(directory: Path):
+    return pq.read_table(directory / "findings", partitioning=None).to_pylist()

@@ -1,0 +1,187 @@
+"""Small ledgers from small domains, so that everything collides with everything."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hypothesis import strategies as st
+
+from .reference import Produced, Read
+
+TOPICS = ("a", "b")
+BEYOND_DOUBLE = 2**53
+FAR = 2**62
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """One directory."""
+
+    produced: tuple[Produced, ...]
+    reads: tuple[Read, ...]
+    clients: tuple[str, ...] | None
+    """Producers that case.json lists; None: no case.json."""
+    closed: tuple[int, ...]
+    """Producers that left an END."""
+
+    @property
+    def open_producers(self):
+        if self.clients is None:
+            return frozenset()
+        return frozenset(int(client[1:]) for client in self.clients) - frozenset(self.closed)
+
+
+@st.composite
+def domains(draw):
+    """What one directory draws its numbers from."""
+    base = draw(st.sampled_from([0, 0, 0, 100, BEYOND_DOUBLE - 2, FAR]))
+    seq_base = draw(st.sampled_from([0, 0, 0, 65_533, BEYOND_DOUBLE - 2, FAR]))
+    spread = draw(st.sampled_from([1, 1, 1, 7, 2**40]))
+    return {
+        "topic": st.sampled_from(TOPICS[: draw(st.integers(1, 2))]),
+        "partition": st.sampled_from([0, 1, 7][: draw(st.integers(1, 3))]),
+        "producer": st.sampled_from([0, 1, 5][: draw(st.integers(1, 3))]),
+        "seq": st.integers(0, draw(st.sampled_from([9, 30, 2, 0]))).map(lambda n: seq_base + n * spread),
+        "offset": st.integers(0, draw(st.integers(1, 9))).map(lambda n: base + n),
+        "outcome": st.sampled_from(
+            draw(st.sampled_from([(0,), (0,), (0, 0, 0, 0, 1, 2), (0, 1, 2), (1, 2)]))
+        ),
+        "epoch": st.sampled_from(draw(st.sampled_from([(0,), (-1,), (-1, 0, 1, 2), (3, 4)]))),
+    }
+
+
+@st.composite
+def produced_rows(draw, of):
+    few = draw(st.sampled_from([False, False, False, True]))
+    identities = draw(
+        st.lists(
+            st.tuples(of["producer"], of["seq"]),
+            unique=True,
+            min_size=0 if few else 1,
+            max_size=3 if few else 24,
+        )
+    )
+    acks_0 = draw(st.sampled_from([False, False, True]))
+    rows = []
+    for producer, seq in identities:
+        outcome = draw(of["outcome"])
+        unknown = acks_0 or (outcome != 0 and draw(st.booleans()))
+        rows.append(
+            Produced(
+                producer,
+                seq,
+                draw(of["topic"]),
+                draw(of["partition"]),
+                outcome,
+                -1 if unknown else draw(of["offset"]),
+                sent_ns=(sent := draw(st.integers(0, 5)) * 70_000_000),
+                done_ns=draw(st.sampled_from([-1, sent + 1, sent + 30_000_000]))
+                if outcome
+                else sent + 5_000_000,
+            )
+        )
+    return tuple(rows)
+
+
+@st.composite
+def record(draw, of, produced):
+    """(topic, partition, producer, seq, origin, intact) of some record: mostly one that was produced."""
+    how = draw(st.sampled_from(["own", "own", "own", "own", "own", "astray", "any", "nobody", "foreign"]))
+    if how == "nobody":
+        return draw(of["topic"]), draw(of["partition"]), -1, -1, "", -1, False
+    if how == "foreign":
+        return draw(of["topic"]), draw(of["partition"]), -1, -1, "", -1, True
+    if not produced or how == "any":
+        producer, seq = draw(of["producer"]), draw(of["seq"])
+        origin_topic, origin_partition = draw(of["topic"]), draw(of["partition"])
+    else:
+        row = draw(st.sampled_from(produced))
+        producer, seq, origin_topic, origin_partition = row.producer, row.seq, row.topic, row.partition
+    topic, partition = origin_topic, origin_partition
+    if how == "astray":
+        topic, partition = draw(of["topic"]), draw(of["partition"])
+    origin = draw(st.sampled_from(["known", "known", "known", "unknown", "wrong"]))
+    if origin == "unknown":
+        origin_topic, origin_partition = "", -1
+    elif origin == "wrong":
+        origin_topic, origin_partition = draw(st.sampled_from(["a", "b", "elsewhere"])), draw(of["partition"])
+    intact = draw(st.sampled_from([True, True, True, True, False]))
+    return topic, partition, producer, seq, origin_topic, origin_partition, intact
+
+
+@st.composite
+def reads_of_log(draw, of, produced):
+    """Readers of one made-up log: the same offsets mostly show the same records, as on a real broker."""
+    log = {}
+    moves = draw(st.sampled_from([0, 0, 0, 3]))  # of ten records so many stand elsewhere than their ack says
+    for row in produced:
+        if draw(st.integers(0, 9)) == 0:
+            continue  # lost, and perhaps overwritten by what comes next
+        moved = row.offset < 0 or draw(st.integers(0, 9)) < moves
+        offset = draw(of["offset"]) if moved else row.offset
+        log.setdefault((row.topic, row.partition, offset), (row, draw(of["epoch"])))
+    rows = []
+    read_seqs = {}
+    for reader, phase in draw(
+        st.sampled_from([((9, 1),), ((9, 1), (1, 0)), ((9, 1), (1, 0), (2, 0)), ((9, 1), (8, 1))])
+    ):
+        for assignment in range(draw(st.sampled_from([1, 1, 2]))):
+            for (topic, partition, offset), (row, epoch) in sorted(log.items()):
+                if draw(st.integers(0, 9)) < (9 if phase else 8):
+                    number = read_seqs[reader] = read_seqs.get(reader, -1) + 1
+                    rows.append(
+                        Read(
+                            reader, phase, assignment, number, topic, partition, offset, epoch,
+                            row.producer, row.seq, row.topic, row.partition, True, number * 60_000_000,
+                        )
+                    )  # fmt: skip
+    return rows
+
+
+@st.composite
+def reads_at_random(draw, of, produced):
+    """Reads that no broker would give."""
+    rows = []
+    for _ in range(draw(st.sampled_from([0, 2, 6, 25]))):
+        topic, partition, producer, seq, origin_topic, origin_partition, intact = draw(record(of, produced))
+        reader, phase = draw(
+            st.sampled_from([(9, 1), (9, 1), (9, 1), (8, 1), (1, 0), (2, 0), (3, 0), (3, 1)])
+        )
+        rows.append(
+            Read(
+                reader,
+                phase,
+                draw(st.sampled_from([0, 0, 1])),
+                draw(st.integers(0, 30)),
+                topic,
+                partition,
+                draw(of["offset"]),
+                draw(of["epoch"]),
+                producer,
+                seq,
+                origin_topic,
+                origin_partition,
+                intact,
+                draw(st.integers(0, 3)) * 100_000_000,
+            )
+        )
+    return rows
+
+
+@st.composite
+def directories(draw):
+    of = draw(domains())
+    produced = draw(produced_rows(of))
+    shape = draw(st.sampled_from(["log", "log", "both", "random"]))
+    reads = []
+    if shape != "random":
+        reads += draw(reads_of_log(of, produced))
+    if shape != "log":
+        reads += draw(reads_at_random(of, produced))
+    if draw(st.sampled_from([False, True])):  # rows that never reached the ledger
+        produced = tuple(row for row in produced if draw(st.integers(0, 5)))
+    clients, closed = None, ()
+    if draw(st.sampled_from([False, True])):
+        clients = tuple(f"p{n}" for n in draw(st.sampled_from([(0, 1, 5), (0, 1, 5), (0,), (5,), ()])))
+        closed = draw(st.sampled_from([(), (0,), (1, 5), (0, 1, 5)]))
+    return Drawn(produced, tuple(reads), clients, closed)
