@@ -43,6 +43,8 @@ $(VENV)/.bootstrapped: requirements/bootstrap.lock requirements/build.lock
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing. Install it: apt-get install python3 python3-venv" >&2; exit 254; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed, $$($(PYTHON) --version) is here. Install it, or name another: make PYTHON=python3.12 …" >&2; exit 254; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python's venv is missing. Install it: apt-get install python3-venv" >&2; exit 254; }
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "make: Java is missing (17 or newer). Install it: apt-get install openjdk-17-jre-headless" >&2; exit 254; }
+	@command -v mvn >/dev/null || ls "$${ACKPROOF_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ackproof}"/kafka-* >/dev/null 2>&1 || { echo "make: Maven is missing (it fetches Kafka's jars, once). Install it: apt-get install maven" >&2; exit 254; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.lock

@@ -135,11 +135,14 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
 
 
 def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tuple[Path, Case]]) -> Batch:
-    """Run, audit, judge and report. A KeyboardInterrupt is written into `batch.json` and raised again."""
+    """Run, audit, judge and report. A KeyboardInterrupt is written into `batch.json` and raised again.
+
+    Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
+    """
+    ready = _provision({case.experiment.cluster.kafka for _, case in planned}, watcher)
     batch = _lay_out(orders, planned)
     batch.save()
     try:
-        ready = _provision({one.case.experiment.cluster.kafka for one in batch.planned}, watcher)
         _run_all(batch, orders, ready, watcher)
         conclude(batch, watcher.step)
     except KeyboardInterrupt:
@@ -266,6 +269,8 @@ def _bring_through(present: Ahead | None) -> str | None:
         raise
     except AckproofError as error:
         return str(error)
+    except Exception as error:  # noqa: BLE001 — one case that crashes must not take the others' results along
+        return f"the harness failed: {type(error).__name__}: {error}"
     return None
 
 

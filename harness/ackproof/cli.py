@@ -60,6 +60,9 @@ def main_code(arguments: list[str]) -> int:
     except BrokenPipeError:
         sys.stderr.close()
         return HARNESS_FAILED
+    except OSError as error:
+        _console().error(f"{error.filename or 'the machine'}: {error.strerror or error}")
+        return HARNESS_FAILED
     except Exception as error:  # noqa: BLE001 — the last net: a crash is 255 and is shown, whatever it was
         _console().error(f"the harness failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         return HARNESS_FAILED

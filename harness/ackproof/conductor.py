@@ -14,6 +14,7 @@ import secrets
 import signal
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -126,6 +127,13 @@ def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None
         one.go()
 
 
+def _trace(error: BaseException) -> dict[str, str]:
+    """The traceback of a crash; nothing for what is raised on purpose."""
+    if isinstance(error, (AckproofError, KeyboardInterrupt)):
+        return {}
+    return {"traceback": "".join(traceback.format_exception(error))}
+
+
 @contextmanager
 def _deaf_to_interrupts() -> Iterator[None]:
     """A second Ctrl-C must not leave half of a cluster behind."""
@@ -183,7 +191,7 @@ class CaseRun:
     ) -> None:
         with _deaf_to_interrupts(), self.timeline:
             if error is not None:
-                self.timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__)
+                self.timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__, **_trace(error))
             self._end_everything()
             if self._through:
                 self.timeline.add(EventKind.END)
