@@ -26,14 +26,14 @@ from typing import Protocol, Self
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import TopicPartition, to_timeline
-from ackproof.errors import AckproofError, ClientDied, WaitTimeout
+from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Members, Role, RoleKind
-from ackproof.processes import RunTag, started
+from ackproof.processes import RunTag, end_children, started
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
@@ -48,6 +48,8 @@ AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S = 30.0
 SHOW_EVERY_S = 0.2
+RESOLVE_WITHIN_S = 5.0
+"""How long a role may wait for a broker that answers."""
 
 
 class Phase(StrEnum):
@@ -127,11 +129,11 @@ def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None
         one.go()
 
 
-def _trace(error: BaseException) -> dict[str, str]:
-    """The traceback of a crash; nothing for what is raised on purpose."""
+def _trace(error: BaseException) -> str:
+    """The traceback of a crash; '' for what is raised on purpose."""
     if isinstance(error, (AckproofError, KeyboardInterrupt)):
-        return {}
-    return {"traceback": "".join(traceback.format_exception(error))}
+        return ""
+    return "".join(traceback.format_exception(error))
 
 
 @contextmanager
@@ -191,7 +193,9 @@ class CaseRun:
     ) -> None:
         with _deaf_to_interrupts(), self.timeline:
             if error is not None:
-                self.timeline.add(EventKind.ERROR, error=str(error) or type(error).__name__, **_trace(error))
+                self.timeline.add(
+                    EventKind.ERROR, error=str(error) or type(error).__name__, traceback=_trace(error)
+                )
             self._end_everything()
             if self._through:
                 self.timeline.add(EventKind.END)
@@ -307,8 +311,8 @@ class CaseRun:
 
     def _watch(self, done: Callable[[], bool], bound_s: float) -> None:
         """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
-        workload, sampler = self.workload, self.sampler
-        if workload is None or sampler is None:
+        cluster, workload, sampler = self.cluster, self.workload, self.sampler
+        if cluster is None or workload is None or sampler is None:
             raise AckproofError("there is no load to watch")
         shown = 0.0
 
@@ -354,7 +358,13 @@ class CaseRun:
             controllers=tuple(node.id for node in cluster.controllers()),
         )
         if role.topic is not None and role.partition is not None:
-            state = cluster.topic_state([role.topic])[TopicPartition(role.topic, role.partition)]
+            place = TopicPartition(role.topic, role.partition)
+            state = wait_until(
+                lambda: cluster.topic_state([place.topic]).get(place),
+                what=f"a broker to say who holds {place}",
+                timeout_s=RESOLVE_WITHIN_S,
+                stop=self.stop,
+            )
             members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
         if role.kind is RoleKind.CONTROLLER and role.node is None:
             members = replace(members, active_controller=cluster.controller() or -1)
@@ -391,3 +401,8 @@ class CaseRun:
             self.cluster.stop()
             if not self.orders.keep_data:
                 self.cluster.remove_data()
+        # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
+        for child, why in end_children(lambda child: child.run_id == self.run_id).left:
+            self.timeline.add(
+                EventKind.NOTE, note=f"{child.role} (pid {child.pid}) could not be ended: {why}"
+            )
