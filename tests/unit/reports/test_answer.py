@@ -1,0 +1,127 @@
+"""The sentence at the top: right for every kind of outcome, and never more than was judged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ackproof.rundir.outcome import Verdict
+from ackproof_reports.answer import answers, tally
+from ackproof_reports.loading import State, load_batch
+
+WHEN = "when the followers were paused and the leader was killed"
+
+
+def said(folder: Path) -> str:
+    (answer,) = answers(load_batch(folder))
+    return answer.text
+
+
+@pytest.fixture
+def cells(maker: ModuleType) -> list:
+    return maker.matrix()
+
+
+def test_one_axis_decides(maker: ModuleType, tmp_path: Path) -> None:
+    assert said(maker.make_batch(tmp_path)) == (
+        f"acks=0 and acks=1 lost acknowledged records {WHEN}; acks=all lost none."
+    )
+
+
+def test_nothing_lost(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [replace(cell, lost=0) for cell in cells])
+    assert said(folder) == f"None of the 6 settings lost an acknowledged record {WHEN}."
+
+
+def test_everything_lost(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [replace(cell, lost=5) for cell in cells])
+    assert said(folder) == f"All 6 settings lost acknowledged records {WHEN}."
+
+
+def test_two_axes_decide(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    lost = [replace(cell, lost=9 if at in (0, 2) else 0) for at, cell in enumerate(cells)]
+    assert said(maker.make_batch(tmp_path, lost)) == (
+        f"acks=0 and acks=1, both with min.insync.replicas=1 lost acknowledged records {WHEN}; "
+        "4 of 6 settings lost none."
+    )
+
+
+def test_single_case_counts(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [cells[2]])
+    assert said(folder) == f"The run lost 1,204 of 17,300 acknowledged records {WHEN}."
+    clean = maker.make_batch(tmp_path / "clean", [cells[5]])
+    assert said(clean) == f"The run lost none of its acknowledged records {WHEN}."
+
+
+def test_fail_comes_first(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    cells[5] = replace(cells[5], lost=1, verdict=Verdict.FAIL, forbidden=("lost", "overwritten"))
+    text = said(maker.make_batch(tmp_path, cells))
+    assert text.startswith(
+        f"acks=all with min.insync.replicas=2 lost 1 acknowledged record {WHEN}, which must not happen there; "
+    )
+    assert text.endswith("acks=all with min.insync.replicas=1 lost none.")
+
+
+def test_fail_without_loss_names_the_class(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    cell = replace(
+        cells[5], verdict=Verdict.FAIL, findings={"duplicate": 2, "phantom": 1}, forbidden=("duplicate",)
+    )
+    text = said(maker.make_batch(tmp_path, [cell]))
+    assert (
+        text == f"The run showed 2 duplicate copies and 1 phantom record {WHEN}, which must not happen there."
+    )
+
+
+def test_fail_by_expectation_gives_the_reason(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    cell = replace(cells[0], verdict=Verdict.FAIL, reasons=("expected lost <= 5, counted 1874",))
+    text = said(maker.make_batch(tmp_path, [cell]))
+    assert text == f"The run failed: expected lost <= 5, counted 1874 {WHEN}."
+
+
+def test_what_was_not_judged_is_not_claimed(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, maker.missing())
+    text = said(folder)
+    assert "acks=1 with min.insync.replicas=1 stayed inconclusive" in text
+    assert "acks=0 came to no verdict because the harness failed" in text
+    assert "acks=1 with min.insync.replicas=2 was not judged" in text
+    assert "acks=1 lost" not in text
+    assert (
+        tally(load_batch(folder)) == "6 cases: 1 PASS, 1 FAIL, 1 INCONCLUSIVE, 2 HARNESS FAILED, 1 NOT JUDGED"
+    )
+
+
+def test_inconclusive_loss_is_no_loss(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [replace(cell, verdict=Verdict.INCONCLUSIVE) for cell in cells])
+    assert said(folder) == "All 6 settings stayed inconclusive."
+
+
+def test_repeats_share_a_setting(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    runs = [replace(cells[4], repeat=n) for n in (1, 2)] + [replace(cells[2], repeat=n) for n in (1, 2)]
+    runs[3] = replace(runs[3], lost=0)
+    assert (
+        said(maker.make_batch(tmp_path, runs))
+        == f"acks=1 lost acknowledged records {WHEN}; acks=all lost none."
+    )
+
+
+def test_repeats_of_one_setting(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [replace(cells[2], repeat=n) for n in (1, 2, 3)])
+    assert said(folder) == f"3 runs lost 3,612 of 51,900 acknowledged records {WHEN}."
+
+
+def test_several_experiments(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, [cells[2], replace(cells[5], experiment="other")], name="a+b")
+    assert [answer.experiment for answer in answers(load_batch(folder))] == ["acks-matrix", "other"]
+
+
+def test_no_case_at_all(maker: ModuleType, tmp_path: Path) -> None:
+    assert said(maker.make_batch(tmp_path, [])) == "The batch has no case, so there is no answer."
+
+
+def test_batch_state(maker: ModuleType, cells: list, tmp_path: Path) -> None:
+    assert load_batch(maker.make_batch(tmp_path / "a", cells)).state is State.PASS
+    broken = [*cells[:5], replace(cells[5], verdict=None, error="x")]
+    assert load_batch(maker.make_batch(tmp_path / "b", broken)).state is State.HARNESS_FAILED

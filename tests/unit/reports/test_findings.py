@@ -1,0 +1,107 @@
+"""Ranges, counts, and the rows that a page carries."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackproof.rundir.schema import FINDINGS
+from ackproof_reports.findings import Range, ranges_of, read_findings, stretches
+
+ROW = {"class": "lost", "topic": "t", "partition": 0, "producer": 0, "offset": 0, "seq": 0, "detail": ""}
+
+
+def table(*rows: dict[str, object]) -> pa.Table:
+    return pa.Table.from_pylist([{**ROW, **row} for row in rows], schema=FINDINGS)
+
+
+@given(st.lists(st.integers(0, 60)), st.integers(1, 5))
+def test_stretches_hold_every_number_once(numbers: list[int], gap: int) -> None:
+    found = stretches(pa.chunked_array([pa.array(numbers, pa.int64())]), gap)
+    assert sum(count for _, _, count in found) == len(numbers)
+    assert all(first in numbers and last in numbers for first, last, _ in found)
+    for (_, last, _), (first, _, _) in itertools.pairwise(found):
+        assert first - last > gap
+    for first, last, _ in found:
+        inside = sorted({n for n in numbers if first <= n <= last})
+        assert all(b - a <= gap for a, b in itertools.pairwise(inside))
+
+
+def test_ranges_by_partition_and_offset() -> None:
+    found = ranges_of(
+        table(
+            *({"offset": n} for n in (7, 5, 6, 9)),
+            {"partition": 1, "offset": 5},
+            {"topic": "u", "offset": 5},
+            {"class": "vanished", "offset": 6, "producer": -1, "seq": -1},
+        )
+    )
+    assert found == [
+        Range("lost", "t", 0, None, 5, 7, 3),
+        Range("lost", "t", 0, None, 9, 9, 1),
+        Range("lost", "t", 1, None, 5, 5, 1),
+        Range("lost", "u", 0, None, 5, 5, 1),
+        Range("vanished", "t", 0, None, 6, 6, 1),
+    ]
+
+
+def test_unknown_offsets_are_told_by_producer_and_seq() -> None:
+    rows = [{"offset": -1, "seq": 3 * n} for n in range(10)] + [{"offset": -1, "seq": 500, "producer": 1}]
+    assert ranges_of(table(*rows, {"offset": -1, "seq": 900})) == [
+        Range("lost", "t", 0, 0, 0, 27, 10),
+        Range("lost", "t", 0, 0, 900, 900, 1),
+        Range("lost", "t", 0, 1, 500, 500, 1),
+    ]
+
+
+def test_offsets_beyond_two_to_the_53(tmp_path: Path) -> None:
+    big = 2**60
+    pq.write_table(table({"offset": big}, {"offset": big + 1}), tmp_path / "a.parquet")
+    found = read_findings(tmp_path, 10, (), [])
+    assert found is not None and found.ranges == (Range("lost", "t", 0, None, big, big + 1, 2),)
+
+
+def test_what_matters_is_embedded_first(maker: ModuleType, tmp_path: Path) -> None:
+    recipe = replace(maker.matrix()[2], lost=30, findings={"surfaced": 500, "duplicate": 40, "reordered": 9})
+    maker.write_findings(tmp_path / "a.parquet", recipe)
+    found = read_findings(tmp_path, 60, ("reordered",), [])
+    assert found is not None
+    assert found.counts == {"lost": 30, "surfaced": 500, "duplicate": 40, "reordered": 9}
+    assert found.embedded_of() == {"reordered": 9, "lost": 30, "duplicate": 21}
+    assert found.total == 579 and found.embedded == 60
+
+
+def test_no_folder_and_broken_files_are_told(tmp_path: Path) -> None:
+    absent: list[str] = []
+    assert read_findings(tmp_path / "none", 10, (), absent) is None
+    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
+    pq.write_table(table({}).drop_columns(["detail"]), tmp_path / "odd.parquet")
+    pq.write_table(table({}), tmp_path / "good.parquet")
+    found = read_findings(tmp_path, 10, (), absent)
+    assert found is not None and found.counts == {"lost": 1}
+    assert len(absent) == 3
+    assert any("torn.parquet: cannot be read" in text for text in absent)
+    assert "findings/odd.parquet: has no column detail" in absent
+
+
+def test_dictionary_columns_and_extra_columns_are_read(tmp_path: Path) -> None:
+    encoded = table({"offset": 4}).append_column("extra", pa.array([1]))
+    encoded = encoded.set_column(0, "class", encoded.column("class").dictionary_encode())
+    pq.write_table(encoded, tmp_path / "a.parquet")
+    found = read_findings(tmp_path, 10, (), [])
+    assert found is not None and found.counts == {"lost": 1} and found.embedded == 1
+
+
+@pytest.mark.parametrize("rows", [0, 1])
+def test_hardly_any_rows(tmp_path: Path, rows: int) -> None:
+    pq.write_table(table(*[{}] * rows), tmp_path / "a.parquet")
+    found = read_findings(tmp_path, 10, (), [])
+    assert found is not None and found.total == rows and found.embedded == rows

@@ -1,0 +1,284 @@
+"""The page as a file: one piece, escaped, complete, honest about what is absent."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from ackproof.errors import BadInput
+from ackproof_reports import render_batch
+from ackproof_reports.embedding import Block, safe_json
+from ackproof_reports.loading import load_batch
+from ackproof_reports.page import TEMPLATES
+
+VOID = {"meta", "link", "input", "br", "hr", "img"}
+
+
+class Reader(HTMLParser):
+    """Elements, their attributes, and the text outside scripts and styles; raises when elements do not nest."""
+
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.open: list[str] = []
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.blocks: list[tuple[dict[str, str | None], str]] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if tag in {"script", "style"}:
+            self.blocks.append((dict(attrs), ""))
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "p" and (not self.open or self.open[-1] != "p"):
+            raise AssertionError("a stray </p>")
+        assert self.open and self.open[-1] == tag, (tag, self.open[-6:], self.getpos())
+        self.open.pop()
+
+    def handle_data(self, data: str) -> None:
+        if self.open and self.open[-1] in {"script", "style"}:
+            attributes, text = self.blocks[-1]
+            self.blocks[-1] = (attributes, text + data)
+        else:
+            self.text.append(data)
+
+    @property
+    def words(self) -> str:
+        return " ".join("".join(self.text).split())
+
+
+def read(folder: Path) -> Reader:
+    render_batch(folder)
+    reader = Reader()
+    reader.feed((folder / "report.html").read_text(encoding="utf-8"))
+    reader.close()
+    assert reader.open == []
+    return reader
+
+
+def test_whole_matrix(maker: ModuleType, tmp_path: Path) -> None:
+    page = read(maker.make_batch(tmp_path))
+    assert "acks=0 and acks=1 lost acknowledged records when the followers were paused" in page.words
+    assert (
+        "Exit code 0: the evidence is complete, and nothing forbidden was seen. 6 cases: 6 PASS."
+        in page.words
+    )
+    assert "predictions: the reference implementation does not exist yet" in page.words
+    assert "offsets 1,000–1,602" in page.words
+    assert (
+        "ackproof run experiments/acks-matrix.yaml --seed 7 --case 'acks=1,min.insync.replicas=2#1'"
+        in page.words
+    )
+    assert sum(tag == "details" and "case" in (a.get("class") or "").split() for tag, a in page.elements) == 6
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    targets = {a["href"][1:] for tag, a in page.elements if tag == "a" and (a["href"] or "").startswith("#")}
+    assert targets <= set(ids)
+    labels = {a["aria-labelledby"] for _, a in page.elements if "aria-labelledby" in a}
+    assert labels <= set(ids)
+
+
+@pytest.mark.parametrize("recipes", ["matrix", "hostile", "missing"])
+def test_one_piece_under_a_closed_policy(maker: ModuleType, tmp_path: Path, recipes: str) -> None:
+    page = read(maker.make_batch(tmp_path, getattr(maker, recipes)()))
+    policy = next(a["content"] or "" for t, a in page.elements if t == "meta" and a.get("http-equiv"))
+    assert "default-src 'none'" in policy and "connect-src 'none'" in policy and "unsafe" not in policy
+    for tag, attributes in page.elements:
+        assert not any(name.startswith("on") or name == "style" for name in attributes), (tag, attributes)
+        assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
+        assert "src" not in attributes
+        link = attributes.get("href")
+        assert link is None or link.startswith("#") or link == "data:,"
+    for attributes, text in page.blocks:
+        kind = attributes.get("type")
+        if kind is None:
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"'sha256-{digest}'" in policy
+        else:
+            assert kind in {"application/json", "application/gzip"}
+            assert not re.search("[<>&\u2028\u2029]", text)
+
+
+def test_hostile_text_is_only_text(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, maker.hostile())
+    page = read(folder)
+    raw = (folder / "report.html").read_text(encoding="utf-8")
+    for text in maker.HOSTILE[:3]:
+        assert text not in raw
+        assert text in page.words
+    assert "49" not in re.findall(r"\{\{.{0,9}|\b49 <!--", raw)
+    for control in ("\u202e", "\u2028", "\x00", "\x1b"):
+        assert control not in raw
+    assert "\\u202e" in page.words
+
+
+def test_data_blocks_can_be_read_back(maker: ModuleType, tmp_path: Path) -> None:
+    cells = maker.matrix()
+    cells[0] = replace(cells[0], findings={"duplicate": 3000})
+    page = read(maker.make_batch(tmp_path, cells))
+    kinds = set()
+    for attributes, text in page.blocks:
+        kind = attributes.get("type")
+        if kind is None:
+            continue
+        kinds.add(kind)
+        data = json.loads(gzip.decompress(base64.b64decode(text)) if kind == "application/gzip" else text)
+        if (attributes["id"] or "").endswith("-rows"):
+            assert set(data) == {"class", "topic", "partition", "producer", "offset", "seq", "detail"}
+            assert len(data["class"]["at"]) == len(data["offset"])
+        else:
+            assert len(data["total"]["acked"]) == 105 and len(data["places"]) == 3
+            assert [fault["n"] for fault in data["faults"]] == [1, 2]
+    assert kinds == {"application/json", "application/gzip"}
+
+
+def test_what_is_absent_is_said(maker: ModuleType, tmp_path: Path) -> None:
+    page = read(maker.make_batch(tmp_path, maker.missing(), interrupted=True))
+    for sentence in (
+        "The batch was interrupted",
+        "acks=0,min.insync.replicas=2_1: no such folder, nothing of this run is kept",
+        "audit.json: missing",
+        "series.parquet: missing, so neither acks nor latencies over time can be shown",
+        "observed/partitions.jsonl: missing",
+        "timeline.jsonl: torn, some lines cannot be read; the rest is shown",
+        "timeline.jsonl has no end event: the run was cut off",
+        "The harness failed in this case.",
+        "Nothing was counted and nothing judged.",
+        "No final read is recorded.",
+        "counted, not judged",
+        "node 2 ended by itself",
+    ):
+        assert sentence in page.words, sentence
+    assert "None" not in page.words.split() and "nan" not in page.words.split()
+
+
+def test_a_folder_without_batch_json(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path)
+    (folder / "batch.json").write_text("{", encoding="utf-8")
+    page = read(folder)
+    assert "batch.json gives no verdict" in page.words
+    assert "case folder" in page.words
+    with pytest.raises(BadInput, match="no batch"):
+        render_batch(tmp_path / "nowhere")
+
+
+def test_case_folders_that_nobody_named(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, maker.matrix()[:2])
+    maker.make_batch(tmp_path / "other", maker.matrix()[2:3])
+    (stray,) = [path.parent for path in (tmp_path / "other").glob("*/case.json")]
+    stray.rename(folder / stray.name)
+    assert f"{stray.name}/ is a case folder that batch.json does not name: left out" in read(folder).words
+
+
+def test_a_path_that_leaves_the_batch_is_not_followed(maker: ModuleType, tmp_path: Path) -> None:
+    maker.make_batch(tmp_path / "outside", maker.matrix()[:1])
+    folder = maker.make_batch(tmp_path / "batch", maker.matrix()[:1])
+    (outside,) = [path.parent for path in (tmp_path / "outside").glob("*/case.json")]
+    document = json.loads((folder / "batch.json").read_text(encoding="utf-8"))
+    document["cases"][0]["run"] = f"../outside/{outside.name}"
+    (folder / "batch.json").write_text(json.dumps(document), encoding="utf-8")
+    (case,) = load_batch(folder).cases
+    assert case.run.path.is_relative_to(folder)
+
+
+def test_repeats_and_further_axes(maker: ModuleType, tmp_path: Path) -> None:
+    cells = []
+    for cell in maker.matrix():
+        for linger in ("5ms", "50ms"):
+            settings = {**cell.settings, "workload.producers.linger": linger}
+            cells += [
+                replace(cell, settings=settings, repeat=n, lost=cell.lost + n if cell.lost else 0)
+                for n in (1, 2)
+            ]
+    page = read(maker.make_batch(tmp_path, cells))
+    assert "acks × min.insync.replicas, linger=50ms" in page.words
+    assert "1,205–1,206 lost" in page.words
+    assert "2 repeats:" in page.words and "#2 PASS, 1,206 lost" in page.words
+    assert "(repeat 2)" in page.words
+
+
+def test_one_case_without_a_matrix(maker: ModuleType, tmp_path: Path) -> None:
+    page = read(maker.make_batch(tmp_path, [maker.Recipe({})]))
+    assert "The run lost none of its acknowledged records" in page.words
+
+
+def test_too_many_findings_are_told(maker: ModuleType, tmp_path: Path) -> None:
+    cells = maker.matrix()
+    cells[2] = replace(cells[2], findings={"duplicate": 60_000, "surfaced": 60_000})
+    page = read(maker.make_batch(tmp_path, cells))
+    assert (
+        "This page carries 100,000 of 121,204 findings: lost 1,204 of 1,204, "
+        "duplicate 60,000 of 60,000, surfaced 38,796 of 60,000." in page.words
+    )
+    assert "All are in acks=1,min.insync.replicas=1_1/findings/ (Parquet)." in page.words
+
+
+def test_six_cases_take_two_seconds_at_most(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path)
+    render_batch(folder)
+    best = 9.0
+    for _ in range(3):
+        start = time.process_time()
+        render_batch(folder)
+        best = min(best, time.process_time() - start)
+    assert best <= 2.0
+    assert (folder / "report.html").stat().st_size < 600_000
+
+
+def test_importing_loads_nothing_heavy() -> None:
+    heavy = "pyarrow jinja2 pydantic numpy"
+    look = f"import sys, ackproof_reports; print([m for m in '{heavy}'.split() if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", look], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_embedding_escapes() -> None:
+    text = "</script><!-- \u2028 & \ud800"
+    assert json.loads(safe_json(text)) == text
+    assert not set(safe_json(text)) & set("<>&\u2028")
+    assert Block.of(["x" * 20_000]).kind == "application/gzip"
+    assert Block.of(["x" * 20_000], plain=True).kind == "application/json"
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        safe_json(float("nan"))
+
+
+def test_own_scripts_make_no_html_from_text() -> None:
+    for path in TEMPLATES.glob("**/*.js"):
+        source = path.read_text(encoding="utf-8")
+        for word in (
+            "innerHTML",
+            "outerHTML",
+            "insertAdjacent",
+            "document.write",
+            "eval(",
+            "fetch(",
+            "</script",
+        ):
+            assert word not in source, (path.name, word)
+    for path in TEMPLATES.glob("**/*.j2"):
+        assert not re.search(r"\|\s*safe|autoescape", path.read_text(encoding="utf-8")), path.name
+
+
+def test_files_stay_short() -> None:
+    for path in TEMPLATES.parent.glob("**/*"):
+        if path.suffix in {".py", ".js", ".css", ".j2"}:
+            assert len(path.read_text(encoding="utf-8").splitlines()) <= 400, path.name
