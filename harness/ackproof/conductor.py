@@ -15,21 +15,20 @@ import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from enum import StrEnum
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Protocol, Self
+from typing import Self
 
-from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import TopicPartition, to_timeline
 from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
+from ackproof.phases import Hook, Orders, Phase, Running, Watcher
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Members, Role, RoleKind
@@ -38,11 +37,13 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.registry import RunEntry, register
-from ackproof.rundir.timeline import Event, EventKind, Timeline
+from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import FinalReadOrder, final_read
+
+__all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case"]
 
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
@@ -50,56 +51,6 @@ AFTER_HEALING_BOUND_S = 30.0
 SHOW_EVERY_S = 0.2
 RESOLVE_WITHIN_S = 5.0
 """How long a role may wait for a broker that answers."""
-
-
-class Phase(StrEnum):
-    """The phases of a run."""
-
-    START = "start"
-    LOAD = "load"
-    HEAL = "heal"
-    DRAIN = "drain"
-    READ = "read"
-    END = "end"
-
-
-class Watcher(Protocol):
-    """Who wants to know how a run goes (the console)."""
-
-    def event(self, event: Event) -> None:
-        """An event was written to the timeline."""
-
-    def live(self, acked: int, read: int, isr: str) -> None:
-        """A look at the running case, a few times a second."""
-
-
-@dataclass
-class Running:
-    """What a hook may lay hands on."""
-
-    case: Case
-    run: CaseDir
-    cluster: ProcessCluster | None
-    """None before the phase `start` is over."""
-    workload: Workload | None
-    """None before the phase `load` is over."""
-
-
-Hook = Callable[[Running], None]
-
-
-@dataclass(frozen=True)
-class Orders:
-    """How a case is to be run, beside what it says itself."""
-
-    batch: str
-    replay: str
-    keep_data: bool = False
-    installed: Installation | None = None
-    """What provisioning has ready for the case's version; found or made when it is not given."""
-    healed: Callable[[], None] = lambda: None
-    """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
-    hooks: Mapping[Phase, Hook] = field(default_factory=dict)
 
 
 class _Gauges:
@@ -320,10 +271,11 @@ class CaseRun:
             nonlocal shown
             try:
                 workload.check()
-            except ClientDied:
-                return (
-                    True  # in the timeline already; the judge says what it means, the rest of the run goes on
-                )
+                if not self.spec.evidence.node_deaths:
+                    cluster.check()
+            except (ClientDied, NodeDied):
+                # In the timeline already. The judge says what it means; the rest of the run goes on.
+                return True
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
