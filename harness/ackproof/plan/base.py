@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final, TypeAlias, TypeVar
 
@@ -10,6 +11,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSeriali
 from ackproof.plan.quantities import wrong
 
 T = TypeVar("T")
+
+_SETTING: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 
 
 class Spec(BaseModel):
@@ -25,12 +28,25 @@ def config_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
-        return str(value)
+        text = str(value)
+        if any(character < " " for character in text):
+            raise wrong("expected a value of one line, without control characters")
+        return text
     raise wrong("expected a single value (text, a number, true or false)")
 
 
+def _read_setting(name: object) -> object:
+    if not isinstance(name, str) or not _SETTING.match(name):
+        raise wrong("expected the name of a setting: letters, digits, '.', '_' and '-'")
+    return name
+
+
 Config: TypeAlias = dict[
-    str,
+    Annotated[
+        str,
+        BeforeValidator(_read_setting),
+        WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"}),
+    ],
     Annotated[
         str,
         BeforeValidator(config_text),

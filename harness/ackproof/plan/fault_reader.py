@@ -19,6 +19,7 @@ from ackproof.plan.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
 
+MAX_FAULTS: Final = 200
 HOLD_KEYS: Final = ("for", "restart_after")
 BESIDE: Final = (*TRIGGER_KEYS, "at_latest", *HOLD_KEYS)
 """Keys that stand beside the kind."""
@@ -36,6 +37,9 @@ def read_faults(found: Findings) -> list[FaultSpec | None]:
         return []
     if not isinstance(node, ListNode):
         found.report(("faults",), f"expected a list of faults such as {EXAMPLE}, not {describe(node)}")
+        return []
+    if len(node.items) > MAX_FAULTS:
+        found.report(("faults",), f"{len(node.items)} faults are too many; at most {MAX_FAULTS}", key=True)
         return []
     return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ackproof.plan.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.plan.problems import Path, Problem, nearest, path_text
+from ackproof.plan.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
 
 
 class Findings:
@@ -28,14 +28,31 @@ class Findings:
 
         `part` continues `path` to where exactly it is, when that has no path of its own for the user.
         """
+        self._broken.add(path)
+        if self.full:
+            return
         mark = self.locate(path + part, key=key)
-        problem = Problem(self.file, mark.line, mark.column, path_text(path), message, suggestion)
+        problem = Problem(
+            self.file,
+            mark.line,
+            mark.column,
+            shorten(path_text(path), 250),
+            shorten(message, 500),
+            suggestion,
+        )
         if problem not in self.problems:
             self.problems.append(problem)
-        self._broken.add(path)
+
+    @property
+    def full(self) -> bool:
+        """Whether there are more problems than will be told: then no more are looked into."""
+        return len(self.problems) > MOST_PROBLEMS
 
     def unknown(self, path: Path, what: str, valid: Iterable[str], *, hint: str = "") -> None:
         """Note a name that nobody knows: the last part of `path`, which should be one of `valid`."""
+        if self.full:
+            self._broken.add(path)
+            return
         names = list(valid)
         near = nearest(str(path[-1]), names)
         message = f"unknown {what} '{shorten(str(path[-1]))}'"

@@ -35,6 +35,7 @@ class Expecting:
         self._spec = spec
         self._axes = axes
         self._leaves = leaves(experiment_data(spec))
+        self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
 
     def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[tuple[ExpectSpec, ...]]:
         """For each cell the expectations that speak of it, their settings named by full paths.
@@ -109,12 +110,15 @@ class Expecting:
 
     def _understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
         """A value as the experiment understands it at `path`, and whether it can stand there."""
-        node = ScalarNode(value, value_text(value))
-        trial = Findings("", override(self._found.root, path, node))
-        spec = read_experiment(trial)
-        if spec is None or not trial.sound(path):
-            return None, False
-        return value_at(experiment_data(spec), path), True
+        asked = (path, f"{type(value).__name__} {value}")
+        if asked not in self._known:
+            node = ScalarNode(value, value_text(value))
+            trial = Findings("", override(self._found.root, path, node))
+            spec = read_experiment(trial)
+            right = spec is not None and trial.sound(path)
+            data = value_at(experiment_data(spec), path) if spec is not None and right else None
+            self._known[asked] = data, right
+        return self._known[asked]
 
     def _report_no_case(
         self, where: Path, given: dict[Path, tuple[str, Data]], cells: Sequence[dict[str, Data]]

@@ -16,13 +16,16 @@ from ackproof.plan.findings import Findings
 from ackproof.plan.given import Expecting
 from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
 from ackproof.plan.paths import override, parse_path, short_names, value_text, wrong_path
-from ackproof.plan.problems import InvalidExperiment, Path, Problem, path_text
+from ackproof.plan.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
 from ackproof.plan.reader import read_experiment
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
 
 MAX_CELLS: Final = 1000
+MAX_AXES: Final = 20
+MAX_WORK: Final = 500_000
+"""Most values that all cells together may have: each cell is read and checked as a whole experiment."""
 LONGEST_NAME: Final = 180
 """Longest name of a case, in characters: it is the name of a folder too."""
 
@@ -83,6 +86,11 @@ def _axes(found: Findings) -> tuple[Axis, ...]:
     """The axes that are usable; what is wrong with the others is reported."""
     node = found.root.entries.get("matrix")
     axes: list[Axis] = []
+    if isinstance(node, MapNode) and len(node.entries) > MAX_AXES:
+        found.report(
+            ("matrix",), f"{len(node.entries)} settings are too many to vary; at most {MAX_AXES}", key=True
+        )
+        return ()
     for key, values in node.entries.items() if isinstance(node, MapNode) else ():
         where: Path = ("matrix", key)
         if not found.sound(where) or not isinstance(values, ListNode):
@@ -100,8 +108,10 @@ def _axes(found: Findings) -> tuple[Axis, ...]:
         elif all(found.sound((*where, index)) for index in range(len(values.items))):
             axes.append(Axis(key, path, tuple(v for v in values.items if isinstance(v, ScalarNode))))
     cells = math.prod(len(axis.values) for axis in axes)
-    if cells > MAX_CELLS:
-        found.report(("matrix",), f"{cells} combinations are too many; at most {MAX_CELLS} are allowed")
+    most = min(MAX_CELLS, MAX_WORK // max(1, found.root.nodes))
+    if cells > most:
+        message = f"{cells} combinations are too many; at most {most} are allowed for this file"
+        found.report(("matrix",), message, key=True)
         return ()
     return tuple(axes)
 
@@ -136,6 +146,10 @@ class _Cells:
         for choice in self._choices:
             if not self._axes:
                 self.specs.append(read_experiment(Findings(self._found.file, self._found.root)))
+                continue
+            if len(by_problem) > MOST_PROBLEMS:
+                # Enough is known; the file is refused in any case.
+                self.specs.append(None)
                 continue
             cell = Findings(self._found.file, self._root(choice))
             spec = read_experiment(cell)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ackproof.errors import BadInput
 
@@ -60,9 +60,20 @@ class Problem:
         return f"{self.file}:{self.line}:{self.column}: {where}{self.message}{hint}"
 
 
+MOST_PROBLEMS: Final = 100
+"""So many problems of one file are told; a file with more is not one that somebody mistyped."""
+
+
 class InvalidExperiment(BadInput):
-    """An experiment file cannot be used. `problems` holds everything that is wrong with it, in file order."""
+    """An experiment file cannot be used. `problems` holds what is wrong with it, in file order.
+
+    That is everything up to `MOST_PROBLEMS`; the text says when there is more.
+    """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
-        self.problems: tuple[Problem, ...] = tuple(sorted(set(problems)))
-        super().__init__("\n".join(str(problem) for problem in self.problems))
+        every = sorted(set(problems))
+        self.problems: tuple[Problem, ...] = tuple(every[:MOST_PROBLEMS])
+        lines = [str(problem) for problem in self.problems]
+        if len(every) > MOST_PROBLEMS:
+            lines.append(f"{self.problems[0].file}: and more; only {MOST_PROBLEMS} problems are shown")
+        super().__init__("\n".join(lines))

@@ -19,6 +19,8 @@ from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import Scalar
 
+MAX_EXPECTATIONS: Final = 200
+
 _BY_HAND: Final = ("matrix", "faults", "expect")
 _PASSES: Final = 8
 
@@ -94,6 +96,10 @@ def _read_expectations(found: Findings) -> tuple[ExpectSpec, ...]:
         found.report(
             ("expect",), f"expected a list such as [{{given: {{acks: all}}, lost: 0}}], not {describe(node)}"
         )
+        return ()
+    if len(node.items) > MAX_EXPECTATIONS:
+        message = f"{len(node.items)} expectations are too many; at most {MAX_EXPECTATIONS}"
+        found.report(("expect",), message, key=True)
         return ()
     read = []
     for index, item in enumerate(node.items):

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from ackproof.plan.findings import Findings, describe
-from ackproof.plan.nodes import ScalarNode
+from ackproof.plan.nodes import ListNode, ScalarNode
 from ackproof.plan.problems import Path, nearest
 from ackproof.plan.quantities import WRONG
 from ackproof.plan.spec import (
@@ -49,6 +49,9 @@ _EXPECTED: Final = {
     "less_than": "less than {lt}",
     "less_than_equal": "at most {le}",
     "finite_number": "a finite number",
+    "string_too_long": "at most {max_length} characters",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
     "int_parsing_size": "a smaller number",
 }
 
@@ -66,6 +69,9 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path) -> None:
     """Turn one of pydantic's errors at `path` (below `prefix`) into a problem."""
     full = prefix + path
+    if found.full:
+        found.breaks(full)
+        return
     kind, context = detail["type"], detail.get("ctx", {})
     if kind == "extra_forbidden":
         model = group_of(full[:-1])
@@ -88,7 +94,10 @@ def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path
         valid = [name.strip("'") for name in str(context["expected"]).replace(" or ", ", ").split(", ")]
         suggestion = nearest(node.text, valid) if isinstance(node, ScalarNode) else None
     elif kind in _EXPECTED:
-        message = f"expected {_EXPECTED[kind].format(**context)}, not {describe(node)}"
+        there = (
+            f"one of {context['actual_length']}" if isinstance(node, ListNode) and context else describe(node)
+        )
+        message = f"expected {_EXPECTED[kind].format(**context)}, not {there}"
         if kind == "bool_type" and isinstance(node, ScalarNode):
             suggestion = {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
     else:

@@ -148,8 +148,8 @@ class _Composer:
             AssertionError,
         ) as error:
             # A foreign parser on arbitrary text: what it did not foresee is still only a broken file.
-            message = f"not YAML: {type(error).__name__}: {error}".splitlines()[0]
-            last = Problem(self._file, self._last.line, self._last.column, "", message)
+            message = f"not YAML: {type(error).__name__}: {error}"
+            last = Problem(self._file, self._last.line, self._last.column, "", shorten(message, 500))
             raise InvalidExperiment([*self._problems, last]) from error
         if not isinstance(root, MapNode):
             mark = root.mark if root is not None else START
@@ -298,7 +298,7 @@ class _Composer:
             raise self._stop(event, f"more than {MAX_NODES} values (aliases count as what they stand for)")
 
     def _report(self, mark: Mark, message: str) -> None:
-        self._problems.append(Problem(self._file, mark.line, mark.column, "", message))
+        self._problems.append(Problem(self._file, mark.line, mark.column, "", shorten(message, 500)))
 
     def _stop(self, event: Event, message: str) -> InvalidExperiment:
         self._report(self._mark(event.start_mark), message)
@@ -316,7 +316,8 @@ class _Composer:
         at = error.context_mark if unclosed and error.context_mark is not None else error.problem_mark
         mark = self._mark(at or error.context_mark)
         parts = [part for part in (error.context, error.problem) if part]
-        return Problem(self._file, mark.line, mark.column, "", f"not YAML: {', '.join(parts)}")
+        message = shorten(f"not YAML: {', '.join(parts)}", 500)
+        return Problem(self._file, mark.line, mark.column, "", message)
 
     def _unreadable(self, error: ReaderError) -> Problem:
         """A character that YAML does not allow; the parser says only where in the text."""

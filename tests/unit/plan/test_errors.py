@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import pytest
@@ -63,6 +64,12 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     # settings
     ("    broker.session.timeout.ms: 6000", "    broker.session.timeout.ms: ‸[1]",
      "cluster.config[broker.session.timeout.ms]", "a single value", None),
+    ("    broker.session.timeout.ms: 6000", "    ‸a b: 6", "cluster.config[a b]", "name of a setting", None),
+    ("    broker.session.timeout.ms: 6000", '    a: ‸"x\\ny"', "cluster.config.a", "one line", None),
+    ("    broker.session.timeout.ms: 6000", '    ‸"a\\nb": 1', "cluster.config[a\ufffdb]", "name of a", None),
+    ("    broker.session.timeout.ms: 6000", "    a: ‸~", "cluster.config.a", "an empty one is written ''", None),
+    ("    topics: [orders]", "    topics: ‸[]", "workload.producers.topics", "a list of at least 1, not one of 0", None),
+    ("description: all there is", f"description: ‸{'x' * 10001}", "description", "at most 10000 characters", None),
     ("    broker.session.timeout.ms: 6000", "    ‸node.id: 6", "cluster.config[node.id]", "itself", None),
     ("    2: {num", "    ‸4: {num", "cluster.broker_config.4", "broker 4 does not exist", None),
     ("    2: {num", "    ‸two: {num", "cluster.broker_config.two", "whole number", None),
@@ -259,3 +266,25 @@ def test_too_many_combinations(load_text: Load) -> None:
     )
     with pytest.raises(InvalidExperiment, match="1600 combinations are too many"):
         load_text(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("".join(f"k{i}: 1\n" for i in range(5000)), "and more; only 100 problems are shown"),
+        ("a: 1\n" * 5000, "and more; only 100 problems are shown"),
+        ("expect:\n" + "  - {lost: 0}\n" * 201, "201 expectations are too many"),
+        ("faults:\n" + "  - {kill: {target: broker}, at: 1s}\n" * 201, "201 faults are too many"),
+        (
+            "matrix:\n" + "".join(f"  topics.t.config[a{i}]: [1]\n" for i in range(21)),
+            "21 settings are too many",
+        ),
+    ],
+    ids=["unknown fields", "keys twice", "expectations", "faults", "axes"],
+)
+def test_bounds(load_text: Load, text: str, message: str) -> None:
+    """A file that is wrong in thousands of places, or enormous, is refused in a moment."""
+    begin = time.process_time()
+    with pytest.raises(InvalidExperiment, match=message):
+        load_text("name: n\ntopics: {t: {}}\n" + text)
+    assert time.process_time() - begin < 5

@@ -215,3 +215,4 @@ def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.Tem
         load(path)
     except InvalidExperiment as error:
         assert error.problems
+        assert str(error).isprintable() or len(str(error).split("\n")) == len(error.problems)
