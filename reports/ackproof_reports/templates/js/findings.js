@@ -98,7 +98,9 @@ class Findings {
   }
 
   find() {
-    const words = this.search.value.toLowerCase().replace(/(\d),(?=\d{3})/g, "$1").split(/\s+/).filter(Boolean);
+    // Words are all to be there; "several words" in quotes stand together; 1,204 finds 1204.
+    const text = this.search.value.toLowerCase().replace(/(\d),(?=\d{3})/g, "$1");
+    const words = [...text.matchAll(/"([^"]+)"|[^\s"]+/g)].map((match) => match[1] ?? match[0]);
     const kind = this.kind.value === "" ? -1 : Number(this.kind.value);
     const lines = words.length ? this.lines() : null;
     const classes = this.data.class.at;
