@@ -45,25 +45,25 @@ def read_experiment(found: Findings) -> ExperimentSpec | None:
 
 
 def _take_out(data: dict[str, object], path: Path, found: Findings) -> None:
-    """Remove what is broken; a topic stays as one with defaults, so that roles still find it."""
-    if path in (("name",), ("topics",)):
-        data["name" if path == ("name",) else "topics"] = "unnamed" if path == ("name",) else {}
-        return
-    parent: dict[str, object] = data
-    for depth, part in enumerate(path):
-        value = parent.get(str(part))
-        if isinstance(value, dict) and depth + 1 < len(path):
-            parent = value
-            continue
-        found.breaks(path[: depth + 1])
-        if path[:depth] == ("topics",) and len(path) == 2 and isinstance(value, dict):
-            # Its name is refused.
-            parent.pop(str(part), None)
-        elif path[:depth] == ("topics",):
-            parent[str(part)] = {}
+    """Remove what is broken, so that its default stands there; what is in a list takes the list with it.
+
+    A required field gets a stand-in. A topic that is no mapping becomes one with defaults, so that roles still find
+    it; one whose name is refused goes.
+    """
+    if path == ("name",):
+        data["name"] = "unnamed"
+    elif path == ("topics",):
+        data["topics"] = {}
+    else:
+        parent, depth = data, 0
+        while depth + 1 < len(path) and isinstance(below := parent.get(str(path[depth])), dict):
+            parent, depth = below, depth + 1
+        broken, name = path[: depth + 1], str(path[depth])
+        found.breaks(broken)
+        if broken[:-1] == ("topics",) and not isinstance(parent.get(name), dict):
+            parent[name] = {}
         else:
-            parent.pop(str(part), None)
-        return
+            parent.pop(name, None)
 
 
 def _read_matrix(found: Findings) -> dict[str, tuple[Scalar, ...]]:

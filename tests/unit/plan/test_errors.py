@@ -68,7 +68,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("    broker.session.timeout.ms: 6000", '    a: ‸"x\\ny"', "cluster.config.a", "one line", None),
     ("    broker.session.timeout.ms: 6000", '    ‸"a\\nb": 1', "cluster.config[a\ufffdb]", "name of a", None),
     ("    broker.session.timeout.ms: 6000", "    a: ‸~", "cluster.config.a", "an empty one is written ''", None),
-    ("    topics: [orders]", "    topics: ‸[]", "workload.producers.topics", "a list of at least 1, not one of 0", None),
+    ("    topics: [orders]", "    topics: ‸[]", "workload.producers.topics", "at least 1, not one of 0", None),
     ("description: all there is", f"description: ‸{'x' * 10001}", "description", "at most 10000 characters", None),
     ("    broker.session.timeout.ms: 6000", "    ‸node.id: 6", "cluster.config[node.id]", "itself", None),
     ("    2: {num", "    ‸4: {num", "cluster.broker_config.4", "broker 4 does not exist", None),
