@@ -89,6 +89,12 @@ def _console(machine: bool = False) -> Console:
     return Console(machine=machine)
 
 
+def _from_here(path: Path) -> str:
+    """`path` as one would type it: relative where it is below the present folder."""
+    here, whole = Path.cwd(), path.resolve()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+
+
 @click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="ackproof")
 def main() -> None:
@@ -125,7 +131,7 @@ def run(
     with console.show(len(planned)) as view:
         batch = run_batch(orders, view, planned)
     document = batch.document()
-    console.batch(document, str(batch.directory.report_html))
+    console.batch(document, _from_here(batch.directory.report_html))
     if machine:
         console.raw(document.model_dump_json(indent=1))
     return document.exit_code
@@ -228,7 +234,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
     for directory in directories:
         if BatchDir(directory).batch_json.exists():
             batch = reopen(directory.resolve(), console.line)
-            console.batch(batch, str(BatchDir(directory).report_html))
+            console.batch(batch, _from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
             text = batch.model_dump_json(indent=1)
         else:
