@@ -164,15 +164,12 @@ def validate(files: tuple[Path, ...]) -> int:
 def plan(files: tuple[Path, ...], seed: int | None, repeat: int | None, only: tuple[str, ...]) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.batch import BatchOrders, plan_cases
-    from ackproof.plan.schedule import timeline
+    from ackproof.plan.schedule import describe
 
     console = _console()
     for _, case in plan_cases(BatchOrders(files, None, seed, repeat, only)):
-        load = case.experiment.workload
-        console.line(f"{case.experiment.name}  {case.id}  (seed {case.seed})")
-        console.line(f"  load from 0 s for at least {load.duration:g} s, and until all faults have healed")
-        console.lines(f"  {fault}" for fault in timeline(case))
-        console.lines(f"  expect {expect}" for expect in case.experiment.expect)
+        console.lines(describe(case))
+        console.line("")
     return 0
 
 
