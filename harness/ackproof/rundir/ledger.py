@@ -30,6 +30,12 @@ _GROUPS: Final = 64
 """Row groups of a part at most."""
 _SMALLEST_GROUP: Final = 1024
 
+_DICTIONARY: Final = ["topic", "origin_topic", "partition"]
+_RISING: Final = frozenset(
+    {"seq", "offset", "sent_ns", "done_ns", "txn", "read_seq", "read_ns", "timestamp_ms"}
+)
+"""Columns whose values differ little from row to row: as differences they take half the room and time."""
+
 Ints = npt.NDArray[np.int64]
 
 
@@ -204,7 +210,11 @@ def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Pat
     path = part_path(folder, number)
     temporary = folder / f".{path.name}.{os.getpid()}.tmp"
     writer = pq.ParquetWriter(
-        temporary, table.schema, compression="zstd", use_dictionary=["topic", "origin_topic", "partition"]
+        temporary,
+        table.schema,
+        compression="zstd",
+        use_dictionary=_DICTIONARY,
+        column_encoding={name: "DELTA_BINARY_PACKED" for name in table.column_names if name in _RISING},
     )
     with writer:
         for begin, stop in zip(bounds, [*bounds[1:], len(table)], strict=True):

@@ -132,7 +132,7 @@ class Chunk:
 
 
 class Journal:
-    """Writer's side. `views[k]` are the words of chunk k, empty once the chunk is turned into Parquet."""
+    """Writer's side. `views[k]` and `matrices[k]` are chunk k, empty once it is turned into Parquet."""
 
     def __init__(self, folder: Path, meta: JournalMeta, rows: int = CHUNK_ROWS) -> None:
         if rows & (rows - 1):
@@ -142,6 +142,7 @@ class Journal:
         self.meta = meta
         self.rows = rows
         self.views: list[memoryview] = []
+        self.matrices: list[Matrix] = []
         self._chunks: dict[int, Chunk] = {}
         meta.write(folder)
 
@@ -150,6 +151,7 @@ class Journal:
         chunk = Chunk(self.folder, len(self.views), self.rows)
         self._chunks[chunk.index] = chunk
         self.views.append(chunk.words)
+        self.matrices.append(chunk.matrix)
         return chunk.words
 
     @property
@@ -171,6 +173,7 @@ class Journal:
     def retire(self, chunk: Chunk) -> None:
         """Forget a chunk whose part of the ledger is there, and remove its file."""
         self.views[chunk.index] = memoryview(b"")
+        self.matrices[chunk.index] = np.empty((0, WORDS), np.int64)
         del self._chunks[chunk.index]
         chunk.path.unlink(missing_ok=True)
 

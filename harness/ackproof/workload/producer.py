@@ -8,7 +8,6 @@ stop and closed in good order, and with `EXIT_RESET` after a fatal error of its 
 from __future__ import annotations
 
 import gc
-import struct
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -16,28 +15,24 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaError, KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
 from ackproof.workload.converter import Converter
-from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, JournalMeta, pack_result
-from ackproof.workload.outcomes import REFUSED, reported
+from ackproof.workload.journal import DONE, RESULT, WORDS, Journal, JournalMeta, pack_result
+from ackproof.workload.outcomes import REFUSED
 from ackproof.workload.pace import Pace
+from ackproof.workload.reports import Reports
 from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
 
-_BLOCK: Final = 256
-"""Records between two looks at delivery reports at full speed: under a millisecond of sending."""
+_BLOCK: Final = 512
+"""Records between two looks at delivery reports at full speed: half a millisecond of sending."""
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
-_SEQ: Final = struct.Struct(">q")
-_SEQ_AT: Final = 16
-
-Report = Callable[[KafkaError | None, Message], None]
 
 
 class ProducerProcess:
@@ -54,11 +49,13 @@ class ProducerProcess:
         meta = JournalMeta(settings.client, settings.producer, settings.origin_ns, settings.places)
         self.journal = Journal(run.journal / settings.client, meta, settings.chunk_rows)
         self.converter = Converter(self.journal, self.ledger)
-        self.fatal = ""
+        self.reports = Reports(settings, self.journal, self.board)
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
             self.block -= 1
-        self.client = Producer({**settings.config, "on_delivery": self._report(), "error_cb": self._on_error})
+        self.client = Producer(
+            {**settings.config, "on_delivery": self.reports.callback(), "error_cb": self._on_error}
+        )
 
     def run(self) -> int:
         """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
@@ -72,8 +69,8 @@ class ProducerProcess:
 
         mark_end(self.ledger)
         self.board.state = State.CLOSED
-        if self.fatal:
-            self.events.add("reset", reason=self.fatal)
+        if self.reports.fatal:
+            self.events.add("reset", reason=self.reports.fatal)
             return EXIT_RESET
         return EXIT_CLEAN
 
@@ -109,7 +106,7 @@ class ProducerProcess:
     def _ending(self) -> bool:
         if self.converter.error is not None:
             raise self.converter.error
-        return self.stop.is_set() or bool(self.fatal)
+        return self.stop.is_set() or bool(self.reports.fatal)
 
     def _name_places(self, seq: int, count: int) -> None:
         """Write the places of the next records into their rows, which are not yet sent."""
@@ -137,8 +134,7 @@ class ProducerProcess:
         produce, now = self.client.produce, time.monotonic_ns
         at = row * WORDS
         sent = 0
-        for value in values:
-            topic, partition = next(places)
+        for value, (topic, partition) in zip(values, places, strict=False):
             words[at] = now()
             try:
                 produce(topic, value, None, partition)
@@ -172,8 +168,7 @@ class ProducerProcess:
         words[at + RESULT] = pack_result(words[at + RESULT] & 0xFFFFFFFF, error.code(), REFUSED)
         words[at + DONE] = time.monotonic_ns()
         self.board.failed += 1
-        if error.fatal() or error.code() == KafkaError._FATAL:
-            self.fatal = self.fatal or error.str()
+        self.reports.ended_by(error)
         self._serve(0.01)
 
     def _serve(self, timeout_s: float, serve: Callable[[float], int] | None = None) -> None:
@@ -183,11 +178,12 @@ class ProducerProcess:
         except KafkaException as error:
             if not error.args[0].fatal():
                 raise
-            self.fatal = self.fatal or error.args[0].str()
+            self.reports.ended_by(error.args[0])
+        self.reports.settle()
 
     def _flush(self) -> None:
         """Wait for the last reports; what has none when its time is over is purged and stays indeterminate."""
-        deadline = time.monotonic() + (0 if self.fatal else self.settings.delivery_timeout_s + 1)
+        deadline = time.monotonic() + (0 if self.reports.fatal else self.settings.delivery_timeout_s + 1)
         while len(self.client) and time.monotonic() < deadline:
             self._serve(0.1, self.client.flush)
         if len(self.client):
@@ -196,41 +192,6 @@ class ProducerProcess:
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")
-
-    def _report(self) -> Report:
-        """The delivery callback. One closure over plain names: it runs once for every record."""
-        unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: ignore[assignment]
-        seq_at, now, words = _SEQ_AT, time.monotonic_ns, WORDS
-        views, counts, board = self.journal.views, self.board.counts, self.board
-        shift, mask = self.settings.chunk_rows.bit_length() - 1, self.settings.chunk_rows - 1
-        first, places = self.settings.first_place, len(self.settings.places)
-        with_offset, resend_after_ns = self.settings.acks != "0", int(self.settings.resend_after_s * 1e9)
-        sent_at, done_at, offset_at, result_at = SENT, DONE, OFFSET, RESULT
-
-        def report(error: KafkaError | None, message: Message) -> None:
-            (seq,) = unpack(message.value(), seq_at)
-            row = views[seq >> shift]
-            at = (seq & mask) * words
-            if error is None:
-                offset = message.offset()
-                # acks=0: the offsets of librdkafka are made up (feasibility: None, then 0, 1, 2 …)
-                row[at + offset_at] = offset if with_offset and offset is not None else -1
-                row[at + done_at] = now()
-                counts[(seq + first) % places] += 1
-                return
-            code = error.code()
-            done = now()
-            outcome = reported(code, may_resend=done - row[at + sent_at] >= resend_after_ns)
-            row[at + result_at] = pack_result(row[at + result_at] & 0xFFFFFFFF, code, outcome)
-            row[at + done_at] = done
-            if outcome is Outcome.FAILED:
-                board.failed += 1
-            else:
-                board.indeterminate += 1
-            if error.fatal():
-                self.fatal = self.fatal or error.str()
-
-        return report
 
 
 def main(arguments: list[str]) -> int:
