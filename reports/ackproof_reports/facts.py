@@ -8,10 +8,11 @@ from typing import Final
 
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
-from ackproof_reports.findings import Findings, Range, read_findings
+from ackproof_reports.findings import Findings, read_findings
 from ackproof_reports.loading import BatchView, CaseView
 from ackproof_reports.observed import read_strips
 from ackproof_reports.picture import Picture, picture_of
+from ackproof_reports.ranges import Group
 from ackproof_reports.series import Place, Series, read_series
 
 BINS_OF_BATCH: Final = 60_000
@@ -47,9 +48,9 @@ class CaseFacts:
         return f"{longest[0][0]}/{longest[0][1]}" if longest else ""
 
     @property
-    def lost_ranges(self) -> list[Range]:
+    def lost_groups(self) -> tuple[Group, ...]:
         """Where the lost records were."""
-        return [r for r in self.findings.ranges if r.anomaly == "lost"] if self.findings else []
+        return self.findings.lost if self.findings else ()
 
     def count(self, name: str) -> int | None:
         """A count of the audit (a class, or rows such as `indeterminate`); None where nothing was counted."""
@@ -80,14 +81,13 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> C
     strips = read_strips(case.run.samples, absent)
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
     findings = read_findings(case.run.findings, max_rows, forbidden, absent)
-    picture = picture_of(case, course, series, strips, _lost_by_place(findings.ranges if findings else ()))
+    picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
     evidence = tuple(evidence_of(case, course, series))
     return CaseFacts(case, batch.title(case), course, series, findings, picture, evidence, tuple(absent))
 
 
-def _lost_by_place(ranges: Sequence[Range]) -> dict[Place, int]:
+def _lost_by_place(groups: Sequence[Group]) -> dict[Place, int]:
     lost: dict[Place, int] = {}
-    for found in ranges:
-        if found.anomaly == "lost":
-            lost[found.topic, found.partition] = lost.get((found.topic, found.partition), 0) + found.count
+    for group in groups:
+        lost[group.topic, group.partition] = lost.get((group.topic, group.partition), 0) + group.count
     return lost

@@ -16,9 +16,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ackproof.rundir.schema import FINDINGS
+from ackproof_reports.ranges import RANGED, Group, groups_of
 
-RANGED: Final = ("lost", "vanished")
-"""Classes whose places are shown as ranges."""
 MAX_RANGED: Final = 2_000_000
 ORDER: Final = (
     "lost",
@@ -39,28 +38,21 @@ ORDER: Final = (
 _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
-@dataclass(frozen=True)
-class Range:
-    """A stretch of findings of one class. By offset where it is known, else by the producer's seq (then with gaps)."""
-
-    anomaly: str
-    topic: str
-    partition: int
-    producer: int | None
-    first: int
-    last: int
-    count: int
-
-
 @dataclass
 class Findings:
     """What the audit wrote down for one case."""
 
     counts: dict[str, int] = field(default_factory=dict)
-    ranges: tuple[Range, ...] = ()
+    groups: tuple[Group, ...] = ()
+    """Where the findings of the ranged classes are, a group for each class and partition."""
     ranged_all: bool = True
     rows: pa.Table | None = None
     """Rows to embed, columns as in `FINDINGS`."""
+
+    @property
+    def lost(self) -> tuple[Group, ...]:
+        """The groups of lost records."""
+        return tuple(group for group in self.groups if group.anomaly == "lost")
 
     @property
     def total(self) -> int:
@@ -96,7 +88,7 @@ def read_findings(folder: Path, max_rows: int, first: Sequence[str], absent: lis
             ranged.append(wanted.slice(0, room))
             room -= ranged[-1].num_rows
     if ranged:
-        found.ranges = tuple(ranges_of(pa.concat_tables(ranged)))
+        found.groups = tuple(groups_of(pa.concat_tables(ranged)))
     quota = _quotas(found.counts, max_rows, first)
     if quota:
         found.rows = _rows(files, quota, list(quota), absent)
@@ -122,7 +114,8 @@ def _readable(folder: Path, absent: list[str]) -> list[Path]:
 def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -> Iterator[pa.Table]:
     for path in files:
         try:
-            with pq.ParquetFile(path) as file:
+            # Few different names, many rows: as dictionaries they take a byte or four each.
+            with pq.ParquetFile(path, read_dictionary=["class", "topic"]) as file:
                 for batch in file.iter_batches(batch_size=131_072, columns=list(columns)):
                     yield pa.Table.from_batches([batch]).select(list(columns))
         except (OSError, pa.ArrowException) as error:
@@ -161,7 +154,7 @@ def _rows(
     for batch in _batches(files, FINDINGS.names, absent):
         for name in _count(batch.column("class")):
             if left.get(name):
-                part = batch.filter(pc.equal(batch.column("class"), name)).slice(0, left[name])
+                part = batch.filter(pc.equal(batch.column("class"), name)).slice(0, left[name]).cast(FINDINGS)
                 left[name] -= part.num_rows
                 taken[name].append(part)
         if not any(left.values()):
@@ -169,52 +162,3 @@ def _rows(
     keys = [(name, "ascending") for name in ("topic", "partition", "offset", "producer", "seq")]
     parts = [pa.concat_tables(parts).sort_by(keys) for parts in taken.values() if parts]
     return pa.concat_tables(parts) if parts else FINDINGS.empty_table()
-
-
-def ranges_of(table: pa.Table) -> list[Range]:
-    """Stretches of consecutive offsets; where offsets are unknown, stretches of a producer's seq with small gaps.
-
-    A producer counts over all its partitions, so that neighbours within one partition are a few numbers apart: gaps
-    up to four times the number of partitions (at least 16) stay within a stretch.
-    """
-    known = table.filter(pc.greater_equal(table.column("offset"), 0))
-    unknown = table.filter(pc.less(table.column("offset"), 0))
-    found: list[Range] = []
-    for (anomaly, topic, partition), part in _groups(known, ("class", "topic", "partition")):
-        for first, last, count in stretches(part.column("offset"), 1):
-            found.append(Range(str(anomaly), str(topic), int(partition), None, first, last, count))
-    partitions = len(set(zip(*(unknown.column(n).to_pylist() for n in ("topic", "partition")), strict=True)))
-    gap = max(16, 4 * partitions)
-    for (anomaly, topic, partition, producer), part in _groups(
-        unknown, ("class", "topic", "partition", "producer")
-    ):
-        for first, last, count in stretches(part.column("seq"), gap):
-            found.append(Range(str(anomaly), str(topic), int(partition), int(producer), first, last, count))
-    return sorted(
-        found, key=lambda r: (RANGED.index(r.anomaly), r.topic, r.partition, r.producer or -1, r.first)
-    )
-
-
-def _groups(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | int, ...], pa.Table]]:
-    distinct = table.group_by(list(keys)).aggregate([])
-    for row in distinct.to_pylist():
-        part = table
-        for key in keys:
-            part = part.filter(pc.equal(part.column(key), row[key]))
-        yield tuple(row[key] for key in keys), part
-
-
-def stretches(column: pa.ChunkedArray, gap: int) -> list[tuple[int, int, int]]:
-    """(first, last, how many) of each run of numbers that lie at most `gap` apart."""
-    values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(values, pa.ChunkedArray):
-        values = pa.concat_arrays(values.chunks)
-    ordered = values.take(pc.sort_indices(values))
-    breaks = pc.indices_nonzero(pc.fill_null(pc.greater(pc.pairwise_diff(ordered), gap), False)).to_pylist()
-    starts = [0, *breaks]
-    ends = [*breaks, len(ordered)]
-    return [
-        (ordered[start].as_py(), ordered[end - 1].as_py(), end - start)
-        for start, end in zip(starts, ends, strict=True)
-        if end > start
-    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -15,8 +15,8 @@ from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import Block
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
-from ackproof_reports.findings import Range
 from ackproof_reports.loading import BatchView, State
+from ackproof_reports.ranges import SPANS, Range
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
 from ackproof_reports.wording import duration, moment, number_range, one_line, scalar, visible, wall
 
@@ -26,7 +26,8 @@ MAX_READS: Final = 200
 FIRST_ROWS: Final = 25
 """Findings that are there without a script and on paper."""
 MAX_SETTINGS_TEXT: Final = 40_000
-MAP_COLUMNS: Final = 600
+MAX_MAPS: Final = 24
+MAP_COLUMNS: Final = SPANS
 
 
 @dataclass(frozen=True)
@@ -163,13 +164,13 @@ def _interest(fact: CaseFacts) -> int:
     if fact.case.state is State.FAIL:
         return 0
     if fact.case.lost:
-        return 1 if any(found.producer is None for found in fact.lost_ranges) else 2
+        return 1 if any(group.producer is None for group in fact.lost_groups) else 2
     return 3 if fact.picture else 4
 
 
 def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool) -> CasePage:
-    lost = fact.lost_ranges
-    ranges = sorted(fact.findings.ranges if fact.findings else (), key=lambda r: r.anomaly != "lost")
+    groups = fact.findings.groups if fact.findings else ()
+    ranges = [found for group in groups for found in group.ranges]
     settings, cut = _settings_text(fact)
     environment = fact.case.case.environment if fact.case.case else {}
     return CasePage(
@@ -178,9 +179,9 @@ def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: boo
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),
         first_rows=_first_rows(fact),
-        maps=tuple(_maps(fact, lost)),
+        maps=tuple(_maps(fact)),
         ranges=tuple(ranges[:MAX_RANGES]),
-        ranges_total=len(ranges),
+        ranges_total=sum(group.total for group in groups),
         events=tuple(_events(fact)),
         settings=settings,
         settings_cut=cut,
@@ -242,31 +243,23 @@ def _first_rows(fact: CaseFacts) -> tuple[dict[str, JsonValue], ...]:
     return tuple({**row, "detail": one_line(str(row["detail"]))} for row in rows)
 
 
-def _maps(fact: CaseFacts, lost: Sequence[Range]) -> list[LogMap]:
+def _maps(fact: CaseFacts) -> Iterator[LogMap]:
     reads = {(r.topic, r.partition): r for r in fact.case.final.partitions} if fact.case.final else {}
-    places = list(dict.fromkeys((r.topic, r.partition) for r in lost if r.producer is None))
-    maps = []
-    for topic, partition in places[: MAP_COLUMNS // 25]:
-        mine = [r for r in lost if (r.topic, r.partition) == (topic, partition) and r.producer is None]
-        read = reads.get((topic, partition))
-        start = min(read.start if read else mine[0].first, min(r.first for r in mine))
-        last = max(read.end if read else 0, max(r.last for r in mine) + 1)
-        parts = _columns([(r.first, r.last) for r in mine], start, last)
-        end_x = round(100 * (read.end - start) / (last - start), 3) if read else None
-        maps.append(
-            LogMap(
-                place=f"{topic}/{partition}",
-                lost=sum(r.count for r in mine),
-                lost_first=min(r.first for r in mine),
-                lost_last=max(r.last for r in mine),
-                start=start,
-                end=read.end if read else None,
-                end_x=end_x,
-                last=last,
-                parts=parts,
-            )
+    for group in [group for group in fact.lost_groups if group.producer is None][:MAX_MAPS]:
+        read = reads.get((group.topic, group.partition))
+        start = min(read.start if read else group.first, group.first)
+        last = max(read.end if read else 0, group.last + 1)
+        yield LogMap(
+            place=f"{group.topic}/{group.partition}",
+            lost=group.count,
+            lost_first=group.first,
+            lost_last=group.last,
+            start=start,
+            end=read.end if read else None,
+            end_x=round(100 * (read.end - start) / (last - start), 3) if read else None,
+            last=last,
+            parts=_columns(group.spans, start, last),
         )
-    return maps
 
 
 def _columns(spans: Sequence[tuple[int, int]], start: int, last: int) -> tuple[tuple[float, float], ...]:

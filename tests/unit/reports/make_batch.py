@@ -114,7 +114,7 @@ def hostile() -> list[Recipe]:
             recipe,
             hostile=True,
             topic=HOSTILE[index % len(HOSTILE)],
-            settings={ACKS: recipe.settings[ACKS], HOSTILE[0]: HOSTILE[index % 2 + 1]},
+            settings={ACKS: recipe.settings[ACKS], HOSTILE[0]: HOSTILE[index % 2 + 2]},
             verdict=Verdict.INCONCLUSIVE if index == 2 else Verdict.PASS,
             reasons=HOSTILE if index == 2 else (),
             experiment=HOSTILE[2],

@@ -14,7 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ackproof.rundir.schema import FINDINGS
-from ackproof_reports.findings import Range, ranges_of, read_findings, stretches
+from ackproof_reports.findings import read_findings
+from ackproof_reports.ranges import MOST, SPANS, Range, groups_of, stretches
 
 ROW = {"class": "lost", "topic": "t", "partition": 0, "producer": 0, "offset": 0, "seq": 0, "detail": ""}
 
@@ -33,6 +34,10 @@ def test_stretches_hold_every_number_once(numbers: list[int], gap: int) -> None:
     for first, last, _ in found:
         inside = sorted({n for n in numbers if first <= n <= last})
         assert all(b - a <= gap for a, b in itertools.pairwise(inside))
+
+
+def ranges_of(rows: pa.Table) -> list[Range]:
+    return [found for group in groups_of(rows) for found in group.ranges]
 
 
 def test_ranges_by_partition_and_offset() -> None:
@@ -66,7 +71,7 @@ def test_offsets_beyond_two_to_the_53(tmp_path: Path) -> None:
     big = 2**60
     pq.write_table(table({"offset": big}, {"offset": big + 1}), tmp_path / "a.parquet")
     found = read_findings(tmp_path, 10, (), [])
-    assert found is not None and found.ranges == (Range("lost", "t", 0, None, big, big + 1, 2),)
+    assert found is not None and found.groups[0].ranges == (Range("lost", "t", 0, None, big, big + 1, 2),)
 
 
 def test_what_matters_is_embedded_first(maker: ModuleType, tmp_path: Path) -> None:
@@ -105,3 +110,20 @@ def test_hardly_any_rows(tmp_path: Path, rows: int) -> None:
     pq.write_table(table(*[{}] * rows), tmp_path / "a.parquet")
     found = read_findings(tmp_path, 10, (), [])
     assert found is not None and found.total == rows and found.embedded == rows
+
+
+def test_more_ranges_than_a_page_shows() -> None:
+    (group,) = groups_of(table(*({"offset": 2 * n} for n in range(5000))))
+    assert (group.count, group.total, group.first, group.last) == (5000, 5000, 0, 9998)
+    assert len(group.ranges) == MOST and group.ranges[-1].last == 2 * (MOST - 1)
+    assert len(group.spans) <= SPANS + 1 and group.spans[-1][1] == 9998
+
+
+def test_topic_and_class_as_dictionaries(tmp_path: Path) -> None:
+    rows = table({"topic": "b", "offset": 1}, {"topic": "a", "offset": 2})
+    for at, name in ((0, "class"), (1, "topic")):
+        rows = rows.set_column(at, name, rows.column(name).dictionary_encode())
+    pq.write_table(rows, tmp_path / "a.parquet")
+    found = read_findings(tmp_path, 10, (), [])
+    assert found is not None and found.rows is not None
+    assert found.rows.column("topic").to_pylist() == ["a", "b"]

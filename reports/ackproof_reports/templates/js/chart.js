@@ -114,7 +114,7 @@ class Chart {
     this.width = width || Math.max(280, this.box.clientWidth || PAPER);
     this.narrow = this.width < 560;
     this.low = this.narrow || width !== null;
-    this.left = this.narrow ? 46 : 66;
+    this.left = this.narrow ? 52 : 66;
     this.right = this.width - 10;
     this.x = linear(this.view[0], this.view[1], this.left, this.right);
     this.root = draw(null, "g");
