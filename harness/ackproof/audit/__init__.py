@@ -34,28 +34,26 @@ def run(
     goes on. `limits` is for tests. Raises `MissingTool` without Java; what is wrong with a directory, or a Spark
     that dies, is in the results.
     """
-    from ackproof.audit import pipeline, session
-    from ackproof.audit.units import Limits
+    from ackproof.audit import session
 
     tell = progress or (lambda _: None)
-    chosen = limits or Limits()
-    if spark is not None:
-        context = spark.sparkContext
-        return pipeline.audit_all(directories, lambda: context, tell, chosen)
     starting: session.Starting | None = None
-    if any((directory / "ledger").is_dir() for directory in directories):
-        starting = session.Starting(master, tell)  # while the footers are read
+    if spark is None and any((directory / "ledger").is_dir() for directory in directories):
+        starting = session.Starting(master, tell)  # while the rest is imported and the footers are read
     try:
-        if starting is None:
-            return pipeline.audit_all(directories, _no_spark, tell, chosen)
-        return pipeline.audit_all(directories, starting.context, tell, chosen)
+        from ackproof.audit import pipeline
+        from ackproof.audit.units import Limits
+
+        def context() -> SparkContext:
+            if spark is not None:
+                return spark.sparkContext
+            assert starting is not None, "directories without a ledger need no Spark"
+            return starting.context()
+
+        return pipeline.audit_all(directories, context, tell, limits or Limits())
     finally:
         if starting is not None:
             starting.close()
-
-
-def _no_spark() -> SparkContext:
-    raise AssertionError("a directory without a ledger needs no Spark")
 
 
 def exit_code(results: Iterable[AuditResult]) -> int:

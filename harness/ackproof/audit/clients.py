@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pydantic import JsonValue
+if TYPE_CHECKING:  # Spark's workers import this module, and pydantic would cost each of them 0.1 s
+    from pydantic import JsonValue
 
 
 @dataclass(frozen=True)

@@ -34,27 +34,41 @@ class Scratch:
 
 
 @dataclass(frozen=True)
+class SpilledColumn:
+    """One column in a file, or beside it."""
+
+    name: str
+    type: str
+    """The numpy type of the column."""
+    stored: str | None
+    """The numpy type in the file; None: nothing is in the file, `base` is the one value of all rows."""
+    base: int
+    """What is to be added to what is in the file."""
+
+
+@dataclass(frozen=True)
 class Spilled:
     """Rows in a file: raw columns one after the other, but for those of one value, which stand here."""
 
     path: str
     start: int
     length: int
-    columns: tuple[tuple[str, str, int | None], ...]
-    """Name, numpy type, and the one value if it has only one."""
+    columns: tuple[SpilledColumn, ...]
 
     def load(self) -> Rows:
         """Read back. Raises OSError."""
         read: dict[str, Array] = {}
         with Path(self.path).open("rb") as file:
             file.seek(self.start)
-            for name, type_, value in self.columns:
-                if value is None:
-                    read[name] = np.fromfile(file, dtype=type_, count=self.length)
-                    if len(read[name]) != self.length:
-                        raise OSError(f"{self.path}: cut short")
-                else:
-                    read[name] = constant(value, type_, self.length)
+            for column in self.columns:
+                if column.stored is None:
+                    read[column.name] = constant(column.base, column.type, self.length)
+                    continue
+                raw = np.fromfile(file, dtype=column.stored, count=self.length)
+                if len(raw) != self.length:
+                    raise OSError(f"{self.path}: cut short")
+                wide = raw.astype(column.type, copy=False)
+                read[column.name] = wide + column.base if column.base else wide
         return Rows(read, self.length)
 
 
@@ -69,14 +83,14 @@ class Spill:
     def add(self, rows: Rows) -> Spilled:
         """Append; where they are now. Raises OSError (a full disk)."""
         start = self._position
-        columns: list[tuple[str, str, int | None]] = []
+        columns: list[SpilledColumn] = []
         for name, column in rows.columns.items():
             thin = squeezed(column)
             if is_constant(thin):
-                columns.append((name, thin.dtype.str, int(thin[0])))
+                columns.append(SpilledColumn(name, thin.dtype.str, None, int(thin[0])))
                 continue
-            columns.append((name, thin.dtype.str, None))
-            raw = np.ascontiguousarray(thin)
+            raw, base = _narrowed(thin)
+            columns.append(SpilledColumn(name, thin.dtype.str, raw.dtype.str, base))
             raw.tofile(self._file)
             self._position += raw.nbytes
         return Spilled(str(self._path), start, len(rows), tuple(columns))
@@ -84,6 +98,16 @@ class Spill:
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _narrowed(column: Array) -> tuple[Array, int]:
+    """The column with 32 bits if its values lie that near to each other, and what was taken off them."""
+    if column.dtype != np.int64 or not len(column):
+        return np.ascontiguousarray(column), 0
+    least = int(column.min())
+    if int(column.max()) - least >> 32:
+        return np.ascontiguousarray(column), 0
+    return (column - least).astype(np.uint32), least
 
 
 class Pile:
@@ -131,7 +155,7 @@ class Pile:
         self._held, self._held_length = [], 0
 
     def chunks(self) -> Iterator[Rows]:
-        """All rows, a chunk (never an empty one) at a time, in the order in which they came (what was on disk first)."""
+        """All rows, a chunk (never an empty one) at a time; what was on disk comes first."""
         for spilled in self._spilled:
             yield spilled.load()
         for rows in self._held:

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import resources
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -90,12 +91,12 @@ def spark_context(master: str | None, progress: Progress) -> Iterator[SparkConte
 
     Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does not start.
     """
-    from pyspark import SparkContext
+    if "pyspark" in sys.modules:
+        from pyspark import SparkContext
 
-    active = SparkContext._active_spark_context
-    if active is not None:
-        yield active
-        return
+        if (active := SparkContext._active_spark_context) is not None:
+            yield active
+            return
     folder = Path(tempfile.mkdtemp(prefix="ackproof-spark-"))
     try:
         java = find_java()
@@ -129,10 +130,15 @@ class _Jvm:
         self.process.wait()
 
 
-def _jars() -> list[Path]:
-    import pyspark
+def _home() -> Path:
+    """The folder of pyspark, without importing it: the JVM starts meanwhile."""
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
 
-    return sorted((Path(pyspark.__file__).parent / "jars").glob("*.jar"))
+
+def _jars() -> list[Path]:
+    return sorted((_home() / "jars").glob("*.jar"))
 
 
 def _start(java: Java, master: str, archive: Archive, folder: Path, progress: Progress) -> _Jvm:
@@ -157,9 +163,6 @@ class _EndedEarly(Exception):
 
 
 def _launch(java: Java, master: str, sharing: tuple[str, ...], folder: Path) -> _Jvm:
-    import pyspark
-
-    home = Path(pyspark.__file__).parent
     log, connection = folder / "jvm.log", folder / "connection"
     connection.unlink(missing_ok=True)
     settings = _settings(master, folder)
@@ -187,7 +190,7 @@ def _launch(java: Java, master: str, sharing: tuple[str, ...], folder: Path) -> 
         **os.environ,
         **tag.environment("spark"),
         "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection),
-        "SPARK_HOME": str(home),
+        "SPARK_HOME": str(_home()),
         "SPARK_CONNECT_MODE": "0",
         "PYTHONPATH": os.pathsep.join(
             filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
@@ -269,6 +272,9 @@ def _connect(jvm: _Jvm) -> SparkContext:
         java_parameters=JavaParameters(port=jvm.port, auth_token=jvm.secret, auto_convert=True),
         python_parameters=PythonParameters(port=0, eager_load=False),
     )
+    # pyspark's two numpy converters import pandas (0.5 s and a warning) at the first call, and nothing here needs them.
+    client = gateway._gateway_client
+    client.converters = [one for one in client.converters if not type(one).__name__.startswith("Numpy")]
     for name in _IMPORTS:
         java_import(gateway.jvm, name)
     context = SparkContext(gateway=gateway)
