@@ -2,7 +2,9 @@
 
 CRC-32 is affine over GF(2): changing bytes of a message changes its CRC by the exclusive or of one constant per
 changed bit. So the checksums of records that differ in seq and partition alone need twelve table look-ups each,
-whatever the size of the value.
+whatever the size of the value. And records of one length that are intact, each of which has the same CRC including
+its own checksum, have one after another the CRC of as many copies of any intact record: one call checks a batch.
+(A single damaged record always changes that CRC; several cancel each other with a probability of 2⁻³².)
 """
 
 from __future__ import annotations
@@ -108,6 +110,9 @@ class BulkDecoder:
         self._run = int.from_bytes(run_bytes(run_id), "big")
         self._magic = int.from_bytes(MAGIC, "big")
         self.origins: list[str] = ["", *dict.fromkeys(topics)]
+        self._intact_size = 0
+        self._intact_record = b""
+        self._crcs = [0]
         self._code = {name: number for number, name in enumerate(self.origins)}
         self._names = [
             (number, np.frombuffer(name.encode(), np.uint8))
@@ -130,14 +135,13 @@ class BulkDecoder:
         return self._at_once(values, raw, count, size)
 
     def _at_once(self, values: Sequence[bytes | None], raw: bytes, count: int, size: int) -> Decoded:
-        crc = np.fromiter(map(zlib.crc32, values), np.uint32, count)  # type: ignore[arg-type]
         rows = np.frombuffer(raw, _layout(size), count)
         decoded = Decoded(
             producer=rows["producer"].astype(np.int32),
             seq=rows["seq"].astype(np.int64),
             origin=self._origin(np.frombuffer(raw, np.uint8).reshape(count, size), rows["topic_len"]),
             origin_partition=rows["partition"].astype(np.int32),
-            intact=crc == RESIDUE,
+            intact=self._intact(values, raw, count, size),
         )
         plain = (
             (rows["magic"] == self._magic)
@@ -150,6 +154,25 @@ class BulkDecoder:
         if not plain.all():
             self._replace(decoded, values, np.flatnonzero(~plain).tolist())
         return decoded
+
+    def _intact(
+        self, values: Sequence[bytes | None], raw: bytes, count: int, size: int
+    ) -> npt.NDArray[np.bool_]:
+        if zlib.crc32(raw) == self._crc_of_intact(count, size):
+            return np.ones(count, np.bool_)
+        crc = np.fromiter(map(zlib.crc32, values), np.uint32, count)  # type: ignore[arg-type]
+        intact: npt.NDArray[np.bool_] = crc == RESIDUE
+        return intact
+
+    def _crc_of_intact(self, count: int, size: int) -> int:
+        """The CRC of `count` intact records of `size` bytes, one after another, whatever they say."""
+        if size != self._intact_size:
+            blank = bytes(size - _CRC_SIZE)
+            self._intact_record = blank + zlib.crc32(blank).to_bytes(_CRC_SIZE, "little")
+            self._intact_size, self._crcs = size, [0]
+        while len(self._crcs) <= count:
+            self._crcs.append(zlib.crc32(self._intact_record, self._crcs[-1]))
+        return self._crcs[count]
 
     def _origin(self, block: Bytes, lengths: npt.NDArray[np.uint16]) -> npt.NDArray[np.int32]:
         """Code of each record's topic if it is one that is expected, else 0."""
