@@ -30,7 +30,8 @@ doctor: setup ## say what this machine has, what it lacks, how to get it
 	@$(BIN)/ackproof doctor
 
 bench: setup-dev ## audit, producer and reader against their references, side by side
-	@$(BIN)/python tests/bench/run.py
+	@$(BIN)/python tests/bench/bench_audit.py
+	@$(BIN)/python tests/bench/workload.py
 
 schema: setup ## write experiments/experiment.schema.json anew
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json
