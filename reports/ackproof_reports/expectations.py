@@ -10,7 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ackproof_reports.loading import CaseView
-from ackproof_reports.wording import scalar
+from ackproof_reports.wording import scalar, short_setting
 
 _BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]+)\s*\Z")
 
@@ -32,6 +32,11 @@ class Expectation:
     anomaly: str
     bound: str
     held: tuple[Held, ...]
+
+    @property
+    def where(self) -> str:
+        """`acks=all`, by the short names that a reader knows."""
+        return ", ".join(f"{short_setting(name)}={value}" for name, value in self.given) or "every case"
 
     @property
     def met(self) -> int:

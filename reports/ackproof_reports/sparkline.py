@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -24,7 +25,10 @@ class Sparkline:
 
 
 def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline | None:
-    """Acks per second against `peak` (of all cases, so that cases compare); None without a series."""
+    """Acks per second against `peak` (of all cases, so that cases compare), by their roots; None without a series.
+
+    A backlog that is acknowledged at once is a spike beside which everything else would be flat.
+    """
     if series is None or not series.bins or peak <= 0:
         return None
     step = -(-series.bins // POINTS)
@@ -34,7 +38,10 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
     span = series.bins * series.width_ns
     across = WIDTH / len(rates)
     points = [
-        (round((index + 0.5) * across, 1), round(HEIGHT - 1 - (HEIGHT - 4) * min(1.0, rate / peak), 1))
+        (
+            round((index + 0.5) * across, 1),
+            round(HEIGHT - 1 - (HEIGHT - 4) * math.sqrt(min(1.0, rate / peak)), 1),
+        )
         for index, rate in enumerate(rates)
     ]
     line = "M" + "L".join(f"{x} {y}" for x, y in points)

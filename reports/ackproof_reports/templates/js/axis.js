@@ -10,6 +10,16 @@ function logarithmic(low, high, from, to) {
   return (value) => map(Math.log10(Math.max(value, low)));
 }
 
+function root(high, from, to) {
+  const map = linear(0, Math.sqrt(high), from, to);
+  return (value) => map(Math.sqrt(Math.max(0, value)));
+}
+
+function rootTicks(high) {
+  const even = [0, 0.2, 0.45, 0.7, 1].map((share) => high * share ** 2);
+  return [...new Set(even.map((value) => (value ? Number(value.toPrecision(1)) : 0)))].filter((value) => value <= high);
+}
+
 function step(span, wanted) {
   const rough = span / Math.max(1, wanted);
   const power = 10 ** Math.floor(Math.log10(rough));

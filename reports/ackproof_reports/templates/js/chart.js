@@ -12,6 +12,7 @@ class Chart {
     this.view = [...data.home];
     this.place = -1;
     this.at = null;
+    this.rooted = spiky(data);
     charts += 1;
     this.clip = `clip-${charts}`;
     this.brokers = [...new Set(data.places.flatMap((place) => place.seen.map((s) => s[2])))].filter((id) => id >= 0).sort((a, b) => a - b);
@@ -41,8 +42,10 @@ class Chart {
   }
 
   tools() {
-    const select = make("select", {}, make("option", { value: "-1" }, `all ${this.data.places.length} partitions`));
-    this.data.places.forEach((place, index) => select.append(make("option", { value: `${index}` }, place.name)));
+    const { places } = this.data;
+    const select = make("select");
+    if (places.length !== 1) select.append(make("option", { value: "-1" }, places.length ? `all ${places.length} partitions` : "none seen"));
+    places.forEach((place, index) => select.append(make("option", { value: `${index}` }, place.name)));
     select.addEventListener("change", () => {
       this.place = Number(select.value);
       this.draw();
@@ -50,6 +53,10 @@ class Chart {
     const whole = button("Whole", "Show the whole run, start-up and final read included", () => this.show(...this.data.full));
     const numbers = button("Numbers", "Show the numbers of this view as a table", () => toggleNumbers(this, numbers));
     numbers.setAttribute("aria-pressed", "false");
+    const scale = button("Scale", "Linear or square-root scale of the acknowledged records", () => {
+      this.rooted = !this.rooted;
+      this.draw();
+    });
     return make(
       "div",
       { class: "chart-tools" },
@@ -60,6 +67,7 @@ class Chart {
       button("+", "Zoom in", () => this.zoom(0.5)),
       button("Reset", "Back to the load and the faults", () => this.show(...this.data.home)),
       whole,
+      scale,
       numbers,
     );
   }

@@ -23,6 +23,7 @@ class Findings {
     this.page = 0;
     this.sorted = null;
     this.texts = null;
+    this.columns = COLUMNS.filter(([name]) => name !== "detail" || data.detail.names.some(Boolean));
     this.build();
     this.fill();
   }
@@ -51,7 +52,7 @@ class Findings {
     this.kind.addEventListener("change", () => this.find());
     const tools = make("div", { class: "finding-tools" }, make("label", {}, "Search", this.search), make("label", {}, "Class", this.kind), this.told);
     const head = make("tr");
-    COLUMNS.forEach(([name, title]) => {
+    this.columns.forEach(([name, title]) => {
       const right = UNKNOWN.has(name) ? "right" : null;
       const cell = make("th", { scope: "col", "aria-sort": "none", class: right }, button(title, `Sort by ${title}`, () => this.sort(name, cell)));
       head.append(cell);
@@ -135,8 +136,8 @@ class Findings {
   fill() {
     const start = this.page * PER_PAGE;
     const rows = this.hits.slice(start, start + PER_PAGE);
-    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...COLUMNS.map(([name]) => make("td", { class: UNKNOWN.has(name) ? "right num" : null }, make("bdi", {}, this.shown(name, row)))))));
-    if (!rows.length) this.body.append(make("tr", {}, make("td", { colspan: `${COLUMNS.length}` }, "No finding matches.")));
+    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.columns.map(([name]) => make("td", { class: UNKNOWN.has(name) ? "right num" : null }, make("bdi", {}, this.shown(name, row)))))));
+    if (!rows.length) this.body.append(make("tr", {}, make("td", { colspan: `${this.columns.length}` }, "No finding matches.")));
     const all = this.hits.length === this.size ? "" : ` of ${count(this.size)}`;
     this.told.textContent = rows.length ? `${count(start + 1)}–${count(start + rows.length)} of ${count(this.hits.length)}${all && ` found${all}`}` : `none${all}`;
     this.number.value = `${this.page + 1}`;

@@ -58,19 +58,22 @@ function ackedPanel(chart, top) {
   const per = (value) => value / data.width;
   const alone = chart.place >= 0;
   const others = alone ? [] : chart.drawn().filter(({ place }) => place.track);
-  const keys = [{ name: alone ? data.places[chart.place].name : "all partitions", kind: "total" }];
+  const name = alone ? data.places[chart.place].name : data.places.length === 1 ? data.places[0].name : "all partitions";
+  const keys = [{ name, kind: "total" }];
   if (others.length > 1) others.forEach(({ place, k }) => keys.push({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
   const open = main.open.some((value) => value > 0);
   const read = main.read.some((value) => value > 0);
   if (read) keys.push({ name: "read live", kind: "read", dash: "5 3" });
   if (open) keys.push({ name: "failed or indeterminate", kind: "open", dash: "2 3" });
-  const start = heading(chart, top, "Acknowledged records per second", keys);
+  const title = `Acknowledged records per second${chart.rooted ? ", square-root scale" : ""}`;
+  const start = heading(chart, top, title, keys);
   const height = chart.low ? 120 : 160;
   const tracks = [main.acked, ...(open ? [main.open] : []), ...(read ? [main.read] : [])];
   const highest = ceiling(Math.max(0, ...tracks.flatMap((values) => seen(chart, values).map(per))), 4);
-  const map = linear(0, highest, start + height, start);
+  const map = chart.rooted ? root(highest, start + height, start) : linear(0, highest, start + height, start);
   const value = (n) => map(per(n));
-  const group = frame(chart, start, height, ticks(0, highest, 4), map, brief);
+  const values = chart.rooted ? rootTicks(highest) : ticks(0, highest, 4);
+  const group = frame(chart, start, height, values, map, brief);
   const line = (values, kind, dash) =>
     draw(group, "path", { class: `line ${kind}`, d: linePath(samplesOf(chart, values, value)), "stroke-dasharray": dash || "none", "stroke-linecap": "round" });
   draw(group, "path", { class: "area kt fill", d: areaPath(samplesOf(chart, main.acked, value), start + height) });
@@ -105,6 +108,24 @@ function latencyPanel(chart, top) {
   return start + height + 20;
 }
 
+// Stretches in which somebody looked: while no leader answers, nothing is known of its tail, and nothing is drawn.
+function known(points) {
+  const usual = points.length > 1 ? (points[points.length - 1][0] - points[0][0]) / points.length : 0;
+  const longest = Math.max(1.5, 4 * usual);
+  const stretches = [];
+  points.forEach((point, at) => {
+    if (!at || point[0] - points[at - 1][0] > longest) stretches.push([]);
+    stretches[stretches.length - 1].push(point);
+  });
+  return stretches;
+}
+
+// A backlog that is acknowledged at once towers over everything: then roots tell more than a flat line.
+function spiky(data) {
+  const rates = (data.total ? data.total.acked : []).filter(Boolean).sort((a, b) => a - b);
+  return rates.length > 10 && rates[rates.length - 1] > 6 * rates[Math.floor(rates.length / 2)];
+}
+
 function tailPanel(chart, top) {
   const drawn = chart.drawn().filter(({ place }) => place.tail.length);
   if (!drawn.length) return top;
@@ -116,8 +137,10 @@ function tailPanel(chart, top) {
   const map = linear(0, highest, start + height, start);
   const group = frame(chart, start, height, ticks(0, highest, 3), map, brief);
   drawn.forEach(({ place, k }) => {
-    const points = place.tail.map(([t, n]) => [chart.x(t), map(n)]);
-    draw(group, "path", { class: `line k${k}`, d: stepPath(points), "stroke-dasharray": DASHES[k] });
+    known(place.tail).forEach((stretch) => {
+      const points = stretch.map(([t, n]) => [chart.x(t), map(n)]);
+      draw(group, "path", { class: `line k${k}`, d: stepPath(points), "stroke-dasharray": DASHES[k], "stroke-linecap": "round" });
+    });
   });
   return start + height + 20;
 }

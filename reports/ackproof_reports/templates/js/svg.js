@@ -31,7 +31,7 @@ function linePath(points) {
 function stepPath(points) {
   let path = "";
   points.forEach((point, index) => {
-    path += index ? `H${px(point[0])}V${px(point[1])}` : `M${px(point[0])} ${px(point[1])}`;
+    path += index ? `H${px(point[0])}V${px(point[1])}` : `M${px(point[0])} ${px(point[1])}h.01`;
   });
   return path;
 }
