@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy", "pydantic", "jinja2", "plotly", "docker")
+HEAVY = ("pyspark", "confluent_kafka", "kafka", "pyarrow", "numpy", "pydantic", "jinja2", "docker")
 
 
 def test_layers() -> None:
