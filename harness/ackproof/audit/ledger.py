@@ -87,6 +87,8 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
         if not folder.is_dir():
             raise Rejected(f"{directory}: no folder {folder.relative_to(directory)}")
     ledger = Ledger(directory)
+    # Said even of a file that is gone by now: it was there.
+    ledger.reasons += [f"{_short(Path(path), directory)}: {why}" for path, why in sorted(set_aside.items())]
     closed: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
     seen: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
     for kind, folder in folders.items():
@@ -97,7 +99,6 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
                 closed[kind].add(client)
             for path in _part_files(client_folder, ledger):
                 if str(path) in set_aside:
-                    ledger.reasons.append(f"{_short(path, directory)}: {set_aside[str(path)]}")
                     continue
                 try:
                     ledger.parts.append(_footer(path, kind, client, directory))
