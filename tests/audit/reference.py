@@ -233,3 +233,58 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
     for spot in skipped:
         say("skipped", spot[:2], offset=spot[2])
     return found
+
+
+class Bin(NamedTuple):
+    """A row of series.parquet."""
+
+    topic: str
+    partition: int
+    start_ns: int
+    acked: int
+    failed: int
+    indeterminate: int
+    read: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+    longest_gap_ms: float
+
+
+def series(produced: Iterable[Produced], reads: Iterable[Read]) -> list[Bin]:
+    """Straight from rundir/schema.py."""
+    counts, latencies, acks = defaultdict(Counter), defaultdict(list), defaultdict(list)
+    for row in produced:
+        place, at = (row.topic, row.partition), row.sent_ns if row.done_ns < 0 else row.done_ns
+        key = (*place, at // 10**8 * 10**8)
+        counts[key][("acked", "failed", "indeterminate")[row.outcome]] += 1
+        if row.outcome == ACKED and row.done_ns >= 0:
+            latencies[key].append((row.done_ns - row.sent_ns) / 1e6)
+            acks[place].append(row.done_ns)
+    for read in reads:
+        if read.phase == LIVE:
+            counts[*read.place, read.read_ns // 10**8 * 10**8]["read"] += 1
+    found = []
+    for key in sorted(counts):
+        times = sorted(acks[key[:2]])
+        gap = max((b - a for a, b in pairwise(times)), default=-1)
+        found.append(
+            Bin(
+                *key,
+                *(counts[key][name] for name in ("acked", "failed", "indeterminate", "read")),
+                *(percentile(latencies[key], share) for share in (0.5, 0.99, 1)),
+                -1.0 if gap < 0 else gap / 1e6,
+            )
+        )
+    return found
+
+
+def percentile(values, share):
+    """Interpolated between the two nearest; NaN of nothing."""
+    if not values:
+        return float("nan")
+    values = sorted(values)
+    at = (len(values) - 1) * share
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (values[high] - values[low]) * (at - low)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -97,3 +98,11 @@ def agree(drawn: Drawn, path: Path, result) -> None:
     assert records.indeterminate == sum(row.outcome == 2 for row in drawn.produced)
     assert records.consumed_live == sum(read.phase == 0 for read in drawn.reads)
     assert records.consumed_final == sum(read.phase == 1 for read in drawn.reads)
+    agree_on_series(reference.series(drawn.produced, drawn.reads), path)
+
+
+def agree_on_series(expected: list[reference.Bin], path: Path) -> None:
+    found = [reference.Bin(**row) for row in pq.read_table(path / "series.parquet").to_pylist()]
+    assert [row[:7] for row in found] == [row[:7] for row in expected]
+    for one, other in zip(found, expected, strict=True):
+        assert one[7:] == pytest.approx(other[7:], nan_ok=True)

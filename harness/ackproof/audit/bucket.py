@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.findings import Anomaly, Findings
+from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Place, Stream
 from ackproof.audit.order import walk

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.audit.findings import Anomaly, Findings
+from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.load import Place
 from ackproof.audit.lookup import Lookup, covered

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ackproof.audit.findings import Anomaly
+from ackproof.audit.anomalies import Anomaly
 from ackproof.audit.units import FINDINGS as FINDINGS_FOLDER
 from ackproof.audit.units import SERIES_PARTS, Counted
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts

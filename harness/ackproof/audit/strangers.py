@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.findings import Anomaly, Findings
+from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities

@@ -1,0 +1,150 @@
+"""Spark's JVM: what starts it, what ends it, and what is said when it dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+from py4j.protocol import Py4JNetworkError
+
+from ackproof import audit as room
+from ackproof import processes
+from ackproof.audit.pipeline import audit_all
+from ackproof.audit.units import Limits
+from ackproof.wait import wait_until
+
+from .ledgers import findings_of, write_ledger
+from .local import LocalContext
+from .rows import read, sent
+
+SENT, READ = [sent(n) for n in range(4)], [read(n) for n in range(3)]
+
+
+def test_the_package_is_light() -> None:
+    heavy = ("pyspark", "pyarrow", "numpy", "pydantic")
+    code = f"import sys, ackproof.audit; print([name for name in {heavy} if name in sys.modules])"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111), EOFError()]
+)
+def test_spark_died(tmp_path, error) -> None:
+    class Dying(LocalContext):
+        def parallelize(self, *_):
+            raise error
+
+    ledger = write_ledger(tmp_path / "case", SENT, READ)
+    (result,) = audit_all([ledger], LocalContext, lambda _: None, Limits())
+    assert result.code == 0
+    (result,) = audit_all([ledger], Dying, lambda _: None, Limits())
+    assert (result.code, result.file) == (2, None)
+    assert "Spark died" in result.reasons[0]
+    assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]
+
+
+@pytest.mark.audit
+def test_findings_as_a_data_frame(audit, tmp_path) -> None:
+    from pyspark.sql import SparkSession
+
+    ledgers = [write_ledger(tmp_path / name, SENT, READ) for name in ("one", "two")]
+    audit(*ledgers)
+    spark = SparkSession.builder.getOrCreate()
+    rows = room.findings(spark, ledgers).orderBy("directory").collect()
+    assert [(row["directory"], row["class"], row["seq"]) for row in rows] == [
+        (str(ledger), "lost", 3) for ledger in ledgers
+    ]
+    assert room.findings(spark, []).collect() == []
+    (result,) = room.run([ledgers[0]], spark=spark)
+    assert result.code == 0
+    assert not spark.sparkContext._jsc.sc().isStopped()
+
+
+AUDIT = """
+import json, sys
+from pathlib import Path
+from ackproof import audit
+said = []
+(result,) = audit.run([Path(sys.argv[1])], progress=said.append)
+print(json.dumps([result.code, result.file.counts["lost"], said]))
+"""
+
+
+def start(ledger: Path, cache: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", "-c", AUDIT, str(ledger)],
+        env={**os.environ, "ACKPROOF_CACHE": str(cache)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def run(ledger: Path, cache: Path) -> list[str]:
+    process = start(ledger, cache)
+    out, err = process.communicate(timeout=180)
+    assert (process.returncode, err) == (0, ""), err
+    code, lost, said = json.loads(out)
+    assert (code, lost) == (0, 1)
+    return said
+
+
+@pytest.mark.audit
+def test_the_class_data_archive_is_made_once_used_and_made_anew_when_it_does_not_fit(tmp_path) -> None:
+    ledger = write_ledger(tmp_path / "case", SENT, READ)
+    made = run(ledger, tmp_path / "cache")
+    assert any("makes a class-data archive" in line for line in made)
+    (archive,) = (tmp_path / "cache" / "spark").iterdir()
+    changed = archive.stat().st_mtime_ns
+    process = start(ledger, tmp_path / "cache")
+    jvm = wait_until(lambda: jvm_of(process.pid), what="the JVM", timeout_s=60)
+    assert {"-Xshare:on", f"-XX:SharedArchiveFile={archive}"} <= set(jvm.cmdline())
+    process.communicate(timeout=180)
+    assert archive.stat().st_mtime_ns == changed
+    with archive.open("r+b") as file:
+        file.truncate(4096)
+    said = run(ledger, tmp_path / "cache")
+    assert any("made anew" in line for line in said)
+    assert archive.stat().st_size > 1 << 20
+    assert findings_of(ledger)
+
+
+def jvm_of(pid: int) -> psutil.Process | None:
+    try:
+        children = psutil.Process(pid).children()
+        return next(
+            (one for one in children if any("PythonGatewayServer" in word for word in one.cmdline())), None
+        )
+    except psutil.NoSuchProcess:
+        return None
+
+
+@pytest.mark.audit
+def test_the_jvm_carries_the_marks_and_ends_with_a_killed_harness(context, tmp_path) -> None:
+    ledger = write_ledger(tmp_path / "case", SENT, READ)
+    cache = Path(os.environ.get("ACKPROOF_CACHE") or Path.home() / ".cache" / "ackproof")
+    process = start(ledger, cache)
+    jvm = wait_until(lambda: jvm_of(process.pid), what="the JVM", timeout_s=60)
+    found = wait_until(
+        lambda: [one for one in processes.find_children() if one.pid == jvm.pid],
+        what="the marks",
+        timeout_s=10,
+    )
+    assert (found[0].role, found[0].owner_pid) == ("spark", process.pid)
+    wait_until(
+        lambda: "python" in [child.name().partition("3")[0] for child in jvm.children(recursive=True)],
+        what="Spark's Python workers",
+        timeout_s=60,
+    )
+    workers = jvm.children(recursive=True)
+    process.kill()
+    process.communicate()
+    gone, alive = psutil.wait_procs([jvm, *workers], timeout=30)
+    assert not alive
+    assert {one.pid for one in gone} >= {jvm.pid}
