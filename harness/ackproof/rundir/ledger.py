@@ -93,7 +93,7 @@ def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
         _column(rows.done_ns[order]),
         _column(np.full(count, -1, np.int64)),
     ]
-    return _write(folder, number, pa.Table.from_arrays(columns, schema=PRODUCED), bounds)
+    return _write(folder, number, _table(columns, PRODUCED), bounds)
 
 
 def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
@@ -118,7 +118,7 @@ def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
         _column(rows.read_ns[order]),
         _column(rows.timestamp_ms[order]),
     ]
-    return _write(folder, number, pa.Table.from_arrays(columns, schema=CONSUMED), bounds)
+    return _write(folder, number, _table(columns, CONSUMED), bounds)
 
 
 def part_path(folder: Path, number: int) -> Path:
@@ -202,7 +202,17 @@ def _texts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
     raw = [name.encode() for name in names]
     offsets = np.cumsum([0, *map(len, raw)], dtype=np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
-    return pa.Array.from_buffers(pa.string(), len(raw), buffers).take(_column(codes))
+    texts = pa.Array.from_buffers(pa.string(), len(raw), buffers)
+    return pa.DictionaryArray.from_arrays(_column(codes), texts)
+
+
+def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:
+    """A table of this schema, but for its texts, which stay dictionaries until Parquet has them as such."""
+    fields = [
+        pa.field(field.name, column.type, field.nullable)
+        for field, column in zip(schema, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(columns, schema=pa.schema(fields))
 
 
 def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Path:
@@ -213,6 +223,7 @@ def _write(folder: Path, number: int, table: pa.Table, bounds: list[int]) -> Pat
         temporary,
         table.schema,
         compression="zstd",
+        store_schema=False,  # so that readers see texts, as the contract says
         use_dictionary=_DICTIONARY,
         column_encoding={name: "DELTA_BINARY_PACKED" for name in table.column_names if name in _RISING},
     )

@@ -31,7 +31,7 @@ from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, Place, ReaderSetti
 REST_S: Final = 1.0
 """Two looks that agree are at least so far apart."""
 _LOOK_EVERY_S: Final = 0.1
-_FLUSH_ROWS: Final = 1 << 18
+_FLUSH_ROWS: Final = 1 << 17
 _FLUSH_S: Final = 5.0
 _MODULE: Final = "ackproof.workload.reader"
 

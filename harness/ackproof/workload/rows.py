@@ -165,6 +165,8 @@ class PartWriter:
             raise self._error
 
     def _run(self) -> None:
+        import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
+
         number = 0
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
