@@ -5,12 +5,9 @@ Skipped with a reason where Chromium or its driver is missing, unless `CI` is se
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -18,7 +15,8 @@ from selenium.webdriver import Chrome
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
-MAKER = Path(__file__).parents[1] / "unit" / "reports" / "make_batch.py"
+import synthetic_batch
+
 FLAGS = (
     "--headless",
     "--no-sandbox",
@@ -35,13 +33,7 @@ FLAGS = (
 
 @pytest.fixture(scope="session")
 def maker() -> ModuleType:
-    name = "ackproof_tests_make_batch"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, MAKER)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
+    return synthetic_batch
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,9 @@
+"""Synthetic batch folders for tests of the reports: what a real batch leaves, made of plausible numbers."""
+
+from __future__ import annotations
+
+from synthetic_batch.course import write_findings
+from synthetic_batch.make import make_batch
+from synthetic_batch.recipes import HOSTILE, Recipe, hostile, matrix, missing
+
+__all__ = ["HOSTILE", "Recipe", "hostile", "make_batch", "matrix", "missing", "write_findings"]

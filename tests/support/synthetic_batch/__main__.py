@@ -1,0 +1,30 @@
+"""Look at a page by eye: `PYTHONPATH=tests/support python -m synthetic_batch FOLDER [hostile] [huge]`."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from ackproof.rundir.outcome import Verdict
+from synthetic_batch import hostile, make_batch, matrix, missing
+
+
+def main() -> None:
+    """Make a batch and render it."""
+    from ackproof_reports import render_batch
+
+    folder, flags = Path(sys.argv[1]), set(sys.argv[2:])
+    recipes = hostile() if "hostile" in flags else missing() if "missing" in flags else matrix()
+    if "huge" in flags:
+        recipes[2] = replace(recipes[2], findings={"duplicate": 60_000, "surfaced": 60_000})
+    if "fail" in flags:
+        reason = "lost: 37, and acks=all on at least 2 in-sync replicas, unclean election off"
+        recipes[5] = replace(
+            recipes[5], lost=37, verdict=Verdict.FAIL, forbidden=("lost",), reasons=(reason,)
+        )
+    render_batch(make_batch(folder, recipes))
+
+
+if __name__ == "__main__":
+    main()

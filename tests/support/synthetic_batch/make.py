@@ -1,0 +1,195 @@
+"""Synthetic batch folders for tests of the reports: what a real batch leaves, made of plausible numbers.
+
+Run as a script to look at a page by eye: `python make_batch.py FOLDER [hostile] [huge]`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+from typing import cast
+
+import pyarrow.parquet as pq
+from pydantic import JsonValue
+
+from ackproof.rundir.documents import (
+    AuditFile,
+    BatchCase,
+    BatchFile,
+    CaseFile,
+    ClassJudgement,
+    Client,
+    FinalReadFile,
+    PartitionRead,
+    RecordCounts,
+    VerdictFile,
+)
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.outcome import Verdict, batch_exit_code
+from synthetic_batch.course import events_of, samples_of, series_of, write_findings
+from synthetic_batch.recipes import ACKS, CLASSES, HOSTILE, WALL_NS, Recipe, matrix, ns
+
+
+def make_batch(
+    folder: Path,
+    recipes: Sequence[Recipe] | None = None,
+    *,
+    name: str = "acks-matrix",
+    verdict: Verdict | None = None,
+    interrupted: bool = False,
+) -> Path:
+    """Write a batch folder and return it. The batch's verdict follows from its cases unless one is given."""
+    made = list(matrix() if recipes is None else recipes)
+    batch = BatchDir(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    cases = []
+    for number, recipe in enumerate(made):
+        run = batch.case(recipe.name)
+        if "folder" not in recipe.without:
+            _case(run, recipe, number)
+        cases.append(
+            BatchCase(
+                case=recipe.name,
+                settings=dict(recipe.settings),
+                repeat=recipe.repeat,
+                verdict=recipe.verdict,
+                error=recipe.error,
+                reasons=recipe.reasons,
+                counts={} if "audit" in recipe.without or "folder" in recipe.without else _counts(recipe),
+                run=run.path.name,
+            )
+        )
+    code = batch_exit_code([recipe.verdict for recipe in made])
+    merged = {v.exit_code: v for v in Verdict}.get(code)
+    BatchFile(
+        verdict=verdict or merged,
+        exit_code=int(code),
+        seed=7,
+        name=made[0].experiment if made and made[0].hostile else name,
+        command="ackproof run experiments/acks-matrix.yaml --seed 7",
+        interrupted=interrupted,
+        cases=tuple(cases),
+    ).save(batch.batch_json)
+    return folder
+
+
+def _counts(recipe: Recipe) -> dict[str, int]:
+    counts = dict.fromkeys(CLASSES, 0) | dict(recipe.findings)
+    counts["lost"] += recipe.lost
+    return counts
+
+
+def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
+    run.path.mkdir(parents=True, exist_ok=True)
+    noise = random.Random(f"{recipe.name}/{number}")
+    _case_json(run, recipe, number)
+    events = events_of(recipe)
+    if "end" in recipe.without:
+        events = events[:-6]
+    lines = [event.model_dump_json(exclude_defaults=True) for event in events]
+    text = "\n".join(lines) + "\n"
+    if "torn" in recipe.without:
+        text = text[:-40]
+    run.timeline.write_text(text, encoding="utf-8")
+    if "samples" not in recipe.without:
+        run.samples.parent.mkdir(parents=True, exist_ok=True)
+        run.samples.write_text(
+            "".join(s.model_dump_json() + "\n" for s in samples_of(recipe)), encoding="utf-8"
+        )
+    if "series" not in recipe.without:
+        pq.write_table(series_of(recipe, noise), run.series)
+    if "final" not in recipe.without:
+        _final(recipe).save(run.final_read)
+    if "findings" not in recipe.without:
+        run.findings.mkdir(exist_ok=True)
+        write_findings(run.findings / "part-0.parquet", recipe)
+    if "audit" not in recipe.without:
+        _audit(recipe).save(run.audit_json)
+    if "verdict" not in recipe.without and recipe.verdict is not None:
+        _verdict(recipe, recipe.verdict).save(run.verdict_json)
+
+
+def _case_json(run: CaseDir, recipe: Recipe, number: int) -> None:
+    experiment: dict[str, JsonValue] = {
+        "name": recipe.experiment,
+        "cluster": {"kafka": "4.3.1", "brokers": 3},
+        "topics": {recipe.topic: {"partitions": recipe.partitions, "replication_factor": 3}},
+        "evidence": {"max_indeterminate": 0.5},
+        "expect": [{"given": {"acks": "all"}, "lost": 0}]
+        if recipe.settings.get(ACKS) == "all"
+        else [{"given": {"acks": recipe.settings.get(ACKS)}, "lost": "> 0"}],
+    }
+    CaseFile(
+        run_id=f"{number:016x}",
+        case=recipe.name,
+        experiment=recipe.experiment,
+        settings=dict(recipe.settings),
+        repeat=recipe.repeat,
+        seed=1_000_003 * (number + 1),
+        backend="process",
+        replay=f"ackproof run experiments/acks-matrix.yaml --seed 7 --case '{recipe.name}'",
+        resolved={"case": recipe.name, "experiment": cast(JsonValue, experiment)},
+        clients=(Client(id="p0", kind="producer", producer=0),),
+        environment={
+            "ackproof": "0.1.0",
+            "kafka": "4.3.1",
+            "java": "17.0.21 (Debian)",
+            "python": "3.11.2",
+            "librdkafka": "2.16.0",
+            "system": HOSTILE[0] if recipe.hostile else "Linux 6.1.0 x86_64, 2 cores",
+        },
+        wall_ns=WALL_NS + number * ns(20),
+    ).save(run.case_json)
+
+
+def _final(recipe: Recipe) -> FinalReadFile:
+    reads = tuple(
+        PartitionRead(
+            topic=recipe.topic,
+            partition=p,
+            start=0,
+            end=4800 + 13 * p,
+            epoch=1,
+            epoch_after=1,
+            position=4800 + 13 * p,
+            complete=recipe.complete,
+            reason="" if recipe.complete else "HW below log end",
+        )
+        for p in range(recipe.partitions)
+    )
+    return FinalReadFile(
+        complete=recipe.complete,
+        reasons=() if recipe.complete else ("orders/0: HW below log end",),
+        partitions=reads,
+    )
+
+
+def _audit(recipe: Recipe) -> AuditFile:
+    records = RecordCounts(
+        produced=17_420,
+        acked=17_300,
+        failed=0,
+        indeterminate=120,
+        consumed_live=16_100,
+        consumed_final=17_300 - recipe.lost,
+    )
+    return AuditFile(counts=_counts(recipe), records=records, complete=True)
+
+
+def _verdict(recipe: Recipe, verdict: Verdict) -> VerdictFile:
+    counts = _counts(recipe)
+    always = {"resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"}
+    classes = tuple(
+        ClassJudgement(
+            anomaly=name,
+            count=counts[name],
+            forbidden=True
+            if name in always or name in recipe.forbidden
+            else (None if name == "lost" else False),
+            why="no configuration permits it" if name in always else "acks=1 promises one copy at most",
+        )
+        for name in CLASSES
+    )
+    not_judged = ("predictions: the reference implementation does not exist yet",)
+    return VerdictFile(verdict=verdict, reasons=recipe.reasons, classes=classes, not_judged=not_judged)

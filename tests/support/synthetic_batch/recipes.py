@@ -1,0 +1,116 @@
+"""What synthetic cases are made of: settings, losses, names that attack, pieces that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from ackproof.rundir.documents import Scalar
+from ackproof.rundir.outcome import Verdict
+
+ACKS = "workload.producers.acks"
+MIN_ISR = "topics.orders.config[min.insync.replicas]"
+WALL_NS = 1_782_000_000_000_000_000
+CLASSES = (
+    "lost",
+    "overwritten",
+    "duplicate",
+    "resurrected",
+    "surfaced",
+    "phantom",
+    "misrouted",
+    "corrupted",
+    "displaced",
+    "reordered",
+    "vanished",
+    "conflict",
+    "skipped",
+    "rewound",
+)
+HOSTILE = (
+    "</script><script>window.hacked=1</script>",
+    "<img src=x onerror=window.hacked=2>",
+    "'\"><svg/onload=window.hacked=3>",
+    "{{ 7*7 }} <!-- \u2028 \u202egnirts\u202c \x00\x1b[31m ]]> & |`|",
+    "javascript:window.hacked=4",
+)
+
+
+def ns(seconds: float) -> int:
+    return round(seconds * 1e9)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One case to make. `lost` is per partition 0; `without` names files to leave out."""
+
+    settings: Mapping[str, Scalar]
+    lost: int = 0
+    verdict: Verdict | None = Verdict.PASS
+    error: str | None = None
+    reasons: tuple[str, ...] = ()
+    repeat: int = 1
+    findings: Mapping[str, int] = field(default_factory=dict)
+    """Further findings per class; `lost` comes from `lost`."""
+    without: tuple[str, ...] = ()
+    topic: str = "orders"
+    hostile: bool = False
+    forbidden: tuple[str, ...] = ()
+    complete: bool = True
+    partitions: int = 3
+    experiment: str = "acks-matrix"
+    died: bool = False
+
+    @property
+    def name(self) -> str:
+        cell = ",".join(
+            f"{path.split('.')[-1] if '[' not in path else path.split('[')[1][:-1]}={value}"
+            for path, value in self.settings.items()
+        )
+        return f"{cell or 'only'}#{self.repeat}"
+
+
+def matrix() -> list[Recipe]:
+    """The main job as it should come out: acks 0 and 1 lose their unreplicated tail, acks=all nothing."""
+    losses = {("0", 1): 1874, ("0", 2): 2011, ("1", 1): 1204, ("1", 2): 1391, ("all", 1): 0, ("all", 2): 0}
+    return [
+        Recipe({ACKS: acks, MIN_ISR: size}, lost=lost, findings={"surfaced": 12} if acks == "all" else {})
+        for (acks, size), lost in losses.items()
+    ]
+
+
+def hostile() -> list[Recipe]:
+    """The matrix with names and messages that try to break out."""
+    return [
+        replace(
+            recipe,
+            hostile=True,
+            topic=HOSTILE[index % len(HOSTILE)],
+            settings={ACKS: recipe.settings[ACKS], HOSTILE[0]: HOSTILE[index % 2 + 2]},
+            verdict=Verdict.INCONCLUSIVE if index == 2 else Verdict.PASS,
+            reasons=HOSTILE if index == 2 else (),
+            experiment=HOSTILE[2],
+        )
+        for index, recipe in enumerate(matrix()[::2] + matrix()[1::2])
+    ]
+
+
+def missing() -> list[Recipe]:
+    """Everything that can be absent, a case each, beside one that is whole."""
+    cells = matrix()
+    everything = ("audit", "verdict", "samples", "series", "findings", "final", "ledger")
+    error = (
+        "node 2 ended by itself: exit status 1\nlast log lines:\n[ERROR] java.io.IOException: No space left"
+    )
+    return [
+        replace(cells[0], verdict=None, error=error, without=everything, died=True),
+        replace(cells[1], verdict=None, error="the folder was deleted", without=("folder",)),
+        replace(
+            cells[2], verdict=Verdict.INCONCLUSIVE, reasons=("fault 1: was not confirmed",), without=("torn",)
+        ),
+        replace(cells[3], verdict=None, without=("end", "audit", "verdict", "findings", "series", "final")),
+        replace(
+            cells[4], verdict=Verdict.FAIL, lost=12, forbidden=("lost",), reasons=("lost: 12, and acks=all",)
+        ),
+        cells[5],
+    ]
