@@ -46,13 +46,15 @@ _WORTH_A_LINE = frozenset(
 
 def visible(text: str) -> str:
     """`text` with its control characters made visible, so that it cannot steer a terminal."""
-    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text)
+    return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
 def describe(event: Event) -> str:
     """One event in a few words."""
     detail = ", ".join(
-        f"{name} {value}" for name, value in event.detail.items() if name in _SHOWN and value not in ("", [])
+        f"{name} {_first_line(value)}"
+        for name, value in event.detail.items()
+        if name in _SHOWN and value not in ("", [])
     )
     where = ""
     if event.fault is not None:
@@ -66,6 +68,10 @@ def describe(event: Event) -> str:
     return visible(
         f"{event.t_ns / 1e9:7.2f} s  {event.kind.value}{where}" + (f": {detail}" if detail else "")
     )
+
+
+def _first_line(value: object) -> str:
+    return str(value).partition("\n")[0]
 
 
 _SHOWN = frozenset(
@@ -192,7 +198,7 @@ class BatchView:
             f"[{self._done}/{self._cases}] {case}: {'ran' if error is None else 'failed'} in {took:.1f} s"
         )
         if error is not None:
-            self._say(f"    {error}")
+            self._say(f"    {_first_line(error)}")
 
     def step(self, text: str) -> None:
         """Something that takes long, before, between or after the cases (downloads, the audit, the report)."""
