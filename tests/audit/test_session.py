@@ -148,3 +148,24 @@ def test_the_jvm_carries_the_marks_and_ends_with_a_killed_harness(context, tmp_p
     gone, alive = psutil.wait_procs([jvm, *workers], timeout=30)
     assert not alive
     assert {one.pid for one in gone} >= {jvm.pid}
+
+
+def test_neither_driver_nor_tasks_import_pandas(tmp_path) -> None:
+    """It takes 0.5 s in each process, and pyarrow does it unasked."""
+    ledger = write_ledger(tmp_path / "case", SENT, [*READ[:-1], read(2, 5)])
+    code = (
+        "import sys; sys.path.insert(0, sys.argv[2])\n"
+        "from pathlib import Path\n"
+        "from tests.audit.local import LocalContext\n"
+        "from ackproof.audit.pipeline import audit_all\n"
+        "from ackproof.audit.units import Limits\n"
+        "(result,) = audit_all([Path(sys.argv[1])], LocalContext, print, Limits(whole_rows=0))\n"
+        "print(sum(result.file.counts.values()), 'pandas' in sys.modules)"
+    )
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(ledger), str(Path(__file__).parents[2])],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert said.stdout.splitlines()[-1] == "2 False"

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.audit import arrow
 from ackproof.audit.load import Place
 from ackproof.audit.rows import Array
 from ackproof.rundir.schema import FINDINGS
@@ -68,21 +69,16 @@ class Findings:
         self.counts[anomaly] += length
 
         def column(value: Array | int, type_: pa.DataType) -> pa.Array:
-            if isinstance(value, int):
-                return pa.repeat(pa.scalar(value, type_), length)
-            return pa.array(np.ascontiguousarray(value)).cast(type_)
-
-        def text(value: pa.Array | str) -> pa.Array:
-            return pa.repeat(pa.scalar(value, pa.string()), length) if isinstance(value, str) else value
+            return arrow.numbers(np.broadcast_to(value, length), type_)
 
         arrays = [
-            text(anomaly.value),
-            text(place.topic),
+            arrow.repeated(anomaly.value, length),
+            arrow.repeated(place.topic, length),
             column(place.partition, pa.int32()),
             column(producer, pa.int32()),
             column(offset, pa.int64()),
             column(seq, pa.int64()),
-            text(detail),
+            arrow.repeated(detail, length) if isinstance(detail, str) else detail,
         ]
         self._waiting.append(pa.Table.from_arrays(arrays, schema=FINDINGS))
         self._waiting_rows += length
@@ -102,10 +98,3 @@ class Findings:
         self._flush()
         if self._writer is not None:
             self._writer.close()
-
-
-def offsets_in_words(before: str, offsets: Array) -> pa.Array:
-    """`before` followed by each offset."""
-    return pa.compute.binary_join_element_wise(
-        pa.scalar(before), pa.array(np.ascontiguousarray(offsets)).cast(pa.string()), ""
-    )

@@ -47,9 +47,9 @@ class Archive:
         return self.path.exists()
 
     def use(self) -> tuple[str, ...]:
-        """Options to start from it. With `-Xshare:on` the JVM ends at once if the archive does not fit."""
+        """Options to start from it. With these the JVM ends at once if the archive does not fit or is damaged."""
         self.recording = False
-        return (*_QUIET, "-Xshare:on", f"-XX:SharedArchiveFile={self.path}")
+        return (*_QUIET, "-Xshare:on", "-XX:+VerifySharedSpaces", f"-XX:SharedArchiveFile={self.path}")
 
     def record(self) -> tuple[str, ...]:
         """Options to make it when the JVM ends in good order; `keep` then puts it into place."""

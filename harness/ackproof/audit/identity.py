@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.anomalies import Anomaly, Findings, offsets_in_words
+from ackproof.audit.anomalies import Anomaly, Findings
+from ackproof.audit.arrow import joined
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities, highest_over
@@ -121,7 +122,7 @@ class IdentityAudit:
         in_place[of[at == acked_at[of]]] = True
         moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
         if len(moved):
-            words = offsets_in_words("first found at offset ", lowest[moved])
+            words = joined("first found at offset ", lowest[moved])
             self._add(Anomaly.DISPLACED, produced, moved, detail=words)
         for anomaly, meant in (
             (Anomaly.RESURRECTED, Outcome.FAILED),

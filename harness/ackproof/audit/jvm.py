@@ -118,6 +118,7 @@ def _launch(java: Java, master: str, sharing: tuple[str, ...], folder: Path) -> 
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
         "-XX:-UsePerfData",
+        f"-XX:ErrorFile={folder}/crash.log",
         *sharing,
         "-XX:+IgnoreUnrecognizedVMOptions",
         "--add-modules=jdk.incubator.vector",

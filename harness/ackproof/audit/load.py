@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.audit.arrow import values
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
 from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Array, Bools, Rows, Schema, squeezed
 from ackproof.rundir.outcome import Outcome, ReadPhase
@@ -136,8 +137,7 @@ def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, Place
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Array:
-    column: Array = batch.column(name).to_numpy(zero_copy_only=False)
-    return column
+    return values(batch.column(name))
 
 
 def _words(column: pa.Array) -> tuple[list[str], Array]:
@@ -145,7 +145,7 @@ def _words(column: pa.Array) -> tuple[list[str], Array]:
     if not pa.types.is_dictionary(column.type):
         column = column.dictionary_encode()
     words: list[str] = column.dictionary.to_pylist()
-    codes: Array = column.indices.to_numpy(zero_copy_only=False)
+    codes = values(column.indices)
     if len(set(words)) != len(words):
         distinct = list(dict.fromkeys(words))
         number = {word: code for code, word in enumerate(distinct)}

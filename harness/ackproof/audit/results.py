@@ -72,7 +72,9 @@ def publish(directory: Path, work: Path, file: AuditFile) -> None:
     series = work / "series.parquet"
     with pq.ParquetWriter(series, SERIES, compression="zstd") as writer:
         for part in sorted((work / SERIES_PARTS).iterdir()):
-            writer.write_table(pq.read_table(part, partitioning=None))
+            with pq.ParquetFile(part) as of_bucket:
+                for batch in of_bucket.iter_batches(batch_size=1 << 17):
+                    writer.write_batch(batch)
     withdraw(directory)
     if case.findings.exists():
         shutil.rmtree(case.findings)

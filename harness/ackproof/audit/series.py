@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ackproof.audit.arrow import numbers, repeated
 from ackproof.audit.load import Place
 from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
@@ -141,9 +142,9 @@ def _table(place: Place, produced: list[_Bins], reads: _Bins, longest_ms: float)
         at = np.searchsorted(number, bins.number)
         for name, column in bins.columns.items():
             columns[name][at] = column
-    arrays = {
-        "topic": pa.repeat(pa.scalar(place.topic), len(number)),
-        "partition": pa.repeat(pa.scalar(place.partition, pa.int32()), len(number)),
-        **{name: pa.array(column) for name, column in columns.items()},
-    }
-    return pa.Table.from_arrays([arrays[name] for name in SERIES.names], schema=SERIES)
+    arrays = [
+        repeated(place.topic, len(number)),
+        numbers(np.broadcast_to(place.partition, len(number)), pa.int32()),
+        *(numbers(columns[field.name], field.type) for field in list(SERIES)[2:]),
+    ]
+    return pa.Table.from_arrays(arrays, schema=SERIES)
