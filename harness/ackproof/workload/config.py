@@ -49,6 +49,7 @@ _RETRY_BACKOFF_MAX_MS: Final = 1000
 _JITTER: Final = 0.2
 """librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
 _SINGLE_SEND_BACKOFF_MS: Final = 500
+_STATISTICS_MS: Final = 200
 
 
 def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str, ConfigValue]:
@@ -67,8 +68,10 @@ def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str
     if spec.retries is not None:
         config["retries"] = spec.retries
     if spec.retries == 0 and not spec.idempotence:
-        # what librdkafka sends again all the same is set apart from the rest by its age: see resend_after_s
+        # what librdkafka sends again all the same is told from the rest by its age (resend_after_s) or, where the
+        # age does not tell, by its partition's leader epochs (`epochs`)
         config["retry.backoff.ms"] = _SINGLE_SEND_BACKOFF_MS
+        config["statistics.interval.ms"] = _STATISTICS_MS
         config["topic.metadata.refresh.fast.interval.ms"] = _RETRY_BACKOFF_MS
     if spec.in_flight is not None:
         config["max.in.flight.requests.per.connection"] = spec.in_flight

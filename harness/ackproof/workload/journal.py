@@ -143,6 +143,8 @@ class Journal:
         self.rows = rows
         self.views: list[memoryview] = []
         self.matrices: list[Matrix] = []
+        self.pinned: set[int] = set()
+        """Chunks with rows whose outcome may still change."""
         self._chunks: dict[int, Chunk] = {}
         meta.write(folder)
 
@@ -163,7 +165,9 @@ class Journal:
         """The chunks before the current one whose rows are all resolved."""
         current = len(self.views) - 1
         return [
-            chunk for index, chunk in sorted(self._chunks.items()) if index < current and chunk.resolved()
+            chunk
+            for index, chunk in sorted(self._chunks.items())
+            if index < current and chunk.resolved() and index not in self.pinned
         ]
 
     def remaining(self) -> list[Chunk]:

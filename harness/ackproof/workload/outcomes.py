@@ -46,8 +46,8 @@ def reported(code: int, *, may_resend: bool) -> Outcome:
     """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
 
     `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
-    always, without them once it is old enough (`config.resend_after_s`). Then an earlier send may have been
-    appended, whatever the last one was told.
+    always, without them once it is old enough (`config.resend_after_s`), unless its partition kept its leader
+    meanwhile (`epochs`). Then an earlier send may have been appended, whatever the last one was told.
     """
     if code == NO_ERROR:
         return Outcome.ACKED
@@ -70,7 +70,7 @@ def rules() -> tuple[Rule, ...]:
     definite = [
         Rule(
             f"report {entry.name} ({entry.code})",
-            "0, idempotence off, young",
+            "0, idempotence off, sent once",
             reported(entry.code, may_resend=False),
             entry.why,
         )
@@ -85,7 +85,7 @@ def rules() -> tuple[Rule, ...]:
         *definite,
         Rule(
             f"report {names}",
-            "> 0, idempotence, or not young",
+            "> 0, idempotence, or perhaps sent twice",
             reported(BEFORE_APPEND[0].code, may_resend=True),
             "an earlier send may have been appended",
         ),
@@ -101,7 +101,7 @@ def rules() -> tuple[Rule, ...]:
 
 
 def markdown() -> str:
-    """The table for the README of this room. "Young": too young to have been sent twice."""
+    """The table for the README of this room."""
     lines = ["| what came back | retries | outcome | why |", "|---|---|---|---|"]
     lines += [
         f"| {rule.what} | {rule.retries} | {rule.outcome.name.lower()} | {rule.why} |" for rule in rules()

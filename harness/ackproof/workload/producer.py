@@ -33,6 +33,8 @@ _BLOCK: Final = 512
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
+_DECIDE_S: Final = 1.0
+"""How long the last statistics are awaited when outcomes depend on them."""
 
 
 class ProducerProcess:
@@ -54,7 +56,12 @@ class ProducerProcess:
         while settings.chunk_rows % self.block:
             self.block -= 1
         self.client = Producer(
-            {**settings.config, "on_delivery": self.reports.callback(), "error_cb": self._on_error}
+            {
+                **settings.config,
+                "on_delivery": self.reports.callback(),
+                "error_cb": self._on_error,
+                "stats_cb": self.reports.on_statistics,
+            }
         )
 
     def run(self) -> int:
@@ -189,6 +196,9 @@ class ProducerProcess:
         if len(self.client):
             self.client.purge()
             self._serve(1, self.client.flush)
+        deadline = time.monotonic() + _DECIDE_S
+        while self.reports.undecided and time.monotonic() < deadline:
+            self._serve(_IDLE_S)
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")

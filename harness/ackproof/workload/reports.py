@@ -3,6 +3,9 @@
 Acknowledgements are collected while reports are served and written down together: at a high rate a report then costs
 a third of what it costs alone. Nothing waits: the producer settles after each time it serves reports, and a long
 serving settles in between.
+
+Some errors mean `failed` only if the record was sent once. Where its age does not show that, it is indeterminate at
+first and decided by the next statistics (`epochs`).
 """
 
 from __future__ import annotations
@@ -13,10 +16,12 @@ from collections.abc import Callable
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 from confluent_kafka import KafkaError, Message
 
 from ackproof.rundir.outcome import Outcome
 from ackproof.workload.board import Board
+from ackproof.workload.epochs import Epochs
 from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.workload.outcomes import reported
 from ackproof.workload.settings import ProducerSettings
@@ -29,6 +34,8 @@ _FEW: Final = 12
 """Up to so many it is faster to take them one by one."""
 _LARGE: Final = 4096
 """Values above this many bytes are not joined to read their seqs at once."""
+
+Numbers = npt.NDArray[np.int64]
 
 _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: ignore[assignment]
 
@@ -50,6 +57,8 @@ class Reports:
         # acks=0: the offsets that librdkafka gives are made up (None, then 0, 1, 2 …)
         self._with_offset = settings.acks != "0"
         self._resend_after_ns = int(settings.resend_after_s * 1e9)
+        self._epochs = Epochs(settings.places)
+        self._undecided: list[int] = []
 
     def callback(self) -> Callable[[KafkaError | None, Message], None]:
         """What librdkafka's client is to call. It runs once for every record: a closure over plain names."""
@@ -103,19 +112,17 @@ class Reports:
                     _acknowledge(self._journal.matrices[index], row[there], offsets[there], now)
         self._counts += np.bincount((seqs + self._first) % self._places, minlength=self._places)
 
-    def _seqs(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _seqs(self) -> Numbers:
         count = len(self._acked)
         if self._size > _LARGE:
             return np.fromiter(
                 (_unpack(message.value(), _SEQ_AT)[0] for message in self._acked), np.int64, count
             )
         raw = b"".join(map(Message.value, self._acked))  # type: ignore[arg-type]
-        seqs: np.ndarray[tuple[int], np.dtype[np.int64]] = np.ndarray(
-            (count,), ">i8", raw, offset=_SEQ_AT, strides=(self._size,)
-        )
+        seqs: Numbers = np.ndarray((count,), ">i8", raw, offset=_SEQ_AT, strides=(self._size,))
         return seqs.astype(np.int64)
 
-    def _offsets(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def _offsets(self) -> Numbers:
         count = len(self._acked)
         if not self._with_offset:
             return np.full(count, -1, np.int64)
@@ -131,7 +138,11 @@ class Reports:
         at = (seq & self._mask) * WORDS
         done = time.monotonic_ns()
         code = error.code()
-        outcome = reported(code, may_resend=done - row[at + SENT] >= self._resend_after_ns)
+        old = done - row[at + SENT] >= self._resend_after_ns
+        outcome = reported(code, may_resend=old)
+        if old and self._resend_after_ns and reported(code, may_resend=False) is Outcome.FAILED:
+            self._journal.pinned.add(seq >> self._shift)
+            self._undecided.append(seq)
         row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, code, outcome)
         row[at + DONE] = done
         if outcome is Outcome.FAILED:
@@ -139,6 +150,38 @@ class Reports:
         else:
             self._board.indeterminate += 1
         self.ended_by(error)
+
+    @property
+    def undecided(self) -> int:
+        """How many attempts wait for statistics to be decided."""
+        return len(self._undecided)
+
+    def on_statistics(self, statistics: str) -> None:
+        """Decide what can be decided: attempts that were reported before these statistics were made."""
+        at_ns = self._epochs.take(statistics)
+        waiting = []
+        pinned = set()
+        by_chunk: dict[int, list[int]] = {}
+        for seq in self._undecided:
+            by_chunk.setdefault(seq >> self._shift, []).append(seq & self._mask)
+        for index, rows in by_chunk.items():
+            late = self._decide(self._journal.matrices[index], np.array(rows, np.int64), at_ns)
+            waiting += [(index << self._shift) + row for row in late]
+            if late:
+                pinned.add(index)
+        self._undecided[:] = waiting
+        self._journal.pinned = pinned
+
+    def _decide(self, matrix: Matrix, row: Numbers, at_ns: int) -> list[int]:
+        """Decide these rows of a chunk; those that were reported after `at_ns` are left, and returned."""
+        due = matrix[row, DONE] < at_ns
+        late, row = row[~due], row[due]
+        result = matrix[row, RESULT]
+        once = row[self._epochs.unchanged(result & 0xFFFFFFFF, matrix[row, SENT], matrix[row, DONE])]
+        matrix[once, RESULT] += (Outcome.FAILED - Outcome.INDETERMINATE) << 48
+        self._board.failed += len(once)
+        self._board.indeterminate -= len(once)
+        return [int(one) for one in late]
 
     def ended_by(self, error: KafkaError) -> None:
         """Take note of an error if it is one after which the client is dead."""
@@ -148,8 +191,8 @@ class Reports:
 
 def _acknowledge(
     matrix: Matrix,
-    row: np.ndarray[tuple[int], np.dtype[np.int64]],
-    offset: np.ndarray[tuple[int], np.dtype[np.int64]],
+    row: Numbers,
+    offset: Numbers,
     done: int,
 ) -> None:
     matrix[row, OFFSET] = offset

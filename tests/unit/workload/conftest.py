@@ -104,6 +104,12 @@ class MockKafka:
         for broker in self.brokers:
             assert self._library.rd_kafka_mock_broker_set_rtt(self._cluster, broker, milliseconds) == 0
 
+    def new_epoch(self, topic: str, partition: int) -> None:
+        """The same leader again, in a later epoch."""
+        assert (
+            self._library.rd_kafka_mock_partition_set_leader(self._cluster, topic.encode(), partition, 1) == 0
+        )
+
     def delete_records(self, topic: str, partition: int, before: int) -> None:
         assert (
             self._library.rd_kafka_mock_partition_delete_records(

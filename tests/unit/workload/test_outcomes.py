@@ -69,20 +69,44 @@ def test_each_code_of_a_broker_without_retries(kafka, load) -> None:
     assert load.workload.indeterminate() == len(CODES) - 5
 
 
-def test_librdkafka_sends_again_without_retries_so_an_old_record_is_indeterminate(kafka, load) -> None:
+def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_open(kafka, load) -> None:
+    """NOT_LEADER_OR_FOLLOWER, perhaps after an append, then NOT_ENOUGH_REPLICAS from the next leader."""
     load = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
-    kafka.fail(PRODUCE, [6] + [19] * 150)
     load.workload.start()
-    load.until(lambda: load.workload.acked() >= 3, "acks")
+    load.until(lambda: load.workload.acked() >= 100, "acks, and statistics meanwhile")
+    kafka.new_epoch("orders", 0)
+    kafka.fail(PRODUCE, [6] + [19] * 150)
+    load.until(lambda: load.workload.failed() >= 20, "errors")
+    before = load.workload.acked()
+    load.until(lambda: load.workload.acked() >= before + 3, "acks")
     load.workload.stop()
     errors = [row for row in load.produced().to_pylist() if row["error"]]
     assert {row["error"] for row in errors} == {19}
-    # the first record met both: NOT_LEADER_OR_FOLLOWER, which may come after an append, then NOT_ENOUGH_REPLICAS
-    assert (errors[0]["seq"], errors[0]["outcome"]) == (0, Outcome.INDETERMINATE)
+    assert errors[0]["done_ns"] - errors[0]["sent_ns"] >= 400_000_000
+    assert errors[0]["outcome"] == Outcome.INDETERMINATE
     assert errors[-1]["outcome"] == Outcome.FAILED
-    for row in errors:
-        old = row["done_ns"] - row["sent_ns"] >= 400_000_000
-        assert row["outcome"] == (Outcome.INDETERMINATE if old else Outcome.FAILED)
+    assert all(
+        row["outcome"] == Outcome.FAILED for row in errors if row["done_ns"] - row["sent_ns"] < 400_000_000
+    )
+    assert load.workload.failed() == sum(row["outcome"] == Outcome.FAILED for row in errors)
+    assert load.workload.indeterminate() == sum(row["outcome"] == Outcome.INDETERMINATE for row in errors)
+
+
+def test_old_records_are_failed_when_their_partition_kept_its_leader(kafka, load) -> None:
+    """A slow broker: reports come long after librdkafka might have sent again."""
+    load = load(kafka, topics={"orders": 1}, retries=0, rate="500/s", chunk_rows=64)
+    load.workload.start()
+    load.until(lambda: load.workload.acked() >= 300, "acks, and statistics meanwhile")
+    kafka.rtt(700)
+    kafka.fail(PRODUCE, [19] * 200)
+    load.until(lambda: load.workload.failed() >= 100, "errors")
+    kafka.rtt(0)
+    load.workload.stop()
+    errors = [row for row in load.produced().to_pylist() if row["error"]]
+    assert {(row["error"], row["outcome"]) for row in errors} == {(19, Outcome.FAILED)}
+    assert max(row["done_ns"] - row["sent_ns"] for row in errors) >= 600_000_000
+    assert load.workload.failed() == len(errors)
+    assert load.workload.indeterminate() == 0
 
 
 def test_a_refused_topic_is_failed(kafka, load) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -21,8 +23,10 @@ from ackproof.workload.config import (
     resend_after_s,
 )
 from ackproof.workload.control import Events
+from ackproof.workload.epochs import Epochs
 from ackproof.workload.inbox import Inbox
 from ackproof.workload.pace import Pace
+from ackproof.workload.settings import Place
 
 
 @settings(deadline=None)
@@ -97,6 +101,36 @@ def test_config_of_a_reader() -> None:
     assert config["fetch.queue.backoff.ms"] == 10
     assert config["isolation.level"] == "read_committed"
     assert config["fetch.wait.max.ms"] == "7"
+
+
+def statistics(at_us: int, epochs: dict[str, dict[int, int]]) -> str:
+    return json.dumps(
+        {
+            "ts": at_us,
+            "topics": {
+                topic: {"partitions": {str(number): {"leader_epoch": epoch} for number, epoch in own.items()}}
+                for topic, own in epochs.items()
+            },
+        }
+    )
+
+
+def test_epochs() -> None:
+    epochs = Epochs([Place("a", 0), Place("a", 1), Place("b", 0)])
+    assert epochs.take(statistics(10, {"a": {0: 5, 1: 1, -1: -1}, "other": {0: 3}})) == 10_000
+    epochs.take(statistics(20, {"a": {0: 5, 1: 2}}))
+    epochs.take(statistics(30, {"a": {0: 5, 1: 2}}))
+    cases = [
+        (0, 11_000, 29_000, True),
+        (0, 9_000, 29_000, False),  # sent before anything was known
+        (0, 11_000, 31_000, False),  # not known since
+        (1, 21_000, 29_000, True),
+        (1, 11_000, 29_000, False),  # another epoch meanwhile
+        (1, 15_000, 18_000, False),  # nobody looked at both its ends in one epoch
+        (2, 11_000, 29_000, False),  # never seen
+    ]
+    place, sent, done, expected = (np.array(column) for column in zip(*cases, strict=True))
+    assert epochs.unchanged(place, sent, done).tolist() == expected.tolist()
 
 
 def test_events_are_read_once_and_whole(tmp_path: Path) -> None:

@@ -1,0 +1,254 @@
+"""The load on real brokers: ledger and log agree, through a leader's death, a truncation, and a kill of a client."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster.process import ProcessCluster
+from ackproof.plan.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
+from ackproof.processes import RunTag
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.timeline import Event, Timeline, read_timeline
+from ackproof.wait import wait_until
+from ackproof.workload.clients import Workload
+from ackproof.workload.ends import ClusterEnds
+from ackproof.workload.final_read import FinalReadOrder, final_read
+
+from .conftest import Clusters
+from .helpers import await_full_isr, await_leader, partition_of
+
+pytestmark = pytest.mark.cluster
+
+
+@dataclass
+class Run:
+    """A load on a real cluster and what it leaves."""
+
+    cluster: ProcessCluster
+    workload: Workload
+    run: CaseDir
+    timeline: Timeline
+    tag: RunTag
+
+    def until_acked(self, count: int, partition: int | None = None, timeout_s: float = 30) -> None:
+        before = self.workload.acked("orders", partition)
+
+        def look() -> bool:
+            self.workload.check()
+            return self.workload.acked("orders", partition) >= before + count
+
+        wait_until(look, what=f"{count} more acks", timeout_s=timeout_s)
+
+    def finish(self) -> FinalReadFile:
+        self.workload.stop()
+        order = FinalReadOrder(
+            places=self.workload.places,
+            isr_sizes={"orders": 3},
+            reader=9,
+            bootstrap=self.cluster.bootstrap,
+        )
+        return final_read(order, ClusterEnds(self.cluster), self.run, self.timeline.clock, self.tag)
+
+    def produced(self) -> dict[tuple[int, int], dict]:
+        rows = read_parts(self.run.produced, PRODUCED).to_pylist()
+        found = {(row["producer"], row["seq"]): row for row in rows}
+        assert len(found) == len(rows)
+        for producer in {identity[0] for identity in found}:
+            seqs = sorted(seq for number, seq in found if number == producer)
+            assert seqs == list(range(len(seqs)))
+        return found
+
+    def consumed(self, client: str) -> list[dict]:
+        table = read_parts(self.run.consumed / f"client={client}", CONSUMED)
+        return table.sort_by("read_seq").to_pylist()
+
+    def events(self, kind: str) -> list[Event]:
+        return [event for event in read_timeline(self.run.timeline)[0] if event.kind == kind]
+
+
+@dataclass
+class Runs:
+    """Makes runs."""
+
+    clusters: Clusters
+    folder: Path
+    stack: ExitStack
+
+    def __call__(
+        self, *, partitions: int = 2, live: int = 1, topic: dict[str, str] | None = None, **producer: object
+    ) -> Run:
+        cluster = self.clusters.start(brokers=3, controllers=1)
+        topics = {"orders": TopicSpec(partitions=partitions, config=topic or {"min.insync.replicas": "2"})}
+        cluster.create_topics(topics)
+        run = CaseDir(self.folder / "case")
+        run.path.mkdir()
+        tag = RunTag(secrets.token_hex(8), self.folder, run.path)
+        timeline = self.stack.enter_context(Timeline(run.timeline, RunClock.start()))
+        spec = WorkloadSpec(
+            producers=ProducerSpec.model_validate(producer), consumers=ConsumerSpec(live=live)
+        )
+        workload = Workload(spec, topics, cluster.bootstrap, run, timeline.clock, tag, timeline=timeline)
+        self.stack.callback(workload.abort)
+        workload.start()
+        return Run(cluster, workload, run, timeline, tag)
+
+
+@pytest.fixture
+def load(clusters: Clusters, tmp_path: Path) -> Iterator[Runs]:
+    """``load(partitions=…, live=…, topic=config, **fields of ProducerSpec)``: a cluster with a load on it."""
+    with ExitStack() as stack:
+        yield Runs(clusters, tmp_path, stack)
+
+
+def identities(rows: list[dict]) -> set[tuple[int, int]]:
+    return {(row["producer"], row["seq"]) for row in rows}
+
+
+def test_healthy(load: Runs) -> None:
+    run = load(count=2, rate="2000/s", live=2)
+    run.until_acked(3000)
+    final = run.finish()
+    assert final.complete, final.reasons
+    produced = run.produced()
+    assert {row["outcome"] for row in produced.values()} == {Outcome.ACKED}
+    last = run.consumed("f0")
+    assert len(last) == len(produced)
+    assert identities(last) == produced.keys()
+    for row in last:
+        source = produced[row["producer"], row["seq"]]
+        assert (row["topic"], row["partition"], row["offset"]) == (
+            source["topic"],
+            source["partition"],
+            source["offset"],
+        )
+        assert row["intact"]
+        assert row["leader_epoch"] >= 0
+    for reader in ("r0", "r1"):
+        assert identities(run.consumed(reader)) == produced.keys()
+
+
+@pytest.mark.parametrize("idempotence", [False, True])
+def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> None:
+    run = load(rate="2000/s", idempotence=idempotence)
+    run.until_acked(1000)
+    leader = partition_of(run.cluster, "orders").leader
+    run.cluster.node(leader).kill()
+    await_leader(run.cluster, "orders", other_than=leader)
+    run.until_acked(500, partition=0)
+    run.cluster.node(leader).start()
+    await_full_isr(run.cluster, "orders")
+    final = run.finish()
+    assert final.complete, final.reasons
+    produced = run.produced()
+    last = run.consumed("f0")
+    acked = {identity for identity, row in produced.items() if row["outcome"] == Outcome.ACKED}
+    assert not acked - identities(last), "nothing acknowledged is lost"
+    assert not identities(last) - produced.keys(), "nothing is there that was not sent"
+    if idempotence:
+        assert len(last) == len(identities(last))
+        assert all(row["outcome"] == Outcome.ACKED for row in produced.values())
+
+
+def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
+    """acks=1, followers paused, leader killed: the reader may have read what is then cut off."""
+    run = load(partitions=1, rate="3000/s", acks=1, topic={"min.insync.replicas": "1"})
+    run.until_acked(2000)
+    state = partition_of(run.cluster, "orders")
+    followers = [node for node in state.replicas if node != state.leader]
+    for node in followers:
+        run.cluster.node(node).pause()
+    run.until_acked(1500)
+    run.cluster.node(state.leader).kill()
+    for node in followers:
+        run.cluster.node(node).resume()
+    await_leader(run.cluster, "orders", other_than=state.leader)
+    run.until_acked(1000)
+    run.cluster.node(state.leader).start()
+    await_full_isr(run.cluster, "orders")
+    final = run.finish()
+    assert final.complete, final.reasons
+    produced = run.produced()
+    last = run.consumed("f0")
+    lost = {identity for identity, row in produced.items() if row["outcome"] == Outcome.ACKED} - identities(
+        last
+    )
+    assert len(lost) >= 1000, "the unreplicated tail is gone"
+    assert not identities(last) - produced.keys()
+    # a consumer is shown nothing above the high watermark: the reader saw no record that was lost, and went on
+    live = run.consumed("r0")
+    at = {(row["partition"], row["offset"]): (row["producer"], row["seq"]) for row in last}
+    assert all(at.get((row["partition"], row["offset"])) == (row["producer"], row["seq"]) for row in live)
+    assert identities(last) - identities(live) == set()
+
+
+def test_no_in_sync_replicas_are_failed_attempts_without_retries(load: Runs) -> None:
+    run = load(partitions=1, rate="1000/s", retries=0, live=0, request_timeout="2s")
+    run.until_acked(300)
+    state = partition_of(run.cluster, "orders")
+    followers = [node for node in state.replicas if node != state.leader]
+    for node in followers:
+        run.cluster.node(node).kill()
+    wait_until(lambda: run.workload.failed() >= 300, what="failed attempts", timeout_s=30)
+    for node in followers:
+        run.cluster.node(node).start()
+    await_full_isr(run.cluster, "orders")
+    run.until_acked(100)
+    final = run.finish()
+    assert final.complete, final.reasons
+    produced = run.produced()
+    failed = {identity for identity, row in produced.items() if row["outcome"] == Outcome.FAILED}
+    assert len(failed) >= 300
+    assert {produced[identity]["error"] for identity in failed} == {19}
+    assert not failed & identities(run.consumed("f0")), "what failed is not there"
+
+
+def test_a_killed_producer_leaves_what_it_had(load: Runs) -> None:
+    run = load(rate=None, count=2)
+    run.until_acked(20_000)
+    run.workload.kill("p0")
+    run.until_acked(5_000)
+    final = run.finish()
+    assert final.complete, final.reasons
+    produced = run.produced()
+    last = identities(run.consumed("f0"))
+    assert not last - produced.keys()
+    killed = [row for row in produced.values() if row["producer"] == 0]
+    assert any(row["done_ns"] == -1 for row in killed)
+    assert (
+        not {(row["producer"], row["seq"]) for row in produced.values() if row["outcome"] == Outcome.ACKED}
+        - last
+    )
+    assert not (run.run.produced / "client=p0" / "END").exists()
+    assert (run.run.produced / "client=p1" / "END").exists()
+
+
+def test_the_final_read_waits_for_the_isr_and_says_when_it_does_not_come(load: Runs) -> None:
+    run = load(rate="500/s", live=0)
+    run.until_acked(200)
+    state = partition_of(run.cluster, "orders", 1)
+    follower = next(node for node in state.replicas if node != state.leader)
+    run.cluster.node(follower).kill()
+    run.until_acked(500, partition=1)
+    run.workload.stop()
+    order = FinalReadOrder(
+        places=run.workload.places,
+        isr_sizes={"orders": 3},
+        reader=9,
+        bootstrap=run.cluster.bootstrap,
+        settle_s=4.0,
+    )
+    final = final_read(order, ClusterEnds(run.cluster), run.run, run.timeline.clock, run.tag)
+    assert not final.complete
+    assert [reason for reason in final.reasons if "3 replicas are awaited" in reason]
+    assert len(run.consumed("f0")) == run.workload.acked(), "what is there is read all the same"
