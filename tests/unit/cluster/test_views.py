@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.views import merge
-from ackproof.observe.views import Views
+from ackproof.observe.views import FORGET_AFTER_LOOKS, Views
 
 PLACE = TopicPartition("t", 0)
 
@@ -43,3 +43,21 @@ def test_a_newer_epoch_beats_a_later_change() -> None:
     views = Views()
     views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(5)}})
     assert views.merge({1: {PLACE: state(7)}, 2: {PLACE: state(6)}})[PLACE].leader_epoch == 7
+
+
+def test_an_older_epoch_is_no_news() -> None:
+    views = Views()
+    old, new = {PLACE: state(0, leader=1)}, {PLACE: state(1, leader=2)}
+    assert views.merge({1: old, 2: old}) == old
+    assert views.merge({1: old, 2: new}) == new
+    assert views.merge({1: old}) == {}
+    assert views.merge({2: new}) == new
+
+
+def test_a_topic_made_anew_is_believed_in_the_end() -> None:
+    views = Views()
+    views.merge({1: {PLACE: state(7, leader=1)}})
+    anew = {PLACE: state(0, leader=3)}
+    looks = [views.merge({1: anew}) for _ in range(FORGET_AFTER_LOOKS + 1)]
+    assert looks[0] == {}
+    assert looks[-1] == anew
