@@ -192,6 +192,48 @@ def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
     assert identities(last) - identities(live) == set()
 
 
+def test_a_live_reader_meets_an_unclean_election(load: Runs) -> None:
+    """What the reader has read is cut off: it says so, goes on under a new number, and meets other records there."""
+    run = load(
+        partitions=1,
+        rate="2000/s",
+        acks=1,
+        topic={"min.insync.replicas": "1", "unclean.leader.election.enable": "true"},
+    )
+    run.until_acked(1000)
+    state = partition_of(run.cluster, "orders")
+    followers = [node for node in state.replicas if node != state.leader]
+    for node in followers:
+        run.cluster.node(node).kill()
+    before = run.workload.read()
+    wait_until(lambda: run.workload.read() >= before + 4000, what="reads of the lonely leader", timeout_s=30)
+    run.cluster.node(state.leader).kill()
+    for node in followers:
+        run.cluster.node(node).start()
+    await_leader(run.cluster, "orders", other_than=state.leader, timeout_s=30)
+    wait_until(lambda: run.events("client-reset"), what="a reset of the reader", timeout_s=30)
+    read = run.workload.read()
+    wait_until(lambda: run.workload.read() >= read + 1000, what="reads after the reset", timeout_s=30)
+    run.cluster.node(state.leader).start()
+    await_full_isr(run.cluster, "orders")
+    final = run.finish()
+    assert final.complete, final.reasons
+    reset = run.events("client-reset")[0]
+    assert reset.client == "r0"
+    assert reset.detail["goes_on"] < reset.detail["position"]
+    live, last = run.consumed("r0"), run.consumed("f0")
+    at = {row["offset"]: (row["producer"], row["seq"]) for row in last}
+    conflicts = {
+        row["offset"] for row in live if at.get(row["offset"]) not in (None, (row["producer"], row["seq"]))
+    }
+    assert conflicts, "offsets that gave one record before and another after"
+    for assignment in {row["assignment"] for row in live}:
+        offsets = [row["offset"] for row in live if row["assignment"] == assignment]
+        assert offsets == sorted(set(offsets))
+    assert identities(last) - identities(live) == set(), "nothing that stayed was passed over"
+    assert max(row["leader_epoch"] for row in live) > min(row["leader_epoch"] for row in live)
+
+
 def test_no_in_sync_replicas_are_failed_attempts_without_retries(load: Runs) -> None:
     run = load(partitions=1, rate="1000/s", retries=0, live=0, request_timeout="2s")
     run.until_acked(300)

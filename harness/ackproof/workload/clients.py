@@ -27,6 +27,7 @@ from ackproof.workload.config import (
     producer_config,
     reader_config,
     resend_after_s,
+    verify,
 )
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
@@ -96,8 +97,14 @@ class Workload:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `ClientDied` with the client's last output, `WaitTimeout`, or `BadInput` for a setting that is ours.
+        Raises `BadInput` for settings of librdkafka that it refuses or that are ours, `ClientDied` with the client's
+        last output, `WaitTimeout`.
         """
+        readers = self.spec.consumers
+        verify(
+            producer_config(self.spec.producers, self.bootstrap, "p0"),
+            reader_config(readers.config, readers.isolation, self.bootstrap, "r0") if readers.live else None,
+        )
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
         with self._shared.lock:

@@ -105,6 +105,26 @@ def reader_config(
     return config | _checked(extra, "workload.consumers.config")
 
 
+def verify(producer: Mapping[str, ConfigValue], reader: Mapping[str, ConfigValue] | None = None) -> None:
+    """Let librdkafka look at these configurations, without connecting. Raises `BadInput` with its objection.
+
+    It knows the names, the ranges, and what contradicts what, such as acks=1 with idempotence.
+    """
+    from confluent_kafka import Consumer, KafkaException, Producer
+
+    for where, make, config in (
+        ("workload.producers", Producer, producer),
+        ("workload.consumers", Consumer, reader),
+    ):
+        if config is None:
+            continue
+        nowhere = {name: value for name, value in config.items() if name != "bootstrap.servers"}
+        try:
+            make({**nowhere, "log_level": 0}).close()
+        except KafkaException as error:
+            raise BadInput(f"{where}: librdkafka refuses the settings: {error.args[0].str()}") from error
+
+
 def acks_of(config: Mapping[str, ConfigValue]) -> str:
     """ "0", "1" or "all": what the configuration comes to."""
     acks = str(config["acks"])

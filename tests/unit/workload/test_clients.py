@@ -206,7 +206,24 @@ def test_a_client_that_dies_is_noticed_at_once(kafka, load) -> None:
     assert len(rows) >= 5
 
 
-def test_a_client_that_cannot_start_says_why(kafka, load) -> None:
+@pytest.mark.parametrize(
+    ("producer", "text"),
+    [
+        ({"config": {"no.such.setting": "1"}}, "no\\.such\\.setting"),
+        ({"config": {"queue.buffering.max.messages": "many"}}, "queue\\.buffering\\.max\\.messages"),
+        ({"idempotence": True, "acks": 1}, "acks"),
+        ({"idempotence": True, "in_flight": 50}, "max\\.in\\.flight"),
+    ],
+)
+def test_settings_that_librdkafka_refuses_are_bad_input(kafka, load, producer, text: str) -> None:
+    load = load(kafka, **producer)
+    with pytest.raises(BadInput, match=text):
+        load.workload.start()
+    assert load.workload.clients == ()
+
+
+def test_a_client_that_cannot_start_says_why(kafka, load, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ackproof.workload.clients.verify", lambda *_: None)
     load = load(kafka, config={"no.such.setting": "1"})
     with pytest.raises(ClientDied, match="no\\.such\\.setting"):
         load.workload.start()
