@@ -1,0 +1,80 @@
+"""Lies told afterwards: the ledgers of a run that went well, copied and rewritten."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.rundir.layout import CaseDir
+
+Rows = list[dict[str, object]]
+
+
+def copy_of(run: CaseDir, folder: Path) -> CaseDir:
+    """A copy of a run directory that was not audited yet."""
+    shutil.copytree(run.path, folder)
+    return CaseDir(folder)
+
+
+def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
+    """Replace the parts of a client's folder by one that holds what `change` makes of all their rows, in order."""
+    parts = sorted(client.glob("part-*.parquet"))
+    schema = pq.read_schema(parts[0])
+    rows: Rows = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
+    changed = change(rows)
+    for part in parts:
+        part.unlink()
+    pq.write_table(pa.Table.from_pylist(changed, schema=schema), client / "part-000000.parquet")
+
+
+def in_order(rows: Rows, partition: int) -> Rows:
+    """The rows of one partition as the reader was handed them."""
+    return sorted((r for r in rows if r["partition"] == partition), key=lambda r: int(str(r["read_seq"])))
+
+
+def without_one(rows: Rows, place: int) -> Rows:
+    """All but the row at `place` in the order of seq."""
+    ordered = sorted(rows, key=lambda row: int(str(row["seq"])))
+    return [*ordered[:place], *ordered[place + 1 :]]
+
+
+def skipping(rows: Rows) -> Rows:
+    """A reader that passes over three records of partition 0."""
+    skipped = in_order(rows, 0)[20:23]
+    return [row for row in rows if row not in skipped]
+
+
+def going_back(rows: Rows) -> Rows:
+    """A reader that is handed two successive records of partition 0 the wrong way round."""
+    first, second = in_order(rows, 0)[20:22]
+    first["read_seq"], second["read_seq"] = second["read_seq"], first["read_seq"]
+    return rows
+
+
+def twice(rows: Rows) -> Rows:
+    """A final read that finds the first record of partition 0 again, past the end of its log."""
+    there = in_order(rows, 0)
+    last = there[-1]
+    again = {
+        **there[0],
+        "offset": int(str(last["offset"])) + 1,
+        "read_seq": 1 + max(int(str(row["read_seq"])) for row in rows),
+    }
+    return [*rows, again]
+
+
+def other_record(rows: Rows) -> Rows:
+    """A live reader that was handed another record of partition 0 at an offset than the final reader."""
+    one = in_order(rows, 0)[20]
+    one["seq"] = int(str(one["seq"])) + 100_000
+    return rows
+
+
+def one_failed(rows: Rows) -> Rows:
+    """A producer that was told of a failure where the record was written."""
+    rows[10] |= {"outcome": 1, "error": 19, "offset": -1}
+    return rows

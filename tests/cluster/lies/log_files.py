@@ -1,0 +1,56 @@
+"""A broker's partition on disk: record batches v2 (DefaultRecordBatch.java) found and cut off at a boundary."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+_HEAD = struct.Struct(">qiib")
+"""baseOffset, length of all after it, partitionLeaderEpoch, magic."""
+_LAST_OFFSET_DELTA = struct.Struct(">i")
+_BEFORE_LENGTH_ENDS = 12
+_AT_LAST_OFFSET_DELTA = 23
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Where a batch stands in its file, and which offsets it holds."""
+
+    position: int
+    base_offset: int
+    last_offset: int
+
+
+def batches(log: Path) -> list[Batch]:
+    """The batches of a segment, up to its end or to the zeroes behind it."""
+    raw = log.read_bytes()
+    found: list[Batch] = []
+    position = 0
+    while position + _HEAD.size <= len(raw):
+        base, length, _, magic = _HEAD.unpack_from(raw, position)
+        if length <= 0 or position + _BEFORE_LENGTH_ENDS + length > len(raw):
+            break
+        assert magic == 2, f"{log}: magic {magic} at {position}"
+        (delta,) = _LAST_OFFSET_DELTA.unpack_from(raw, position + _AT_LAST_OFFSET_DELTA)
+        found.append(Batch(position, base, base + delta))
+        position += _BEFORE_LENGTH_ENDS + length
+    return found
+
+
+def cut_tail(data: Path, place: str, at_least: int) -> tuple[int, int]:
+    """Cut the last batches, `at_least` records, off the newest segment of `place` ("orders-0") below `data`.
+
+    What Kafka derived from them (indexes, producer snapshots) goes too; it makes them anew. Returns the new log end
+    and the number of records cut off. The broker must not run.
+    """
+    folder = data / place
+    log = sorted(folder.glob("*.log"))[-1]
+    there = batches(log)
+    end = there[-1].last_offset + 1
+    first_cut = next(batch for batch in reversed(there) if end - batch.base_offset >= at_least)
+    with log.open("r+b") as file:
+        file.truncate(first_cut.position)
+    for derived in (*folder.glob(f"{log.stem}.*index"), *folder.glob("*.snapshot")):
+        derived.unlink()
+    return first_cut.base_offset, end - first_cut.base_offset

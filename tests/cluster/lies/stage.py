@@ -1,0 +1,89 @@
+"""Runs whole cases with hooks, audits them all as one job, judges each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ackproof import audit
+from ackproof.cluster.launch import Installation
+from ackproof.conductor import Hook, Orders, Phase, run_case
+from ackproof.judge import judge_case
+from ackproof.plan import cases, load
+from ackproof.rundir.documents import AuditFile, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+
+
+@dataclass
+class Watching:
+    """Keeps when each event was told (`time.monotonic()`), and lets a test look at the load."""
+
+    on_live: Callable[[int], None] = lambda acked: None
+    told: list[tuple[float, Event]] = field(default_factory=list)
+
+    def event(self, event: Event) -> None:
+        self.told.append((time.monotonic(), event))
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        self.on_live(acked)
+
+    def first(self, kind: EventKind) -> tuple[float, Event]:
+        return next(one for one in self.told if one[1].kind is kind)
+
+
+@dataclass(frozen=True)
+class Judged:
+    """What the harness says of one run."""
+
+    run: CaseDir
+    audit: AuditFile
+    audit_code: int
+    verdict: VerdictFile
+
+    @property
+    def reasons(self) -> str:
+        return "\n".join(self.verdict.reasons)
+
+    def events(self, kind: EventKind) -> list[Event]:
+        events, whole = read_timeline(self.run.timeline)
+        assert whole
+        return [event for event in events if event.kind is kind]
+
+
+@dataclass
+class Stage:
+    """Cases below one folder, by name."""
+
+    folder: Path
+    installed: Installation
+    runs: dict[str, CaseDir] = field(default_factory=dict)
+
+    def play(
+        self, name: str, yaml: str, hooks: Mapping[Phase, Hook] | None = None, watcher: Watching | None = None
+    ) -> CaseDir:
+        """Run the one case of an experiment."""
+        file = self.folder / f"{name}.yaml"
+        file.write_text(f"name: {name}\n{yaml}", encoding="utf-8")
+        (case,) = cases(load(file))
+        run = CaseDir(self.folder / name)
+        orders = Orders(
+            batch=str(self.folder),
+            replay=f"ackproof run {file}",
+            installed=self.installed,
+            hooks=hooks or {},
+        )
+        run_case(case, run, orders, watcher or Watching())
+        self.runs[name] = run
+        return run
+
+    def judge(self) -> dict[str, Judged]:
+        """Audit all as one job, and judge each."""
+        results = audit.run([run.path for run in self.runs.values()])
+        judged = {}
+        for (name, run), result in zip(self.runs.items(), results, strict=True):
+            assert result.file is not None, (name, result.reasons)
+            judged[name] = Judged(run, result.file, result.code, judge_case(run))
+        return judged

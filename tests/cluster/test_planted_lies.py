@@ -1,0 +1,368 @@
+"""Whole runs with one planted lie each: does the harness find it, call it by its name, and exit with its code?
+
+Eight runs on real brokers, and copies of the honest one with lies in their ledgers; one audit of all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+from ackproof.cli import main_code
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import NodeState
+from ackproof.conductor import Phase, Running
+from ackproof.faults import processes as faults
+from ackproof.processes import find_children
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, FinalReadFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict, batch_exit_code
+from ackproof.rundir.payload import encoder
+from ackproof.rundir.timeline import EventKind
+from ackproof.wait import wait_until
+from ackproof.workload import final_read
+
+from .conftest import NEWEST
+from .lies import ledger_files as lies
+from .lies.log_files import cut_tail
+from .lies.stage import Judged, Stage, Watching
+
+pytestmark = pytest.mark.cluster
+
+DURABLE = """\
+cluster: {brokers: 2, controllers: 1}
+topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 2}}}
+workload:
+  producers: {acks: all, idempotence: true, rate: 400/s}
+  consumers: {live: 1}
+  duration: 1s
+"""
+SMALL = """\
+cluster: {brokers: 1, combined: true}
+topics: {orders: {partitions: 2, replication_factor: 1}}
+workload:
+  producers: {count: 2, rate: 400/s, delivery_timeout: 5s}
+  consumers: {live: 1}
+  duration: 1s
+"""
+FOLLOWER_GONE = DURABLE.replace("min.insync.replicas: 2", "min.insync.replicas: 1") + (
+    "evidence: {settle_timeout: 3s}\n"
+)
+MISSES = """\
+cluster: {brokers: 2, controllers: 1}
+topics: {orders: {assignment: [[1]]}}
+workload:
+  producers: {acks: 1, rate: 400/s}
+  duration: 1s
+faults:
+  - pause: {target: broker(2)}
+    at: 200ms
+    for: 200ms
+  - kill: {target: broker(1)}
+    at: 400ms
+    restart_after: 200ms
+"""
+DIES = SMALL.replace("duration: 1s", "duration: 60s") + "evidence: {settle_timeout: 2s}\n"
+CUT = 30
+STRANGER = 100
+"""A seq that was sent long before the load ends."""
+FROZEN = 100
+"""How many sends wait for their outcome when the producer is killed."""
+
+
+@pytest.fixture(scope="module")
+def stage(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    made = Stage(tmp_path_factory.mktemp("lies"), installs(NEWEST))
+    yield made
+    left = [child for child in find_children() if made.folder in child.directory.parents]
+    assert not left, f"left behind: {left}"
+
+
+@pytest.fixture(scope="module")
+def killer(stage: Stage) -> Killer:
+    return Killer(stage.folder / "broker-dies")
+
+
+@pytest.fixture(scope="module")
+def died(killer: Killer) -> Watching:
+    return Watching(on_live=killer.look)
+
+
+@pytest.fixture(scope="module")
+def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
+    """Every run, and every copy of the honest one, audited as one job and judged."""
+    honest = stage.play("honest", DURABLE)
+    stage.play("cut", DURABLE, {Phase.READ: cut_all_replicas})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(final_read, "_MODULE", "flipping_reader")
+        patch.setenv("PYTHONPATH", str(Path(lies.__file__).parent))
+        stage.play("corrupted", SMALL)
+    stage.play("misrouted", SMALL, {Phase.HEAL: send_to_another_partition})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(faults.KillInjection, "inject", lambda injection: "SIGKILL to nobody")
+        patch.setattr(faults, "GONE_WITHIN_S", 0.5)
+        stage.play("misses", MISSES, {Phase.LOAD: kill_node_2})
+    stage.play("follower-gone", FOLLOWER_GONE, {Phase.DRAIN: kill_the_follower})
+    stage.play("producer-killed", SMALL, {Phase.HEAL: kill_a_producer_between_send_and_outcome})
+    stage.play("broker-dies", DIES, watcher=died)
+    for name, (client, change) in TOLD_AFTERWARDS.items():
+        copy = stage.runs[name] = lies.copy_of(honest, stage.folder / name)
+        lies.rewrite(copy.ledger / client, change)
+    copy = stage.runs["no-end"] = lies.copy_of(honest, stage.folder / "no-end")
+    (copy.produced / "client=p0" / "END").unlink()
+    lies.rewrite(copy.produced / "client=p0", lambda rows: rows[:-5])
+    return stage.judge()
+
+
+# -- the lies --------------------------------------------------------------------------------------------------------
+
+TOLD_AFTERWARDS: dict[str, tuple[str, Callable[[lies.Rows], lies.Rows]]] = {
+    "phantom": ("produced/client=p0", lambda rows: lies.without_one(rows, 10)),
+    "final-gap": ("consumed/client=f0", lambda rows: lies.without_one(rows, 10)),
+    "duplicate": ("consumed/client=f0", lies.twice),
+    "conflict": ("consumed/client=r0", lies.other_record),
+    "resurrected": ("produced/client=p0", lies.one_failed),
+    "skipped": ("consumed/client=r0", lies.skipping),
+    "rewound": ("consumed/client=r0", lies.going_back),
+}
+
+
+def cluster_of(running: Running) -> ProcessCluster:
+    assert running.cluster is not None
+    return running.cluster
+
+
+def cut_all_replicas(running: Running) -> None:
+    """All brokers shut down, the same tail cut off on each, all brokers started again."""
+    brokers = cluster_of(running).brokers()
+    for broker in brokers:
+        broker.terminate()
+    wait_until(
+        lambda: all(broker.state() is NodeState.GONE for broker in brokers),
+        what="all brokers to be gone",
+        timeout_s=30,
+    )
+    cuts = {cut_tail(broker.files.data, "orders-0", CUT) for broker in brokers}
+    ((end, count),) = cuts
+    (running.run.path / "cut").write_text(f"{end} {count}")
+    for broker in brokers:
+        broker.start()
+    for broker in brokers:
+        broker.await_ready(60)
+
+
+def send_to_another_partition(running: Running) -> None:
+    """What producer 0 sent to one partition, written once more to the other."""
+    run_id = CaseFile.load(running.run.case_json).run_id
+    value = encoder(run_id, 0, "orders", STRANGER % 2, 100)(STRANGER)
+    producer = Producer({"bootstrap.servers": cluster_of(running).bootstrap, "log_level": 0})
+    producer.produce("orders", value, partition=1 - STRANGER % 2)
+    assert producer.flush(10) == 0
+
+
+def kill_node_2(running: Running) -> None:
+    node = cluster_of(running).node(2)
+    node.kill()
+    wait_until(lambda: node.state() is NodeState.GONE, what="node 2 to be gone", timeout_s=10)
+
+
+def kill_the_follower(running: Running) -> None:
+    (leader, *_) = {state.leader for state in cluster_of(running).topic_state(["orders"]).values()}
+    cluster_of(running).node(2 if leader == 1 else 1).kill()
+
+
+def kill_a_producer_between_send_and_outcome(running: Running) -> None:
+    """The broker stands still, so that sends go on and outcomes do not; then the producer is killed."""
+    workload, node = running.workload, cluster_of(running).node(1)
+    assert workload is not None
+    node.pause()
+    wait_until(lambda: node.state() is NodeState.STOPPED, what="the broker to stand still", timeout_s=5)
+    wait_until(
+        lambda: workload.sent() >= workload.acked() + 2 * FROZEN, what="sends without outcome", timeout_s=10
+    )
+    run_id = CaseFile.load(running.run.case_json).run_id
+    (child,) = [child for child in find_children(run_id) if child.role == "p0"]
+    os.kill(child.pid, signal.SIGKILL)
+    node.resume()
+    node.await_ready(30)
+
+
+@dataclass
+class Killer:
+    """Kills the only broker of a run behind the harness' back, once there are acks."""
+
+    run: Path
+    killed_at: float | None = None
+    """time.monotonic()"""
+
+    def look(self, acked: int) -> None:
+        if acked >= 100 and self.killed_at is None:
+            (child,) = [c for c in find_children() if c.directory == self.run and c.role == "broker-1"]
+            self.killed_at = time.monotonic()
+            os.kill(child.pid, signal.SIGKILL)
+
+
+# -- what is said of them --------------------------------------------------------------------------------------------
+
+
+def exit_code_of(one: Judged, capsys: pytest.CaptureFixture[str]) -> int:
+    """The exit code of a batch of this run alone, which is also that of judging it by the command."""
+    code = int(batch_exit_code([one.verdict.verdict]))
+    assert main_code(["judge", str(one.run.path)]) == code
+    capsys.readouterr()
+    return code
+
+
+def fails(one: Judged, anomaly: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert one.verdict.verdict is Verdict.FAIL, one.reasons
+    assert any(reason.startswith(f"{anomaly}: ") for reason in one.verdict.reasons), one.reasons
+    assert exit_code_of(one, capsys) == 1
+
+
+def inconclusive(one: Judged, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert one.verdict.verdict is Verdict.INCONCLUSIVE, one.reasons
+    assert said in one.reasons
+    assert exit_code_of(one, capsys) == 2
+
+
+def found(one: Judged) -> dict[str, int]:
+    return {name: count for name, count in one.audit.counts.items() if count}
+
+
+def test_the_honest_run_passes(judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]) -> None:
+    one = judged["honest"]
+    assert (one.verdict.verdict, one.verdict.reasons, found(one)) == (Verdict.PASS, (), {})
+    assert exit_code_of(one, capsys) == 0
+
+
+def test_a_tail_cut_off_on_all_replicas(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["cut"]
+    end, count = map(int, (one.run.path / "cut").read_text().split())
+    final = FinalReadFile.load(one.run.final_read)
+    assert final.complete
+    assert {p.partition: p.end for p in final.partitions}[0] == end
+    assert found(one) == {"lost": count, "vanished": count}
+    fails(one, "lost", capsys)
+
+
+def test_a_byte_flipped_in_a_value(judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]) -> None:
+    one = judged["corrupted"]
+    assert found(one) == {"corrupted": 1, "lost": 1}
+    fails(one, "corrupted", capsys)
+
+
+def test_a_record_in_another_partition_than_it_says(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["misrouted"]
+    assert found(one) == {"misrouted": 1, "duplicate": 1}
+    fails(one, "misrouted", capsys)
+
+
+@pytest.mark.parametrize(
+    ("lie", "counts"),
+    [
+        ("phantom", {"phantom": 1}),
+        ("duplicate", {"duplicate": 1}),
+        ("conflict", {"conflict": 1, "vanished": 1}),
+        ("resurrected", {"resurrected": 1}),
+        ("skipped", {"skipped": 3}),
+        ("rewound", {"rewound": 1, "skipped": 2}),
+    ],
+)
+def test_a_lie_in_a_ledger(
+    judged: dict[str, Judged], lie: str, counts: dict[str, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert found(judged[lie]) == counts
+    fails(judged[lie], lie, capsys)
+
+
+def test_a_final_reader_that_passed_over_a_record_proves_no_loss(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["final-gap"]
+    assert found(one) == {"lost": 1, "vanished": 1}
+    inconclusive(one, "the final reader went back, or passed over offsets", capsys)
+
+
+def test_a_pause_of_the_dead_and_a_kill_that_misses(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["misses"]
+    inconclusive(one, "fault 1 (pause broker(2)): pause is aimed at node 2, which is gone", capsys)
+    inconclusive(one, "fault 2 (kill broker(1)): ", capsys)
+    assert {event.fault for event in one.events(EventKind.FAULT_FAILED)} == {1, 2}
+    assert one.events(EventKind.FAULT_CONFIRMED) == []
+    assert all(reason.startswith(("fault 1 ", "fault 2 ")) for reason in one.verdict.reasons), one.reasons
+
+
+def test_a_follower_that_never_comes_back(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["follower-gone"]
+    assert not FinalReadFile.load(one.run.final_read).complete
+    inconclusive(one, "the final read is incomplete", capsys)
+    assert "2 replicas are awaited" in one.reasons
+
+
+def test_a_producer_killed_between_send_and_outcome(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["producer-killed"]
+    assert one.audit.records.indeterminate >= FROZEN
+    assert set(found(one)) <= {"surfaced"}
+    assert one.audit.unledgered == 0
+    inconclusive(one, "client p0 ended by itself (-9)", capsys)
+    assert "client=p0: no END" in one.reasons
+
+
+def test_a_producer_without_end_leaves_unledgered_records_and_no_phantom(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["no-end"]
+    assert (one.audit.unledgered, found(one)) == (5, {})
+    inconclusive(one, "client=p0: no END", capsys)
+
+
+def test_a_broker_that_dies_by_itself(
+    judged: dict[str, Judged], died: Watching, killer: Killer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["broker-dies"]
+    told, event = died.first(EventKind.NODE_DIED)
+    assert killer.killed_at is not None
+    assert event.node == 1
+    assert told - killer.killed_at < 0.5
+    heal = next(at for at, e in died.told if e.kind is EventKind.PHASE and e.detail["phase"] == "heal")
+    assert heal - told < 1.0  # the load, a minute long, ended at once
+    inconclusive(one, "node 1 ended by itself (SIGKILL)", capsys)
+
+
+def test_all_of_them_in_one_batch_fail(
+    judged: dict[str, Judged], stage: Stage, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command, on a batch of all: judged anew, each as alone, and FAIL wins."""
+    batch = BatchDir(stage.folder)
+
+    BatchFile(
+        verdict=None,
+        exit_code=255,
+        seed=0,
+        name="lies",
+        cases=tuple(BatchCase(case=f"{name}#1", settings={}, repeat=1, run=name) for name in judged),
+    ).save(batch.batch_json)
+    assert main_code(["judge", str(batch.path)]) == 1
+    capsys.readouterr()
+    verdicts = {case.case: case.verdict for case in BatchFile.load(batch.batch_json).cases}
+    assert verdicts == {f"{name}#1": one.verdict.verdict for name, one in judged.items()}
