@@ -19,7 +19,7 @@ from ackproof.processes import Child, RunTag, spawn
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
-from ackproof.provision.jvm import SERVER, java_command, jvm_flags
+from ackproof.provision.jvm import SERVER, java_command
 
 Role = Literal["broker", "controller"]
 
@@ -56,7 +56,6 @@ def command(layout: Layout, files: NodeFiles, installed: Installation, role: Rol
     """The command line. All paths below the node's folder are relative to it: it is the working folder."""
     archive = installed.archives.get(role)
     flags = [
-        *jvm_flags(layout.spec.heap),
         # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
         f"-Xmn{min(40, (layout.spec.heap >> 20) // 3)}m",
         "-XX:+ExitOnOutOfMemoryError",
@@ -64,7 +63,13 @@ def command(layout: Layout, files: NodeFiles, installed: Installation, role: Rol
         *([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []),
     ]
     return java_command(
-        installed.java, installed.jars, SERVER, [files.properties.name], log=Path(files.log.name), flags=flags
+        installed.java,
+        installed.jars,
+        SERVER,
+        [files.properties.name],
+        log=Path(files.log.name),
+        heap_bytes=layout.spec.heap,
+        flags=flags,
     )
 
 

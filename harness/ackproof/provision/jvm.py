@@ -30,12 +30,19 @@ def jvm_flags(heap_bytes: int = 256 << 20) -> list[str]:
 
 
 def java_command(
-    java: Java, jars: KafkaJars, main: str, arguments: Sequence[str], *, log: Path, flags: Sequence[str] = ()
+    java: Java,
+    jars: KafkaJars,
+    main: str,
+    arguments: Sequence[str],
+    *,
+    log: Path,
+    heap_bytes: int = 256 << 20,
+    flags: Sequence[str] = (),
 ) -> list[str]:
-    """The command line that runs a main class of these jars. It logs to `log`."""
+    """The command line that runs a main class of these jars. It logs to `log`; `flags` come after `jvm_flags`."""
     return [
         str(java.path),
-        *jvm_flags(),
+        *jvm_flags(heap_bytes),
         *flags,
         *logging_arguments(jars, log),
         "-cp",
