@@ -40,6 +40,8 @@ UNLEDGERED: Final = "unledgered"
 """Counted beside the classes, and not among the findings."""
 
 _FLUSH_ROWS = 1 << 17
+_FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
+"""A dictionary of offsets and seqs would be made and thrown away."""
 
 
 class Findings:
@@ -89,7 +91,9 @@ class Findings:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = pq.ParquetWriter(self._path, FINDINGS, compression="zstd")
+            self._writer = pq.ParquetWriter(
+                self._path, FINDINGS, compression="zstd", use_dictionary=_FEW_VALUES
+            )
         self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_FLUSH_ROWS)
         self._waiting, self._waiting_rows = [], 0
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ackproof.audit.rows import Array, Bools, Ints, group_starts, is_constant
+from ackproof.audit.rows import Array, Bools, Ints, distinct, group_starts, is_constant
 
 _DENSE = 24
 """A table may have this many cells per key (four bytes each) before bisection is used instead."""
@@ -67,7 +67,7 @@ class Identities:
             )
         else:
             # Seqs too far apart to be laid out one producer after the other: their ranks are not.
-            self._ranks = np.unique(seq)
+            self._ranks = distinct(seq)
             bases = np.arange(len(spans), dtype=np.int64) * len(self._ranks)
         self._bases = bases
         number = np.zeros(len(seq), dtype=np.int64)

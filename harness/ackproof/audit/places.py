@@ -16,7 +16,7 @@ from ackproof.audit.load import Place
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
 from ackproof.audit.pile import Pile, ranges
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
+from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
 
 MOST_PLACES = 1000
 """So many places of final_read are named, the lowest."""
@@ -65,10 +65,10 @@ class PlaceAudit:
         other = self._other_than_first(reads, copies, starts, at)
         self._vanished(reads, other, copies, starts, at)
         self._conflict(reads, other, copies, starts, at)
-        only_live = np.unique(reads.ints("offset")[at < 0])
+        only_live = distinct(reads.ints("offset")[at < 0])
         gaps = [final_walk.gaps.after, final_walk.gaps.before]
         passed = np.concatenate([held[covered(held, gaps)], only_live[covered(only_live, gaps)]])
-        return np.unique(np.concatenate([passed, back.ints("offset")]))
+        return distinct(np.concatenate([passed, back.ints("offset")]))
 
     def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:
         # A lost record has no intact row of its own in this partition: an intact one at its offset is another's.
@@ -88,7 +88,7 @@ class PlaceAudit:
         )
 
     def _skipped(self, skipped: Rows) -> None:
-        offsets = np.unique(skipped.ints("offset"))
+        offsets = distinct(skipped.ints("offset"))
         self.findings.add(
             Anomaly.SKIPPED,
             self.place,
@@ -142,7 +142,7 @@ class PlaceAudit:
     def _conflict(self, reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> None:
         offset = reads.ints("offset")
         unlike_final = offset[other[at[other] >= 0]]
-        places = np.unique(
+        places = distinct(
             np.concatenate(
                 [unlike_final, _several_records(copies), _several_records(reads.take(other[at[other] < 0]))]
             )
