@@ -28,6 +28,8 @@ from ackproof.rundir.payload import (
 )
 
 _SEQ_AT: Final = 16
+_SEQ_SIZE: Final = 8
+_SHORT: Final = 1 << 15
 _VARIABLE: Final = 12
 """Bytes of a record that vary within one (run, producer, topic, size): seq and partition."""
 _CRC_SIZE: Final = 4
@@ -50,27 +52,39 @@ class BulkEncoder:
         self._size = size
         self._first = first
         self._template = np.frombuffer(b"".join(blanks), np.uint8).reshape(len(topics), size)
-        self._crcs = np.array([zlib.crc32(blank[:-_CRC_SIZE]) for blank in blanks], np.uint32)
         self._topic = np.array([topics.index(topic) for topic, _ in places], np.intp)
         self._partition = np.array([partition for _, partition in places], ">i4")
-        self._tables = _crc_tables(blanks[0])
+        tables = _crc_tables(blanks[0])
+        self._of_seq = tables[:_SEQ_SIZE]
+        # what depends on the place alone: its topic's record, and the bytes of its partition
+        crcs = np.array([zlib.crc32(blank[:-_CRC_SIZE]) for blank in blanks], np.uint32)
+        self._crcs = crcs[self._topic]
+        for table, byte in zip(tables[_SEQ_SIZE:], _bytes_of(self._partition).T, strict=True):
+            self._crcs ^= table[byte]
 
     def values(self, seq: int, count: int) -> list[bytes]:
         """The values of the records seq, seq + 1, …, `count` of them."""
         seqs = np.arange(seq, seq + count, dtype=np.int64)
         place = (seqs + self._first) % len(self._topic)
-        topic = self._topic[place]
-        varying = np.empty((count, _VARIABLE), np.uint8)
-        varying[:, :8] = seqs.astype(">i8").view(np.uint8).reshape(count, 8)
-        varying[:, 8:] = self._partition[place].view(np.uint8).reshape(count, 4)
-        crc = self._crcs[topic]
-        for column, table in enumerate(self._tables):
-            crc ^= table[varying[:, column]]
-        block = self._template[topic]
-        block[:, _SEQ_AT : _SEQ_AT + _VARIABLE] = varying
-        block[:, -_CRC_SIZE:] = crc.astype("<u4").view(np.uint8).reshape(count, _CRC_SIZE)
+        numbers = _bytes_of(seqs.astype(">i8"))
+        crc = self._crcs[place]
+        *high, low = zip(self._of_seq, numbers.T, strict=True)
+        crc ^= low[0][low[1]]
+        for table, byte in high:
+            # over a short run of successive numbers a high byte that ends as it began was the same throughout
+            constant = byte[0] == byte[-1] and count <= _SHORT
+            crc ^= table[byte[0]] if constant else table[byte]
+        block = self._template[self._topic[place]]
+        block[:, _SEQ_AT : _SEQ_AT + _SEQ_SIZE] = numbers
+        block[:, _SEQ_AT + _SEQ_SIZE : _SEQ_AT + _VARIABLE] = _bytes_of(self._partition[place])
+        block[:, -_CRC_SIZE:] = _bytes_of(crc.astype("<u4"))
         raw, size = block.tobytes(), self._size
         return [raw[at : at + size] for at in range(0, count * size, size)]
+
+
+def _bytes_of(numbers: npt.NDArray[np.number]) -> Bytes:
+    """The bytes of each number, a row each."""
+    return numbers.view(np.uint8).reshape(len(numbers), numbers.itemsize)
 
 
 def _crc_tables(blank: bytes) -> list[npt.NDArray[np.uint32]]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -127,6 +127,20 @@ class FinalReadOrder:
         return Client(id="f0", kind="final", reader=self.reader, topics=topics)
 
 
+@dataclass(frozen=True)
+class ReadOutcome:
+    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole."""
+
+    positions: tuple[int, ...]
+    records: tuple[int, ...]
+    problems: Mapping[str, str]
+    reasons: list[str]
+
+
+Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
+"""Reads each place from its start to its end, in the order of the places."""
+
+
 def final_read(
     order: FinalReadOrder,
     ends: Ends,
@@ -135,8 +149,11 @@ def final_read(
     tag: RunTag,
     *,
     stop: Event | None = None,
+    read: Read | None = None,
 ) -> FinalReadFile:
     """Do the final read, write `observed/final-read.json`, and return it.
+
+    `read` reads instead of a process of our own: from offsets up to offsets, one of each per place.
 
     Never raises for what the cluster does: an incomplete read says its reasons. Raises `Interrupted` when `stop` is
     set; the reader is ended in every case.
@@ -145,7 +162,10 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    outcome = _read(order, starts, goals, run, clock, tag, stop)
+    if read is not None:
+        outcome = read(starts, goals)
+    else:
+        outcome = _read(order, starts, goals, run, clock, tag, stop)
     reasons += outcome.reasons
     after = ends.look(order.places)
     partitions = []
@@ -172,6 +192,7 @@ def final_read(
                 position=outcome.positions[number],
                 complete=not reason,
                 reason=reason,
+                records=outcome.records[number],
             )
         )
     file = FinalReadFile(complete=not reasons, reasons=tuple(reasons), partitions=tuple(partitions))
@@ -233,13 +254,6 @@ def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: s
     return ""
 
 
-@dataclass(frozen=True)
-class _ReadOutcome:
-    positions: tuple[int, ...]
-    problems: Mapping[str, str]
-    reasons: list[str]
-
-
 def _read(
     order: FinalReadOrder,
     starts: tuple[int, ...],
@@ -248,7 +262,7 @@ def _read(
     clock: RunClock,
     tag: RunTag,
     stop: Event | None,
-) -> _ReadOutcome:
+) -> ReadOutcome:
     client = order.client
 
     def write(path: Path, control_fd: int) -> None:
@@ -266,22 +280,21 @@ def _read(
             final=FinalEnds(starts, goals, order.idle_s),
         ).write(path)
 
+    unknown = (-1,) * len(order.places)
     handle = Launcher(run, tag).start(client, _MODULE, order.places, write)
     try:
         status = wait_until(
             lambda: _ended(handle), what="the final read to end", timeout_s=order.read_s, stop=stop
         )
     except WaitTimeout as error:
-        return _ReadOutcome(starts, {}, [str(error)])
+        return ReadOutcome(starts, {}, [str(error)])
     finally:
         handle.child.kill()
         handle.release()
     if status.code != EXIT_CLEAN:
-        return _ReadOutcome(
-            starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"]
-        )
+        return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
     result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
-    return _ReadOutcome(tuple(result["positions"]), result["problems"], [])
+    return ReadOutcome(tuple(result["positions"]), result["problems"], [])
 
 
 @dataclass(frozen=True)

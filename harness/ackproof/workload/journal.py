@@ -9,15 +9,15 @@ Row i of chunk k is record seq = k × rows + i, four 64-bit words in the machine
     result   place (32 bits) | error code (16 bits, signed) | outcome (8 bits)
 
 The pages belong to the kernel, so that they outlive the process, at whatever instruction it is killed (they need
-not outlive the machine). A chunk has its name only once its header is written; its blocks are allocated then, so
-that a full disk is an OSError there and no SIGBUS later. A chunk is removed after its part of the ledger is there.
+not outlive the machine). A chunk has its name only once its header is written; all its bytes are written before it
+is mapped, so that a full disk is an OSError there and no SIGBUS later. A chunk is removed after its part of the ledger
+is there.
 """
 
 from __future__ import annotations
 
 import json
 import mmap
-import os
 import struct
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,16 +111,14 @@ class Chunk:
         temporary = folder / f".{self.path.name}.tmp"
         size = _HEADER.size + rows * WORDS * 8
         with temporary.open("w+b") as file:
-            os.posix_fallocate(file.fileno(), 0, size)
+            # written, not only allocated: pages that are in the cache are mapped three times as fast
+            file.write(bytes(size))
+            file.flush()
             self._map = mmap.mmap(file.fileno(), size)
         self._map[: _HEADER.size] = _HEADER.pack(_MAGIC, self.first_seq, rows)
         self.words = memoryview(self._map)[_HEADER.size :].cast("q")
         self.matrix: Matrix = np.frombuffer(self.words, dtype=np.int64).reshape(rows, WORDS)
         temporary.replace(self.path)
-
-    def seqs(self, at: int, count: int) -> npt.NDArray[np.int64]:
-        """The seqs of `count` rows from row `at`."""
-        return np.arange(self.first_seq + at, self.first_seq + at + count, dtype=np.int64)
 
     def resolved(self) -> bool:
         """Whether every row was sent and has its outcome."""

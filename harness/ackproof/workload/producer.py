@@ -15,6 +15,7 @@ from itertools import cycle, islice
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -55,6 +56,7 @@ class ProducerProcess:
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
             self.block -= 1
+        self.round = np.arange(self.block + len(settings.places)) % len(settings.places)
         self.client = Producer(
             {
                 **settings.config,
@@ -118,12 +120,9 @@ class ProducerProcess:
     def _name_places(self, seq: int, count: int) -> None:
         """Write the places of the next records into their rows, which are not yet sent."""
         chunk = self.journal.current
-        count_of_places = len(self.settings.places)
         at = seq - chunk.first_seq
-        rows = chunk.matrix[at : at + count, RESULT]
-        rows[:] = chunk.seqs(at, count)
-        rows += self.settings.first_place
-        rows %= count_of_places
+        begin = (seq + self.settings.first_place) % len(self.settings.places)
+        chunk.matrix[at : at + count, RESULT] = self.round[begin : begin + count]
 
     def _await_due(self, pace: Pace, at: int) -> int:
         """Serve reports until records are due; the end of what is due in the present block."""

@@ -110,6 +110,7 @@ class ReaderProcess:
                 moved = time.monotonic()
         result = {
             "positions": self.reached.tolist(),
+            "records": self.counts.tolist(),
             "problems": {str(self.settings.places[number]): text for number, text in self.problems.items()},
         }
         temporary = self.folder / ".result.json.tmp"
