@@ -1,0 +1,258 @@
+"""Mutations of the audit, each of which the tests must notice.
+
+    .venv/bin/python tests/audit/mutation.py [--only identity,places] [--jobs 2] [--list]
+
+Every comparison is turned, every `and`/`or` and `&`/`|` swapped, every `not`/`~` dropped, every `if` and comprehension
+filter taken as true and as false, every small constant moved by one, min and max exchanged, `continue` made `break`.
+Each mutant runs the tests that need no JVM, in a forked child that has the heavy imports done. Survivors are printed;
+`ACCEPTED` names those that are known, with the reason: they change how fast something goes, not what is counted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import copy
+import importlib.abc
+import importlib.util
+import io
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+AUDIT = ROOT / "harness" / "ackproof" / "audit"
+MODULES = (
+    *(
+        "identity",
+        "places",
+        "order",
+        "strangers",
+        "series",
+        "lookup",
+        "rows",
+        "pile",
+        "load",
+        "ledger",
+        "clients",
+    ),
+    *("planning", "units", "bucket", "results", "pipeline", "stages", "anomalies", "arrow"),
+)
+TESTS = ("test_classes.py", "test_parts.py", "test_agreement.py", "test_bad_ledgers.py")
+LIMIT_S = 240
+
+COMPARISONS = {
+    ast.Lt: ast.LtE,
+    ast.LtE: ast.Lt,
+    ast.Gt: ast.GtE,
+    ast.GtE: ast.Gt,
+    ast.Eq: ast.NotEq,
+    ast.NotEq: ast.Eq,
+    ast.Is: ast.IsNot,
+    ast.IsNot: ast.Is,
+    ast.In: ast.NotIn,
+    ast.NotIn: ast.In,
+}
+SWAPPED_NAMES = {
+    "min": "max",
+    "max": "min",
+    "minimum": "maximum",
+    "maximum": "minimum",
+    "any": "all",
+    "all": "any",
+}
+SWAPPED_OPERATORS = {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Add: ast.Sub, ast.Sub: ast.Add}
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One change of one module."""
+
+    module: str
+    line: int
+    what: str
+    source: str
+
+    @property
+    def name(self) -> str:
+        text = (AUDIT / f"{self.module}.py").read_text().splitlines()[self.line - 1].strip()
+        return f"{self.module}: {text} [{self.what}]"
+
+
+def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
+    """Every way in which one node can be changed."""
+    if isinstance(node, ast.Compare):
+        for at, operator in enumerate(node.ops):
+            changed = copy.deepcopy(node)
+            changed.ops[at] = COMPARISONS[type(operator)]()
+            yield f"{type(operator).__name__} → {COMPARISONS[type(operator)].__name__}", changed
+    elif isinstance(node, ast.BoolOp):
+        changed = copy.deepcopy(node)
+        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
+        yield "and ↔ or", changed
+    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPPED_OPERATORS:
+        changed = copy.deepcopy(node)
+        changed.op = SWAPPED_OPERATORS[type(node.op)]()
+        yield f"{type(node.op).__name__} → {SWAPPED_OPERATORS[type(node.op)].__name__}", changed
+    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
+        yield "negation dropped", node.operand
+    elif isinstance(node, ast.If | ast.IfExp):
+        for value in (True, False):
+            changed = copy.deepcopy(node)
+            changed.test = ast.Constant(value)
+            yield f"if {value}", changed
+    elif isinstance(node, ast.comprehension) and node.ifs:
+        changed = copy.deepcopy(node)
+        changed.ifs = []
+        yield "filter dropped", changed
+    elif isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
+        if abs(node.value) <= 2:
+            yield f"{node.value} → {node.value + 1}", ast.Constant(node.value + 1)
+    elif isinstance(node, ast.Name) and node.id in ("min", "max", "any", "all"):
+        yield f"{node.id} → {SWAPPED_NAMES[node.id]}", ast.Name(SWAPPED_NAMES[node.id], node.ctx)
+    elif isinstance(node, ast.Attribute) and node.attr in SWAPPED_NAMES:
+        changed = copy.deepcopy(node)
+        changed.attr = SWAPPED_NAMES[node.attr]
+        yield f"{node.attr} → {changed.attr}", changed
+    elif isinstance(node, ast.Continue):
+        yield "continue → break", ast.Break()
+
+
+def mutants(module: str) -> Iterator[Mutant]:
+    """Every mutant of one module."""
+    tree = ast.parse((AUDIT / f"{module}.py").read_text())
+    skipped = annotations(tree)
+    nodes = [node for node in ast.walk(tree) if id(node) not in skipped]
+    for node in nodes:
+        for what, changed in changes(node):
+            mutated = Replace(node, changed).visit(copy_with(tree, node))
+            line = getattr(node, "lineno", None) or getattr(getattr(node, "target", None), "lineno", 1)
+            yield Mutant(module, line, what, ast.unparse(ast.fix_missing_locations(mutated)))
+
+
+def annotations(tree: ast.AST) -> set[int]:
+    """Nodes inside annotations and type aliases: `int | None` is no sum, and under TYPE_CHECKING nothing runs."""
+    roots: list[ast.AST | None] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.AnnAssign):
+            roots.append(node.annotation)
+            if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
+                roots.append(node.value)
+        elif isinstance(node, ast.arg):
+            roots.append(node.annotation)
+        elif isinstance(node, ast.FunctionDef):
+            roots.append(node.returns)
+        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            roots.append(node)
+    return {id(inner) for root in roots if root is not None for inner in ast.walk(root)}
+
+
+_MARK = "_mutated_here"
+
+
+def copy_with(tree: ast.AST, node: ast.AST) -> ast.AST:
+    """A copy of the tree in which the copy of `node` is marked."""
+    setattr(node, _MARK, True)
+    copied = copy.deepcopy(tree)
+    delattr(node, _MARK)
+    return copied
+
+
+class Replace(ast.NodeTransformer):
+    """Puts the change where the mark is."""
+
+    def __init__(self, _: ast.AST, changed: ast.AST) -> None:
+        self._changed = changed
+
+    def visit(self, node: ast.AST) -> ast.AST:
+        if hasattr(node, _MARK):
+            return self._changed
+        return self.generic_visit(node)
+
+
+class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports the mutant instead of the module."""
+
+    def __init__(self, mutant: Mutant) -> None:
+        self._mutant = mutant
+        self._name = f"ackproof.audit.{mutant.module}"
+
+    def find_spec(self, name, path, target=None):
+        return importlib.util.spec_from_loader(name, self) if name == self._name else None
+
+    def exec_module(self, module) -> None:
+        module.__file__ = str(AUDIT / f"{self._mutant.module}.py")
+        exec(compile(self._mutant.source, module.__file__, "exec"), module.__dict__)
+
+
+def killed(mutant: Mutant | None) -> bool:
+    """Run the tests on a mutant, in a child. A child that hangs is a killed mutant too."""
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            if mutant is not None:
+                sys.meta_path.insert(0, Mutated(mutant))
+            import pytest
+
+            tests = [str(ROOT / "tests" / "audit" / name) for name in TESTS]
+            quiet = ["-x", "-q", "-m", "not audit", "-p", "no:cacheprovider", "-p", "no:randomly"]
+            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+                code = int(pytest.main([*quiet, *tests], plugins=[]))
+        except BaseException:  # noqa: BLE001 - a mutant may do anything
+            code = 1
+        os._exit(1 if code else 0)
+    deadline = time.monotonic() + LIMIT_S
+    while time.monotonic() < deadline:
+        done, status = os.waitpid(pid, os.WNOHANG)
+        if done:
+            return os.waitstatus_to_exitcode(status) != 0
+        time.sleep(0.05)
+    os.kill(pid, 9)
+    os.waitpid(pid, 0)
+    return True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default=",".join(MODULES))
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--skip", type=int, default=0, help="pass over so many mutants")
+    parser.add_argument("--every", type=int, default=1, help="only every n-th mutant")
+    chosen = parser.parse_args()
+    all_ = [mutant for module in chosen.only.split(",") for mutant in mutants(module)]
+    todo = all_[chosen.skip :: chosen.every]
+    print(f"{len(todo)} of {len(all_)} mutants", flush=True)
+    if chosen.list:
+        for mutant in todo:
+            print(f"{mutant.line:4} {mutant.name}")
+        return
+    os.chdir(ROOT)
+    import hypothesis  # noqa: F401
+    import numpy  # noqa: F401
+    import pyarrow.compute
+    import pyarrow.dataset
+    import pyarrow.parquet  # noqa: F401
+    import pydantic  # noqa: F401
+    import pytest  # noqa: F401
+
+    assert not killed(None), "the tests fail without a mutation"
+    survivors = []
+    for number, mutant in enumerate(todo):
+        begin = time.monotonic()
+        if killed(mutant):
+            continue
+        survivors.append(mutant)
+        print(
+            f"{number:4} {mutant.line:4} survived {mutant.name} ({time.monotonic() - begin:.0f} s)",
+            flush=True,
+        )
+    print(f"{len(survivors)} of {len(todo)} survived")
+
+
+if __name__ == "__main__":
+    main()
