@@ -64,7 +64,9 @@ class BatchOrders:
 
 
 @dataclass
-class _Planned:
+class Planned:
+    """A case on its way: where it goes, and what came of it so far."""
+
     case: Case
     file: Path
     run: CaseDir
@@ -80,7 +82,7 @@ class Batch:
     name: str
     seed: int
     directory: BatchDir
-    planned: list[_Planned]
+    planned: list[Planned]
     command: str
     interrupted: bool = False
 
@@ -99,7 +101,7 @@ class Batch:
             cases=tuple(self._case(planned) for planned in self.planned),
         )
 
-    def _case(self, planned: _Planned) -> BatchCase:
+    def _case(self, planned: Planned) -> BatchCase:
         return BatchCase(
             case=planned.case.id,
             settings=planned.case.settings,
@@ -150,7 +152,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
         batch.save()
         raise
     finally:
-        _point_latest(orders.out, batch.directory.path)
+        point_latest(orders.out, batch.directory.path)
     return batch
 
 
@@ -165,7 +167,7 @@ def _provision(versions: set[str], watcher: BatchWatcher) -> dict[str, Installat
 def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch:
     several = len({file for file, _ in planned}) > 1
     name = safe_name("+".join(dict.fromkeys(case.experiment.name for _, case in planned)))[:80]
-    directory = _new_folder(orders.out, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}")
+    directory = new_folder(orders.out, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}")
     runs = []
     for number, (file, case) in enumerate(planned, start=1):
         folder = directory.case(case.id)
@@ -173,12 +175,12 @@ def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch
             folder = CaseDir(
                 directory.path / safe_name(f"{number:02d}-{case.experiment.name}") / folder.path.name
             )
-        runs.append(_Planned(case, file, folder))
+        runs.append(Planned(case, file, folder))
     seed = orders.seed if orders.seed is not None else planned[0][1].experiment.seed
-    return Batch(name, seed, directory, runs, _command(orders, seed))
+    return Batch(name, seed, directory, runs, command_of(orders, seed))
 
 
-def _command(orders: BatchOrders, seed: int, only: str | None = None, file: Path | None = None) -> str:
+def command_of(orders: BatchOrders, seed: int, only: str | None = None, file: Path | None = None) -> str:
     """The one command that repeats this batch, or one case of it."""
     files = [str(file)] if file is not None else [str(path) for path in orders.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
@@ -196,7 +198,7 @@ def _quoted(word: str) -> str:
     return word if plain else "'" + word.replace("'", "'\\''") + "'"
 
 
-def _new_folder(out: Path, name: str) -> BatchDir:
+def new_folder(out: Path, name: str) -> BatchDir:
     """A folder that nobody else has, even if two batches of one name start in the same second."""
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -212,7 +214,7 @@ def _new_folder(out: Path, name: str) -> BatchDir:
     raise BadInput(f"{out}: there are a hundred batches called {name}")
 
 
-def _point_latest(out: Path, batch: Path) -> None:
+def point_latest(out: Path, batch: Path) -> None:
     """`latest` → this batch, in one step; a file that somebody put there is left alone."""
     link = out / "latest"
     if link.exists() and not link.is_symlink():
@@ -235,7 +237,7 @@ def _run_all(
         held = HeldBack(watcher)
         own = Orders(
             batch=str(batch.directory.path),
-            replay=_command(orders, batch.seed, only=one.case.id, file=one.file),
+            replay=command_of(orders, batch.seed, only=one.case.id, file=one.file),
             keep_data=orders.keep_data,
             installed=ready[one.case.experiment.cluster.kafka],
             healed=lambda: begin_ahead(number + 1),
@@ -276,7 +278,15 @@ def _bring_through(present: Ahead | None) -> str | None:
 
 def conclude(batch: Batch, step: Callable[[str], None]) -> None:
     """Audit all cases as one job, judge each, write `batch.json` and the reports."""
-    audited = [one for one in batch.planned if one.run.ledger.exists()]
+    assess(batch.planned, step)
+    batch.save()
+    step("writing the report")
+    render_batch(batch.directory.path)
+
+
+def assess(planned: Sequence[Planned], step: Callable[[str], None]) -> None:
+    """Audit these cases as one job, and judge each. A Spark context that this process has is used."""
+    audited = [one for one in planned if one.run.ledger.exists()]
     if audited:
         step(f"auditing {len(audited)} {'case' if len(audited) == 1 else 'cases'}")
         results = {result.directory: result for result in audit.run([one.run.path for one in audited])}
@@ -286,12 +296,9 @@ def conclude(batch: Batch, step: Callable[[str], None]) -> None:
                 one.error = one.error or "audit: " + "; ".join(result.reasons)
             else:
                 one.audit = result.file
-    for one in batch.planned:
+    for one in planned:
         if one.audit is not None and one.error is None:
             one.verdict = judge_case(one.run)
-    batch.save()
-    step("writing the report")
-    render_batch(batch.directory.path)
 
 
 def reopen(directory: Path, step: Callable[[str], None]) -> BatchFile:

@@ -17,21 +17,21 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from ackproof.cluster.process import ProcessCluster
-from ackproof.cluster.protocol import TopicPartition, to_timeline
+from ackproof.cluster.protocol import to_timeline
 from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
+from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
 from ackproof.observe.sampler import Sampler
 from ackproof.phases import Hook, Orders, Phase, Running, Watcher
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
-from ackproof.plan.roles import Members, Role, RoleKind
+from ackproof.plan.roles import Role
 from ackproof.processes import RunTag, end_children, started
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
@@ -48,9 +48,9 @@ __all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S = 30.0
+COUNTERS_LAG_S = 0.1
+"""The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2
-RESOLVE_WITHIN_S = 5.0
-"""How long a role may wait for a broker that answers."""
 
 
 class _Gauges:
@@ -234,11 +234,14 @@ class CaseRun:
         """
         if not self.spec.faults:
             return
-        before = {place: workload.acked(*place) for place in self._places()}
+        before: dict[tuple[str, int], int] = {}
         began = time.monotonic()
 
         def seen() -> bool:
-            return time.monotonic() - began >= AFTER_HEALING_S and (
+            since = time.monotonic() - began
+            if not before and since >= COUNTERS_LAG_S:
+                before.update((place, workload.acked(*place)) for place in self._written())
+            return since >= AFTER_HEALING_S and (
                 not self.spec.evidence.ack_after_healing
                 or all(workload.acked(*place) > count for place, count in before.items())
             )
@@ -255,9 +258,12 @@ class CaseRun:
             self.timeline.add(EventKind.NOTE, note=str(error))
         self._save_case(workload.clients)
 
-    def _places(self) -> list[tuple[str, int]]:
+    def _written(self) -> list[tuple[str, int]]:
+        """The partitions that producers write to."""
         return [
-            (name, number) for name, topic in self.spec.topics.items() for number in range(topic.partitions)
+            (name, number)
+            for name in self.spec.topic_names()
+            for number in range(self.spec.topics[name].partitions)
         ]
 
     def _watch(self, done: Callable[[], bool], bound_s: float) -> None:
@@ -305,22 +311,7 @@ class CaseRun:
         cluster = self.cluster
         if cluster is None:
             return ()
-        members = Members(
-            brokers=tuple(node.id for node in cluster.brokers()),
-            controllers=tuple(node.id for node in cluster.controllers()),
-        )
-        if role.topic is not None and role.partition is not None:
-            place = TopicPartition(role.topic, role.partition)
-            state = wait_until(
-                lambda: cluster.topic_state([place.topic]).get(place),
-                what=f"a broker to say who holds {place}",
-                timeout_s=RESOLVE_WITHIN_S,
-                stop=self.stop,
-            )
-            members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
-        if role.kind is RoleKind.CONTROLLER and role.node is None:
-            members = replace(members, active_controller=cluster.controller() or -1)
-        return role.resolve(members, self.case.order(fault))
+        return holders(cluster, role, self.case.order(fault), self.stop)
 
     # -- around them --------------------------------------------------------------------------------------------
 

@@ -162,10 +162,7 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    if read is not None:
-        outcome = read(starts, goals)
-    else:
-        outcome = _read(order, starts, goals, run, clock, tag, stop)
+    outcome = read(starts, goals) if read is not None else _read(order, starts, goals, run, clock, tag, stop)
     reasons += outcome.reasons
     after = ends.look(order.places)
     partitions = []
@@ -287,14 +284,16 @@ def _read(
             lambda: _ended(handle), what="the final read to end", timeout_s=order.read_s, stop=stop
         )
     except WaitTimeout as error:
-        return ReadOutcome(starts, {}, [str(error)])
+        return ReadOutcome(starts, unknown, {}, [str(error)])
     finally:
         handle.child.kill()
         handle.release()
     if status.code != EXIT_CLEAN:
-        return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
+        return ReadOutcome(
+            starts, unknown, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"]
+        )
     result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
-    return ReadOutcome(tuple(result["positions"]), result["problems"], [])
+    return ReadOutcome(tuple(result["positions"]), tuple(result["records"]), result["problems"], [])
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,38 @@
+"""Whom a fault hits: the nodes that hold a role at this moment, as the protocol says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from threading import Event as Flag
+from typing import Final
+
+from ackproof.cluster.protocol import Cluster, TopicPartition
+from ackproof.plan.roles import Members, Role, RoleKind
+from ackproof.wait import wait_until
+
+RESOLVE_WITHIN_S: Final = 5.0
+"""How long a role may wait for a broker that answers."""
+
+
+def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> tuple[int, ...]:
+    """The nodes that hold this role now; empty when nobody does. `order` is the draw of `Role.resolve`.
+
+    Raises `WaitTimeout` when no broker can tell who holds a partition, `Interrupted` when `stop` is set.
+    """
+    members = Members(
+        brokers=tuple(node.id for node in cluster.brokers()),
+        controllers=tuple(node.id for node in cluster.controllers()),
+    )
+    if role.topic is not None and role.partition is not None:
+        place = TopicPartition(role.topic, role.partition)
+        state = wait_until(
+            lambda: cluster.topic_state([place.topic]).get(place),
+            what=f"a broker to say who holds {place}",
+            timeout_s=RESOLVE_WITHIN_S,
+            stop=stop,
+        )
+        members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
+    if role.kind is RoleKind.CONTROLLER and role.node is None:
+        members = replace(members, active_controller=cluster.controller() or -1)
+    return role.resolve(members, order)
