@@ -116,6 +116,10 @@ class StopInjection(KillInjection):
 class PauseInjection(_OfProcesses):
     """SIGSTOP; healed by SIGCONT."""
 
+    def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
+        super().__init__(fault, nodes, field)
+        self._standing: dict[int, int | None] = {}
+
     def inject(self) -> str:
         """Send SIGSTOP."""
         self._must_be(NodeState.RUNNING)
@@ -123,13 +127,24 @@ class PauseInjection(_OfProcesses):
 
     def confirm(self) -> str:
         """All threads stand still."""
-        return self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        witness = self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        self._standing = {node.id: node.pid for node in self.nodes}
+        return witness
 
     def heal(self) -> str:
-        """Send SIGCONT to what still stands."""
+        """Send SIGCONT to what still stands. A process that runs again already was not paused for its time."""
+        woken = [
+            node
+            for node in self.nodes
+            # another process than the one that was paused is the doing of another fault
+            if node.state() is NodeState.RUNNING and self._standing.get(node.id) == node.pid
+        ]
         standing = [node for node in self.nodes if node.state() is NodeState.STOPPED]
         for node in standing:
             node.resume()
+        if woken:
+            names = ", ".join(str(node.id) for node in woken)
+            raise FaultNotConfirmed(f"pause did not hold: node {names} ran before its healing")
         return f"SIGCONT to {', '.join(str(node.id) for node in standing) or 'nothing'}"
 
     def confirm_healed(self) -> str:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import Case
+from ackproof.plan.expectations import ANOMALIES
 from ackproof.plan.faults import FaultSpec
 from ackproof.rundir.documents import AuditFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import SERIES_BIN_NS
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 
@@ -20,7 +25,7 @@ def lacking(run: CaseDir, case: Case, audit: AuditFile) -> list[str]:
     events, whole = read_timeline(run.timeline)
     return [
         *_of_the_run(events, whole),
-        *_of_the_final_read(run, audit),
+        *_of_the_final_read(run, case, audit),
         *_of_the_faults(case, events),
         *_of_the_acks(run, case, events),
         *_of_the_nodes(case, events),
@@ -41,7 +46,7 @@ def _of_the_run(events: Sequence[Event], whole: bool) -> Iterator[str]:
         yield "the timeline has lines that cannot be read"
 
 
-def _of_the_final_read(run: CaseDir, audit: AuditFile) -> Iterator[str]:
+def _of_the_final_read(run: CaseDir, case: Case, audit: AuditFile) -> Iterator[str]:
     if not run.final_read.exists():
         yield "there was no final read"
         return
@@ -49,6 +54,19 @@ def _of_the_final_read(run: CaseDir, audit: AuditFile) -> Iterator[str]:
     if not final.complete:
         reasons = "; ".join(final.reasons) or "no reason recorded"
         yield f"the final read is incomplete: {reasons}"
+    read = {(partition.topic, partition.partition) for partition in final.partitions}
+    unread = sorted(_partitions(case, case.experiment.topics) - read)
+    if unread:
+        yield "the final read says nothing of " + ", ".join(
+            f"{topic}/{partition}" for topic, partition in unread
+        )
+    handed = [partition.records for partition in final.partitions]
+    if -1 not in handed and sum(handed) != audit.records.consumed_final:
+        # What a ledger lacks for no fault of Kafka's must not be called lost.
+        yield (
+            f"the final reader was handed {sum(handed)} records, and its ledger has "
+            f"{audit.records.consumed_final}"
+        )
     if audit.final_read.count:
         yield (
             f"the final reader went back, or passed over offsets that another read shows, "
@@ -75,17 +93,19 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[str, int]]:
-    """The partitions that the faults name; every partition where a fault names a node and no partition."""
+    """The partitions that the faults name; every one that is written to where a fault names a node instead."""
     named: set[tuple[str, int]] = set()
     for fault in faults:
         if fault.target.topic is None or fault.target.partition is None:
-            return {
-                (name, partition)
-                for name, topic in case.experiment.topics.items()
-                for partition in range(topic.partitions)
-            }
+            return _partitions(case, case.experiment.topic_names())
         named.add((fault.target.topic, fault.target.partition))
     return named
+
+
+def _partitions(case: Case, topics: Iterable[str]) -> set[tuple[str, int]]:
+    return {
+        (name, partition) for name in topics for partition in range(case.experiment.topics[name].partitions)
+    }
 
 
 def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[str]:
@@ -93,19 +113,38 @@ def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[
     healed = [event.t_ns for event in events if event.kind is EventKind.FAULT_RECOVERED]
     if not case.experiment.faults or not asked:
         return
-    targets = targeted_partitions(case, case.experiment.faults)
     bins = _acked_bins(run.series)
-    for topic, partition in sorted(targets):
-        starts = bins.get((topic, partition), [])
-        # Whole bins only: an ack of the bin in which the fault fell could be on either side of it.
-        if not any(start + SERIES_BIN_NS <= min(asked) for start in starts):
-            yield f"nothing was acknowledged on {topic}/{partition} before the first fault"
+    for place in sorted(targeted_partitions(case, case.experiment.faults)):
+        starts = bins.get(place, [])
+        # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
+        if not any(start + SERIES_BIN_NS <= min(asked) for start in starts) and not _acked(
+            run, place, pc.field("done_ns") < min(asked)
+        ):
+            yield f"nothing was acknowledged on {place[0]}/{place[1]} before the first fault"
         if (
             case.experiment.evidence.ack_after_healing
             and healed
             and not any(start >= max(healed) for start in starts)
+            and not _acked(run, place, pc.field("done_ns") > max(healed))
         ):
-            yield f"nothing was acknowledged on {topic}/{partition} after the last fault had healed"
+            yield f"nothing was acknowledged on {place[0]}/{place[1]} after the last fault had healed"
+
+
+def _acked(run: CaseDir, place: tuple[str, int], when: pc.Expression) -> bool:
+    """Whether the produced ledger has an ack of this partition at such a time."""
+    parts = [str(part) for part in sorted(run.produced.glob("client=*/part-*.parquet"))]
+    topic, partition = place
+    wanted = (
+        when
+        & (pc.field("done_ns") >= 0)
+        & (pc.field("outcome") == int(Outcome.ACKED))
+        & (pc.field("topic") == topic)
+        & (pc.field("partition") == partition)
+    )
+    try:
+        return bool(parts) and ds.dataset(parts, format="parquet").count_rows(filter=wanted) > 0
+    except (OSError, pa.ArrowException):
+        return False  # the audit says that a part cannot be read; nothing is proven by it
 
 
 def _acked_bins(series: Path) -> dict[tuple[str, int], list[int]]:
@@ -132,6 +171,9 @@ def _of_the_nodes(case: Case, events: Sequence[Event]) -> Iterator[str]:
 def _of_the_audit(case: Case, audit: AuditFile) -> Iterator[str]:
     if not audit.complete:
         yield "the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded")
+    uncounted = [anomaly for anomaly in ANOMALIES if anomaly not in audit.counts]
+    if uncounted:
+        yield f"the audit did not look for {', '.join(uncounted)}"
     produced = audit.records.produced
     if produced == 0:
         yield "nothing was produced"

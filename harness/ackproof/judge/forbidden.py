@@ -44,17 +44,25 @@ class Promises:
 
     @classmethod
     def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
-        """Read from a resolved cell. `min_insync` is the effective one, min(min.insync.replicas, RF)."""
+        """Read from a resolved cell. `min_insync` is the effective one, min(min.insync.replicas, RF).
+
+        Where brokers have settings of their own, the weakest promise of any of them counts.
+        """
         producers = spec.workload.producers
-        config: dict[str, str] = {**spec.cluster.config, **spec.topics[topic].config}
-        min_insync = min(int(config.get("min.insync.replicas", "1")), spec.topics[topic].replication_factor)
+        configs: list[dict[str, str]] = [
+            {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **spec.topics[topic].config}
+            for broker in spec.cluster.broker_ids
+        ]
+        lowest = min(int(config.get("min.insync.replicas", "1")) for config in configs)
         return cls(
             acks=producers.acks,
             idempotence=producers.idempotence,
             retry_possible=not producers.idempotence and producers.retries != 0,
             in_flight_one=producers.in_flight == 1,
-            min_insync=min_insync,
-            unclean_election=config.get("unclean.leader.election.enable", "false").lower() == "true",
+            min_insync=min(lowest, spec.topics[topic].replication_factor),
+            unclean_election=any(
+                config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
+            ),
         )
 
     @property

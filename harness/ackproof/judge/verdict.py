@@ -91,7 +91,7 @@ def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> 
             ruling = _strictest(list(rulings.values()))
             yield ClassJudgement(anomaly=anomaly, count=count, forbidden=ruling.stand.value, why=ruling.why)
             continue
-        against = _count_against(run, anomaly, count, forbidden, everywhere=len(forbidden) == len(topics))
+        against = _count_against(run, anomaly, count, forbidden, permitting=topics.keys() - forbidden.keys())
         why = rulings[next(iter(forbidden))].why
         yield ClassJudgement(
             anomaly=anomaly,
@@ -107,16 +107,16 @@ def _strictest(rulings: Sequence[Ruling]) -> Ruling:
 
 
 def _count_against(
-    run: CaseDir, anomaly: str, count: int, forbidden: Mapping[str, Promises], *, everywhere: bool
+    run: CaseDir, anomaly: str, count: int, forbidden: Mapping[str, Promises], *, permitting: Set[str]
 ) -> int:
-    """How many of the findings of a class stand on topics that forbid it (a topic nobody knows forbids too)."""
+    """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it."""
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
-    if everywhere and not acked_only:
+    if not permitting and not acked_only:
         return count
     findings = ds.dataset(run.findings, format="parquet")
     wanted = pc.field("class") == anomaly
-    if not everywhere:
-        wanted &= pc.field("topic").isin(list(forbidden))
+    if permitting:
+        wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
         wanted &= pc.match_substring(pc.field("detail"), ACKED_INVERSION)
     return int(findings.count_rows(filter=wanted))
@@ -131,14 +131,14 @@ def _broken_upper_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int
         _Breach(anomaly, f"expected {anomaly} {bound}, counted {counts[anomaly]}")
         for expect in expects
         for anomaly, bound in expect.bounds.items()
-        if bound.highest is not None and counts[anomaly] > bound.highest
+        if bound.highest is not None and counts.get(anomaly, 0) > bound.highest
     ]
 
 
 def _unmet_lower_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[str]:
     return [
-        f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
+        f"not demonstrated: expected {anomaly} {bound}, counted {counts.get(anomaly, 0)}"
         for expect in expects
         for anomaly, bound in expect.bounds.items()
-        if counts[anomaly] < bound.lowest
+        if counts.get(anomaly, 0) < bound.lowest
     ]

@@ -73,7 +73,10 @@ class CaseFile(Document):
 
 
 class PartitionRead(Document):
-    """The final read of one partition. Offsets as asked before the read; `position` where the reader ended."""
+    """The final read of one partition. Offsets as asked before the read; `position` where the reader ended.
+
+    `records`: how many the reader was handed there, -1 unknown.
+    """
 
     topic: str
     partition: int
@@ -84,6 +87,7 @@ class PartitionRead(Document):
     position: int
     complete: bool
     reason: str = ""
+    records: int = -1
 
 
 class FinalReadFile(Document):

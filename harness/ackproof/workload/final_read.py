@@ -129,12 +129,15 @@ class FinalReadOrder:
 
 @dataclass(frozen=True)
 class ReadOutcome:
-    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole."""
+    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole.
+
+    `records` that it was handed, by place; empty where that is not known.
+    """
 
     positions: tuple[int, ...]
-    records: tuple[int, ...]
     problems: Mapping[str, str]
     reasons: list[str]
+    records: tuple[int, ...] = ()
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
@@ -189,7 +192,7 @@ def final_read(
                 position=outcome.positions[number],
                 complete=not reason,
                 reason=reason,
-                records=outcome.records[number],
+                records=outcome.records[number] if outcome.records else -1,
             )
         )
     file = FinalReadFile(complete=not reasons, reasons=tuple(reasons), partitions=tuple(partitions))
@@ -277,23 +280,20 @@ def _read(
             final=FinalEnds(starts, goals, order.idle_s),
         ).write(path)
 
-    unknown = (-1,) * len(order.places)
     handle = Launcher(run, tag).start(client, _MODULE, order.places, write)
     try:
         status = wait_until(
             lambda: _ended(handle), what="the final read to end", timeout_s=order.read_s, stop=stop
         )
     except WaitTimeout as error:
-        return ReadOutcome(starts, unknown, {}, [str(error)])
+        return ReadOutcome(starts, {}, [str(error)])
     finally:
         handle.child.kill()
         handle.release()
     if status.code != EXIT_CLEAN:
-        return ReadOutcome(
-            starts, unknown, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"]
-        )
+        return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
     result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
-    return ReadOutcome(tuple(result["positions"]), tuple(result["records"]), result["problems"], [])
+    return ReadOutcome(tuple(result["positions"]), result["problems"], [], tuple(result["records"]))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,14 @@ from ackproof.judge import judge_case
 from ackproof.plan.cases import cases, load
 from ackproof.plan.expectations import ANOMALIES
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, FinalReadFlaws, RecordCounts
+from ackproof.rundir.documents import (
+    AuditFile,
+    CaseFile,
+    FinalReadFile,
+    FinalReadFlaws,
+    PartitionRead,
+    RecordCounts,
+)
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.schema import FINDINGS, SERIES
@@ -36,6 +43,14 @@ faults:
 
 MakeRun = Callable[..., CaseDir]
 SECOND = 1_000_000_000
+WHOLE = FinalReadFile(
+    complete=True,
+    partitions=(
+        PartitionRead(
+            topic="orders", partition=0, start=0, end=100, epoch=1, epoch_after=1, position=100, complete=True
+        ),
+    ),
+)
 HEALTHY = (
     EventKind.FAULT_ASKED,
     EventKind.FAULT_CONFIRMED,
@@ -56,7 +71,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         expect: str = "",
         events: Iterable[EventKind] = HEALTHY,
         acked_bins: Iterable[int] = (0, 30),
-        final: FinalReadFile | None = FinalReadFile(complete=True),  # noqa: B008 — frozen
+        final: FinalReadFile | None = WHOLE,
         findings: Iterable[dict[str, Any]] = (),
         audit: dict[str, Any] | None = None,
         **counts: int,
