@@ -111,7 +111,7 @@ def _partitions(case: Case, topics: Iterable[str]) -> set[tuple[str, int]]:
 def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[str]:
     asked = [event.t_ns for event in events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in events if event.kind is EventKind.FAULT_RECOVERED]
-    if not case.experiment.faults or not asked:
+    if not asked:
         return
     bins = _acked_bins(run.series)
     for place in sorted(targeted_partitions(case, case.experiment.faults)):

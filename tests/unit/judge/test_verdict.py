@@ -2,131 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.plan.cases import cases, load
-from ackproof.plan.expectations import ANOMALIES
-from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import (
-    AuditFile,
-    CaseFile,
-    FinalReadFile,
-    FinalReadFlaws,
-    PartitionRead,
-    RecordCounts,
-)
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.schema import FINDINGS, SERIES
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import EventKind
 
-EXPERIMENT = """\
-name: t
-topics:
-  orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: {min_insync}}}}}
-workload:
-  producers: {{{producers}}}
-  duration: 1s
-faults:
-  - kill: {{target: leader(orders/0)}}
-    at: 1s
-    restart_after: 1s
-{expect}
-"""
-
-MakeRun = Callable[..., CaseDir]
-SECOND = 1_000_000_000
-WHOLE = FinalReadFile(
-    complete=True,
-    partitions=(
-        PartitionRead(
-            topic="orders", partition=0, start=0, end=100, epoch=1, epoch_after=1, position=100, complete=True
-        ),
-    ),
-)
-HEALTHY = (
-    EventKind.FAULT_ASKED,
-    EventKind.FAULT_CONFIRMED,
-    EventKind.FAULT_HEALED,
-    EventKind.FAULT_RECOVERED,
-    EventKind.END,
-)
-
-
-@pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """A run directory that says PASS unless told otherwise."""
-
-    def make(
-        *,
-        producers: str = "acks: all",
-        min_insync: int = 2,
-        expect: str = "",
-        events: Iterable[EventKind] = HEALTHY,
-        acked_bins: Iterable[int] = (0, 30),
-        final: FinalReadFile | None = WHOLE,
-        findings: Iterable[dict[str, Any]] = (),
-        audit: dict[str, Any] | None = None,
-        **counts: int,
-    ) -> CaseDir:
-        file = tmp_path / "experiment.yaml"
-        file.write_text(EXPERIMENT.format(producers=producers, min_insync=min_insync, expect=expect))
-        case = cases(load(file))[0]
-        run = CaseDir(tmp_path / "run")
-        CaseFile(
-            run_id="0" * 16,
-            case=case.id,
-            experiment="t",
-            settings=case.settings,
-            repeat=1,
-            seed=case.seed,
-            backend="process",
-            replay="ackproof run t.yaml",
-            resolved=case.resolved(),
-        ).save(run.case_json)
-        with Timeline(run.timeline, RunClock.start()) as timeline:
-            for number, kind in enumerate(events):
-                fault = 1 if kind.value.startswith("fault") else None
-                timeline.add(kind, fault=fault, t_ns=SECOND + number * SECOND // 10, reason="because")
-        if final is not None:
-            final.save(run.final_read)
-        rows = [
-            {
-                "topic": "orders",
-                "partition": 0,
-                "start_ns": start * 100_000_000,
-                "acked": 5,
-                "failed": 0,
-                "indeterminate": 0,
-                "read": 0,
-                "p50_ms": 1.0,
-                "p99_ms": 1.0,
-                "max_ms": 1.0,
-                "longest_gap_ms": 1.0,
-            }
-            for start in acked_bins
-        ]
-        pq.write_table(pa.Table.from_pylist(rows, schema=SERIES), run.series)
-        run.findings.mkdir()
-        pq.write_table(pa.Table.from_pylist(list(findings), schema=FINDINGS), run.findings / "part-0.parquet")
-        AuditFile(
-            **{
-                "counts": {anomaly: counts.get(anomaly, 0) for anomaly in ANOMALIES},
-                "records": RecordCounts(produced=100, acked=100, consumed_final=100),
-                "complete": True,
-                **(audit or {}),
-            }
-        ).save(run.audit_json)
-        return run
-
-    return make
+from .conftest import HEALTHY, MakeRun
 
 
 def test_nothing_wrong_is_a_pass(make_run: MakeRun) -> None:

@@ -1,0 +1,200 @@
+"""Run directories made by hand, that say PASS unless told otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.plan.cases import Case, cases, load
+from ackproof.plan.expectations import ANOMALIES
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
+from ackproof.rundir.timeline import EventKind, Timeline
+
+EXPERIMENT = """\
+name: t
+topics:
+  orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: {min_insync}}}}}
+workload:
+  producers: {{{producers}}}
+  duration: 1s
+faults:
+  - kill: {{target: leader(orders/0)}}
+    at: 1s
+    restart_after: 1s
+{expect}
+"""
+
+MakeRun = Callable[..., CaseDir]
+Happening = EventKind | tuple[EventKind, int | None, float]
+"""A kind of event; or one with the number of its fault and the second in which it happens."""
+Place = tuple[str, int]
+SECOND = 1_000_000_000
+HEALTHY = (
+    EventKind.FAULT_ASKED,
+    EventKind.FAULT_CONFIRMED,
+    EventKind.FAULT_HEALED,
+    EventKind.FAULT_RECOVERED,
+    EventKind.END,
+)
+WHOLE = FinalReadFile(
+    complete=True,
+    partitions=(
+        PartitionRead(
+            topic="orders", partition=0, start=0, end=100, epoch=1, epoch_after=1, position=100, complete=True
+        ),
+    ),
+)
+
+
+def life(fault: int, asked: float, recovered: float) -> list[Happening]:
+    """The events of a fault that did what it should, by their seconds."""
+    return [
+        (EventKind.FAULT_ASKED, fault, asked),
+        (EventKind.FAULT_CONFIRMED, fault, asked),
+        (EventKind.FAULT_HEALED, fault, recovered),
+        (EventKind.FAULT_RECOVERED, fault, recovered),
+    ]
+
+
+def finding(anomaly: str, topic: str = "orders", detail: str = "") -> dict[str, Any]:
+    """A row of `findings/`."""
+    return {
+        "class": anomaly,
+        "topic": topic,
+        "partition": 0,
+        "producer": 0,
+        "offset": 3,
+        "seq": 3,
+        "detail": detail,
+    }
+
+
+def attempt(
+    seq: int, done_s: float, *, outcome: int = 0, topic: str = "orders", partition: int = 0
+) -> dict[str, Any]:
+    """A row of `ledger/produced`; `done_s` below 0: no report came."""
+    return {
+        "producer": 0,
+        "seq": seq,
+        "topic": topic,
+        "partition": partition,
+        "outcome": outcome,
+        "error": 0,
+        "offset": seq,
+        "sent_ns": 0,
+        "done_ns": round(done_s * SECOND) if done_s >= 0 else -1,
+        "txn": -1,
+    }
+
+
+def _series(bins: Iterable[int] | Mapping[Place, Iterable[int]], acked: int) -> pa.Table:
+    by_place = bins if isinstance(bins, Mapping) else {("orders", 0): bins}
+    rows = [
+        {
+            "topic": topic,
+            "partition": partition,
+            "start_ns": start * SECOND // 10,
+            "acked": acked,
+            "failed": 0,
+            "indeterminate": 0,
+            "read": 0,
+            "p50_ms": 1.0,
+            "p99_ms": 1.0,
+            "max_ms": 1.0,
+            "longest_gap_ms": 1.0,
+        }
+        for (topic, partition), starts in by_place.items()
+        for start in starts
+    ]
+    return pa.Table.from_pylist(rows, schema=SERIES)
+
+
+def _whole(case: Case) -> FinalReadFile:
+    """A final read that says of every partition that it is complete."""
+    (one,) = WHOLE.partitions
+    return FinalReadFile(
+        complete=True,
+        partitions=tuple(
+            one.model_copy(update={"topic": name, "partition": number})
+            for name, topic in case.experiment.topics.items()
+            for number in range(topic.partitions)
+        ),
+    )
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> MakeRun:
+    """Writes a run directory. `experiment` replaces the whole file; `acked_bins` count tenths of a second."""
+
+    def make(
+        *,
+        experiment: str | None = None,
+        producers: str = "acks: all",
+        min_insync: int = 2,
+        expect: str = "",
+        events: Iterable[Happening] = HEALTHY,
+        acked_bins: Iterable[int] | Mapping[Place, Iterable[int]] = (0, 30),
+        acked_in_bin: int = 5,
+        attempts: Iterable[dict[str, Any]] = (),
+        final: FinalReadFile | str | None = "whole",
+        findings: Iterable[dict[str, Any]] = (),
+        audit: dict[str, Any] | None = None,
+        **counts: int,
+    ) -> CaseDir:
+        file = tmp_path / "experiment.yaml"
+        file.write_text(
+            experiment or EXPERIMENT.format(producers=producers, min_insync=min_insync, expect=expect)
+        )
+        case = cases(load(file))[0]
+        run = CaseDir(tmp_path / "run")
+        CaseFile(
+            run_id="0" * 16,
+            case=case.id,
+            experiment="t",
+            settings=case.settings,
+            repeat=1,
+            seed=case.seed,
+            backend="process",
+            replay="ackproof run t.yaml",
+            resolved=case.resolved(),
+        ).save(run.case_json)
+        with Timeline(run.timeline, RunClock.start()) as timeline:
+            for number, event in enumerate(events):
+                if isinstance(event, tuple):
+                    kind, fault, seconds = event
+                else:
+                    kind, fault, seconds = (
+                        event,
+                        1 if event.value.startswith("fault") else None,
+                        1 + number / 10,
+                    )
+                timeline.add(kind, fault=fault, t_ns=round(seconds * SECOND), reason="because")
+        if final is not None:
+            (_whole(case) if isinstance(final, str) else final).save(run.final_read)
+        pq.write_table(_series(acked_bins, acked_in_bin), run.series)
+        rows = list(attempts)
+        if rows:
+            folder = run.produced / "client=p0"
+            folder.mkdir(parents=True)
+            pq.write_table(pa.Table.from_pylist(rows, schema=PRODUCED), folder / "part-000000.parquet")
+        run.findings.mkdir()
+        pq.write_table(pa.Table.from_pylist(list(findings), schema=FINDINGS), run.findings / "part-0.parquet")
+        AuditFile(
+            **{
+                "counts": {anomaly: counts.get(anomaly, 0) for anomaly in ANOMALIES},
+                "records": RecordCounts(produced=100, acked=100, consumed_final=100),
+                "complete": True,
+                **(audit or {}),
+            }
+        ).save(run.audit_json)
+        return run
+
+    return make

@@ -1,0 +1,250 @@
+"""What a verdict needs before it may be said: each edge of it, on run directories made by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.plan.expectations import ANOMALIES
+from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import EventKind
+
+from .conftest import HEALTHY, WHOLE, MakeRun, attempt, life
+
+TWO_PARTITIONS = """\
+name: t
+topics: {orders: {partitions: 2}, other: {partitions: 1}}
+workload: {producers: {topics: [orders]}, duration: 1s}
+faults: [{kill: {target: TARGET}, at: 1s, restart_after: 1s}]
+"""
+TWO_FAULTS = """\
+name: t
+topics: {orders: {}}
+workload: {duration: 1s}
+faults:
+  - kill: {target: leader(orders/0)}
+    at: 1s
+    restart_after: 1s
+  - kill: {target: leader(orders/0)}
+    at: 5s
+    restart_after: 1s
+"""
+END = (EventKind.END, None, 9.0)
+
+
+def passes(run: CaseDir) -> None:
+    verdict = judge_case(run)
+    assert (verdict.verdict, verdict.reasons) == (Verdict.PASS, ())
+
+
+def lacks(run: CaseDir, *said: str) -> VerdictFile:
+    """INCONCLUSIVE for these reasons and no other."""
+    verdict = judge_case(run)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert len(verdict.reasons) == len(said), verdict.reasons
+    for reason, words in zip(verdict.reasons, said, strict=True):
+        assert words in reason
+    return verdict
+
+
+# acks before the first fault and after the last healing ------------------------------------------------------------
+
+
+def test_a_fault_that_names_a_partition_needs_acks_there_alone(make_run: MakeRun) -> None:
+    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")
+    passes(make_run(experiment=experiment, acked_bins={("orders", 1): (0, 30)}))
+
+
+def test_a_fault_that_names_a_partition_needs_acks_there(make_run: MakeRun) -> None:
+    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/1)")
+    lacks(
+        make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30)}),
+        "acknowledged on orders/1 before the first fault",
+        "acknowledged on orders/1 after the last fault",
+    )
+
+
+def test_a_fault_that_names_a_node_needs_acks_on_all_that_is_written_to(make_run: MakeRun) -> None:
+    experiment = TWO_PARTITIONS.replace("TARGET", "broker(1)")
+    lacks(
+        make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0,)}),
+        "acknowledged on orders/1 after the last fault",
+    )
+
+
+def test_a_topic_that_nobody_writes_to_needs_no_acks(make_run: MakeRun) -> None:
+    experiment = TWO_PARTITIONS.replace("TARGET", "broker(1)")
+    passes(make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0, 30)}))
+
+
+@pytest.mark.parametrize("before", [9, 0])
+@pytest.mark.parametrize("after", [13, 14])
+def test_whole_bins_up_to_the_fault_and_from_the_healing(make_run: MakeRun, before: int, after: int) -> None:
+    """The fault is asked for at 1.0 s and healed at 1.3 s."""
+    passes(make_run(acked_bins=(before, after)))
+
+
+def test_bins_without_acks_prove_nothing(make_run: MakeRun) -> None:
+    lacks(make_run(acked_in_bin=0), "before the first fault", "after the last fault")
+
+
+def test_one_ack_is_enough(make_run: MakeRun) -> None:
+    passes(make_run(acked_in_bin=1))
+
+
+def test_a_run_without_series(make_run: MakeRun) -> None:
+    run = make_run()
+    run.series.unlink()
+    lacks(run, "before the first fault", "after the last fault")
+
+
+def test_only_the_asking_and_the_healing_count(make_run: MakeRun) -> None:
+    """Neither what happens before the fault nor what comes after its healing moves the bounds."""
+    phases = [(EventKind.PHASE, None, 0.0), *life(1, 1.0, 2.0), (EventKind.PHASE, None, 8.0), END]
+    passes(make_run(events=phases, acked_bins=(5, 25)))
+
+
+def test_the_first_fault_and_the_last_healing(make_run: MakeRun) -> None:
+    events = [*life(1, 1.0, 2.0), *life(2, 5.0, 6.0), END]
+    lacks(
+        make_run(experiment=TWO_FAULTS, events=events, acked_bins=(20, 30)),
+        "before the first fault",
+        "after the last fault",
+    )
+
+
+def test_acks_after_healing_may_be_waived(make_run: MakeRun) -> None:
+    passes(make_run(expect="evidence: {ack_after_healing: false}", acked_bins=(0,)))
+
+
+def test_acks_before_the_fault_cannot_be_waived(make_run: MakeRun) -> None:
+    run = make_run(expect="evidence: {ack_after_healing: false}", acked_bins=(30,))
+    lacks(run, "before the first fault")
+
+
+def test_a_run_without_faults_needs_no_acks_around_them(make_run: MakeRun) -> None:
+    experiment = "name: t\ntopics: {orders: {}}\nworkload: {duration: 1s}\n"
+    passes(make_run(experiment=experiment, events=(EventKind.END,), acked_bins=()))
+
+
+@pytest.mark.parametrize(
+    ("change", "good"),
+    [
+        ({}, True),
+        ({"outcome": 1}, False),
+        ({"outcome": 2}, False),
+        ({"topic": "other"}, False),
+        ({"partition": 1}, False),
+    ],
+)
+def test_in_the_bin_of_the_fault_the_ledger_tells(
+    make_run: MakeRun, change: dict[str, Any], good: bool
+) -> None:
+    """Acks at 1.0 s less 1 ms and 1.3 s and 1 ms, in bins that the fault and its healing divide."""
+    events = [*life(1, 1.05, 1.35), END]
+    run = make_run(
+        events=events,
+        acked_bins=(10, 13),
+        attempts=[attempt(0, 1.049, **change), attempt(1, 1.351, **change)],
+    )
+    if good:
+        passes(run)
+    else:
+        lacks(run, "before the first fault", "after the last fault")
+
+
+@pytest.mark.parametrize("done", [(1.05, 1.35), (1.051, 1.349), (-1, -1)])
+def test_an_ack_at_the_very_moment_or_on_the_other_side_proves_nothing(
+    make_run: MakeRun, done: tuple[float, float]
+) -> None:
+    run = make_run(
+        events=[*life(1, 1.05, 1.35), END],
+        acked_bins=(10, 13),
+        attempts=[attempt(seq, at) for seq, at in enumerate(done)],
+    )
+    lacks(run, "before the first fault", "after the last fault")
+
+
+def test_a_part_that_cannot_be_read_proves_nothing(make_run: MakeRun) -> None:
+    run = make_run(acked_bins=(30,), attempts=[attempt(0, 0.5)])
+    (run.produced / "client=p0" / "part-000001.parquet").write_bytes(b"torn")
+    lacks(run, "before the first fault")
+
+
+# faults ------------------------------------------------------------------------------------------------------------
+
+
+def test_each_fault_has_its_own_events(make_run: MakeRun) -> None:
+    run = make_run(experiment=TWO_FAULTS, events=[*life(1, 1.0, 2.0), END])
+    lacks(run, "fault 2 (kill leader(orders/0)) was never injected")
+
+
+def test_what_failed_is_not_said_twice(make_run: MakeRun) -> None:
+    events = [(EventKind.FAULT_ASKED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]
+    lacks(make_run(events=events), "fault 1 (kill leader(orders/0)): because")
+
+
+def test_a_death_that_the_experiment_allows(make_run: MakeRun) -> None:
+    events = (*HEALTHY[:4], EventKind.NODE_DIED, EventKind.END)
+    passes(make_run(expect="evidence: {node_deaths: true}", events=events))
+
+
+# the final read ----------------------------------------------------------------------------------------------------
+
+
+def test_a_final_read_without_a_reason(make_run: MakeRun) -> None:
+    final = FinalReadFile(complete=False, partitions=WHOLE.partitions)
+    lacks(make_run(final=final), "the final read is incomplete: no reason recorded")
+
+
+def test_a_final_read_that_leaves_partitions_out(make_run: MakeRun) -> None:
+    experiment = TWO_PARTITIONS.replace("TARGET", "leader(orders/0)")
+    lacks(make_run(experiment=experiment, final=WHOLE), "says nothing of orders/1, other/0")
+
+
+@pytest.mark.parametrize(("records", "good"), [(100, True), (99, False), (101, False), (-1, True)])
+def test_what_the_final_reader_was_handed_is_in_its_ledger(
+    make_run: MakeRun, records: int, good: bool
+) -> None:
+    (one,) = WHOLE.partitions
+    final = FinalReadFile(complete=True, partitions=(one.model_copy(update={"records": records}),))
+    run = make_run(final=final, lost=1)
+    if good:
+        assert judge_case(run).verdict is Verdict.FAIL
+    else:
+        lacks(run, f"was handed {records} records, and its ledger has 100")
+
+
+# the audit ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_incomplete_audit_without_a_reason(make_run: MakeRun) -> None:
+    lacks(make_run(audit={"complete": False}), "the audit is incomplete: no reason recorded")
+
+
+@pytest.mark.parametrize("anomaly", ANOMALIES)
+def test_a_class_that_was_not_counted(make_run: MakeRun, anomaly: str) -> None:
+    counts = {name: 0 for name in ANOMALIES if name != anomaly}
+    lacks(make_run(audit={"counts": counts}), f"the audit did not look for {anomaly}")
+
+
+def test_an_expectation_of_a_class_that_was_not_counted(make_run: MakeRun) -> None:
+    lacks(
+        make_run(audit={"counts": {}}, expect='expect:\n  - {lost: 0, duplicate: "> 0"}'),
+        "did not look for lost, overwritten",
+    )
+
+
+def test_a_bound_of_its_own_for_what_is_indeterminate(make_run: MakeRun) -> None:
+    records = RecordCounts(produced=100, acked=89, indeterminate=11, consumed_final=100)
+    run = make_run(expect="evidence: {max_indeterminate: 0.1}", audit={"records": records})
+    lacks(run, "11% of the attempts are indeterminate, more than the 10%")
+
+
+def test_one_record_is_something(make_run: MakeRun) -> None:
+    records = RecordCounts(produced=1, acked=1, consumed_final=1)
+    passes(make_run(audit={"records": records}))
