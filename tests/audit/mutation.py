@@ -15,7 +15,6 @@ import ast
 import copy
 import importlib.abc
 import importlib.util
-import io
 import os
 import sys
 import time
@@ -232,6 +231,7 @@ def main() -> None:
             print(f"{mutant.line:4} {mutant.name}")
         return
     os.chdir(ROOT)
+    os.environ.setdefault("ACKPROOF_EXAMPLES", "60")
     import hypothesis  # noqa: F401
     import numpy  # noqa: F401
     import pyarrow.compute

@@ -210,7 +210,7 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
         lines[read.phase, read.reader, read.assignment, read.place].append(read)
     skipped = set()
     for (phase, _, _, place), line in lines.items():
-        line.sort(key=lambda read: (read.read_seq, read.offset, read.leader_epoch))
+        line.sort(key=lambda read: (read.read_seq, read.offset, read.leader_epoch, read.identity))
         for before, after in pairwise(line):
             a, b = before.offset, after.offset
             if b <= a:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tempfile
 from collections import Counter
@@ -29,6 +30,9 @@ CLASSES = (
     *("displaced", "reordered", "vanished", "conflict", "skipped", "rewound"),
 )
 
+EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "120"))
+"""So many ledgers per way without Spark; raise it for a long look."""
+
 WAYS = {
     "whole": Limits(),
     "ranges": Limits(range_rows=3),
@@ -38,7 +42,7 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=250, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
 def test_both_say_the_same(way, drawn: Drawn, seed: int) -> None:
     compare([drawn], seed, lambda paths: audit_all(paths, LocalContext, lambda _: None, WAYS[way]))

@@ -1,7 +1,7 @@
 """The order in which each reader was handed its records: what it went back over, what it passed over.
 
 Within (reader, assignment), both of one bucket, in order of read_seq. Equal read_seq, which no sane ledger holds,
-are taken in order of offset and leader epoch, so that the counts do not depend on the order of files.
+are taken in order of offset, leader epoch and identity, so that the counts do not depend on the order of files.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import Ints, Rows, concat, group_starts, order_of
 
-_KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch")
+_KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
 
 @dataclass(frozen=True)

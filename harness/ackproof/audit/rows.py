@@ -159,6 +159,8 @@ def is_sorted(keys: Sequence[Array]) -> bool:
             return False
         rises = above > below
         settled = rises if settled is None else settled | rises
+        if settled.all():
+            return True
     return True
 
 
