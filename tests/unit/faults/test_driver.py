@@ -19,6 +19,7 @@ from ackproof.plan.faults import KINDS, FaultSpec
 from ackproof.plan.roles import Role
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
+from ackproof.wait import wait_until
 
 
 @dataclass
@@ -289,6 +290,26 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
     assert EventKind.FAULT_CONFIRMED in stand.kinds()
     assert EventKind.FAULT_RECOVERED not in stand.kinds()
     assert "unfenced" in stand.driver.failures()[0]
+
+
+def test_a_pause_that_somebody_ended_before_its_time(make_stand: MakeStand) -> None:
+    stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n")
+    stand.driver.start()
+    wait_until(lambda: EventKind.FAULT_CONFIRMED in stand.kinds(), what="the pause", timeout_s=5)
+    stand.nodes[1].now = NodeState.RUNNING
+    stand.driver.heal_all()
+    assert EventKind.FAULT_RECOVERED not in stand.kinds()
+    assert "did not hold: node 1" in stand.driver.failures()[0]
+
+
+def test_a_paused_process_that_another_fault_replaced_is_no_failure(make_stand: MakeStand) -> None:
+    stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n")
+    stand.driver.start()
+    wait_until(lambda: EventKind.FAULT_CONFIRMED in stand.kinds(), what="the pause", timeout_s=5)
+    stand.nodes[1].kill()
+    stand.nodes[1].start()
+    stand.driver.heal_all()
+    assert stand.kinds() == LIFE
 
 
 def test_stopping_the_run_heals_and_ends(make_stand: MakeStand) -> None:
