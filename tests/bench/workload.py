@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,7 @@ from ackproof.workload.settings import ConfigValue, Place
 
 TOPICS = {"orders": TopicSpec(partitions=6)}
 PLACES = tuple(Place("orders", number) for number in range(6))
-LOAD_S = 4.0
+LOAD_S = 3.0
 VALUE = 100
 
 
@@ -169,6 +170,7 @@ def measure(bench: Bench, rounds: int) -> None:
 def main() -> None:
     """Start a cluster, measure, end it."""
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is ended then too
     with tempfile.TemporaryDirectory(prefix="ackproof-bench-") as name:
         folder = Path(name)
         tag = RunTag(secrets.token_hex(8), folder, folder)
