@@ -15,6 +15,7 @@ import ast
 import copy
 import importlib.abc
 import importlib.util
+import io
 import os
 import sys
 import time
