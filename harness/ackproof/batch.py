@@ -298,7 +298,10 @@ def assess(planned: Sequence[Planned], step: Callable[[str], None]) -> None:
                 one.audit = result.file
     for one in planned:
         if one.audit is not None and one.error is None:
-            one.verdict = judge_case(one.run)
+            try:
+                one.verdict = judge_case(one.run)
+            except Exception as error:  # noqa: BLE001 — a case that cannot be judged must not take the others along
+                one.error = f"it could not be judged: {type(error).__name__}: {error}"
 
 
 def reopen(directory: Path, step: Callable[[str], None]) -> BatchFile:

@@ -129,6 +129,10 @@ def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
 TOLD_AFTERWARDS: dict[str, tuple[str, Callable[[lies.Rows], lies.Rows]]] = {
     "phantom": ("produced/client=p0", lambda rows: lies.without_one(rows, 10)),
     "final-gap": ("consumed/client=f0", lambda rows: lies.without_one(rows, 10)),
+    "final-tail": (
+        "consumed/client=f0",
+        lambda rows: [r for r in rows if r not in lies.in_order(rows, 0)[-3:]],
+    ),
     "duplicate": ("consumed/client=f0", lies.twice),
     "conflict": ("consumed/client=r0", lies.other_record),
     "resurrected": ("produced/client=p0", lies.one_failed),
@@ -295,6 +299,15 @@ def test_a_final_reader_that_passed_over_a_record_proves_no_loss(
     one = judged["final-gap"]
     assert found(one) == {"lost": 1, "vanished": 1}
     inconclusive(one, "the final reader went back, or passed over offsets", capsys)
+
+
+def test_a_final_ledger_without_its_end_proves_no_loss(
+    judged: dict[str, Judged], capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = judged["final-tail"]
+    assert found(one) == {"lost": 3, "vanished": 3}
+    there = one.audit.records.consumed_final
+    inconclusive(one, f"the final reader was handed {there + 3} records, and its ledger has {there}", capsys)
 
 
 def test_a_pause_of_the_dead_and_a_kill_that_misses(

@@ -9,9 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from ackproof import batch as room
+from ackproof.audit.results import AuditResult
 from ackproof.batch import BatchOrders, plan_cases, run_batch
 from ackproof.errors import BadInput, NodeDied
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code
 from ackproof.rundir.timeline import Event
 
@@ -123,6 +125,31 @@ def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake
         "end acks=all#1 None",
     ]
     assert (tmp_path / "runs" / "latest").resolve() == done.directory.path
+
+
+def test_a_case_that_cannot_be_judged_does_not_take_the_others_along(
+    file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted = AuditFile(counts={"lost": 0}, records=RecordCounts(), complete=True)
+
+    def go(self: FakeRun) -> None:
+        self.run.ledger.mkdir(parents=True)
+
+    def audited(directories: list[Path]) -> list[AuditResult]:
+        return [AuditResult(directory, counted, 0, ()) for directory in directories]
+
+    def judged(run: CaseDir) -> VerdictFile:
+        if "acks=1" in run.path.name:
+            raise BadInput("observed/final-read.json: not a FinalReadFile")
+        return VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",))
+
+    monkeypatch.setattr(fake, "go", go)
+    monkeypatch.setattr(room.audit, "run", audited)
+    monkeypatch.setattr(room, "judge_case", judged)
+    document = _run(file, tmp_path / "runs", Watcher()).document()
+    assert [case.verdict for case in document.cases] == [Verdict.FAIL, None, Verdict.FAIL]
+    assert "could not be judged: BadInput: observed/final-read.json" in str(document.cases[1].error)
+    assert document.exit_code == 1
 
 
 def test_the_next_case_is_prepared_once_the_present_one_has_healed(

@@ -178,6 +178,8 @@ def _of_the_audit(case: Case, audit: AuditFile) -> Iterator[str]:
     if produced == 0:
         yield "nothing was produced"
         return
+    if audit.records.acked == 0:
+        yield "nothing was acknowledged"
     share = audit.records.indeterminate / produced
     bound = case.experiment.evidence.max_indeterminate
     if share > bound:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,15 @@ def attempt(
     }
 
 
+@cache
+def _case(experiment: str) -> Case:
+    """Reading an experiment takes longer than judging it."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "experiment.yaml"
+        file.write_text(experiment, encoding="utf-8")
+        return cases(load(file))[0]
+
+
 def _series(bins: Iterable[int] | Mapping[Place, Iterable[int]], acked: int) -> pa.Table:
     by_place = bins if isinstance(bins, Mapping) else {("orders", 0): bins}
     rows = [
@@ -149,11 +160,9 @@ def make_run(tmp_path: Path) -> MakeRun:
         audit: dict[str, Any] | None = None,
         **counts: int,
     ) -> CaseDir:
-        file = tmp_path / "experiment.yaml"
-        file.write_text(
+        case = _case(
             experiment or EXPERIMENT.format(producers=producers, min_insync=min_insync, expect=expect)
         )
-        case = cases(load(file))[0]
         run = CaseDir(tmp_path / "run")
         CaseFile(
             run_id="0" * 16,

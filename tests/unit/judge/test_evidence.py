@@ -245,6 +245,12 @@ def test_a_bound_of_its_own_for_what_is_indeterminate(make_run: MakeRun) -> None
     lacks(run, "11% of the attempts are indeterminate, more than the 10%")
 
 
+def test_what_was_never_acknowledged_shows_nothing(make_run: MakeRun) -> None:
+    """Every attempt refused: nothing was promised, nothing can be broken, and that is no PASS."""
+    records = RecordCounts(produced=100, failed=100, consumed_final=0)
+    lacks(make_run(audit={"records": records}), "nothing was acknowledged")
+
+
 def test_one_record_is_something(make_run: MakeRun) -> None:
     records = RecordCounts(produced=1, acked=1, consumed_final=1)
     passes(make_run(audit={"records": records}))
