@@ -1,0 +1,124 @@
+"""The pytest plugin: hooks and fixtures, and nothing that is slow to load. What they do stands in `testing`.
+
+Loading this imports pytest and the standard library alone; the harness is imported when an experiment is collected
+or a fixture is used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from ackproof.testing.cluster import KafkaCluster
+    from ackproof.testing.ledger import Ledger
+
+_REPORTS: Final = pytest.StashKey[list[str]]()
+_WORKER_SAYS: Final = "ackproof_reports"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options of experiments and clusters."""
+    group = parser.getgroup("ackproof", "experiments and clusters of ackproof")
+    group.addoption(
+        "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, over what files say."
+    )
+    group.addoption("--ackproof-out", metavar="DIR", help="Where batches are kept (default: runs).")
+    group.addoption("--ackproof-keep-data", action="store_true", help="Keep the data of brokers.")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Make the markers known."""
+    config.addinivalue_line("markers", "ackproof: a case of an experiment file (set by the plugin)")
+    config.addinivalue_line(
+        "markers",
+        "kafka(brokers=3, controllers=1, kafka='4.3.1', config={}, topics={}): the cluster that the fixture "
+        "kafka_cluster starts",
+    )
+
+
+def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """Experiment files are files of tests. Other YAML is left alone."""
+    if file_path.suffix not in (".yaml", ".yml"):
+        return None
+    from ackproof.testing.sniff import is_experiment
+
+    if not is_experiment(file_path):
+        return None
+    from ackproof.testing.items import ExperimentFile
+
+    return ExperimentFile.from_parent(parent, path=file_path)
+
+
+@pytest.fixture
+def kafka_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaCluster]:
+    """A real Kafka cluster of this test's own, as the marker `kafka` says; 3 brokers by default.
+
+    Methods by role: `kill("leader(orders/0)")`, `stop`, `pause`, `resume`, `start`, `restart`, each confirmed.
+    """
+    from ackproof.testing.fixtures import cluster_of
+
+    yield from cluster_of(request, tmp_path / "kafka")
+
+
+@pytest.fixture
+def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Iterator[Ledger]:
+    """Audits your own clients of `kafka_cluster`: `ledger.producer(Producer({…}))`, `ledger.assert_durable()`."""
+    from ackproof.testing.fixtures import ledger_of
+
+    yield from ledger_of(request, kafka_cluster)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The nodes' last log lines go beside the failure of a test that used a cluster."""
+    report = yield
+    if report.failed and "kafka_cluster" in getattr(item, "fixturenames", ()):
+        from ackproof.testing.fixtures import add_logs
+
+        add_logs(item, report)
+    return report
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int | pytest.ExitCode) -> None:
+    """Write the report of the experiments that ran, and end Spark."""
+    if not hasattr(session.config, "stash"):
+        return
+    from ackproof.testing.current import session_if_any
+
+    ours = session_if_any(session.config)
+    if ours is None:
+        return
+    report = ours.finish(interrupted=exitstatus == pytest.ExitCode.INTERRUPTED)
+    if report is None:
+        return
+    told: dict[str, object] | None = getattr(session.config, "workeroutput", None)
+    if told is not None:
+        told[_WORKER_SAYS] = str(report)
+    else:
+        session.config.stash.setdefault(_REPORTS, []).append(str(report))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any, error: object) -> None:  # noqa: ANN401 — xdist's WorkerController
+    """An xdist worker has ended: take over the path of its report."""
+    report = getattr(node, "workeroutput", {}).get(_WORKER_SAYS)
+    if report:
+        node.config.stash.setdefault(_REPORTS, []).append(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say where the reports of experiments are."""
+    reports = config.stash.get(_REPORTS, [])
+    if not reports:
+        return
+    from ackproof.testing.current import shown
+
+    terminalreporter.section("ackproof", "-")
+    for report in reports:
+        terminalreporter.write_line(f"report: {shown(Path(report))}")

@@ -1,0 +1,144 @@
+"""What the code under test did with its clients: every produce attempt, every record it was handed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.payload import Identity
+from ackproof.workload.outcomes import NO_ERROR, REFUSED, reported
+
+NOT_TAKEN: Final = "BufferError: the client's queue was full"
+
+
+class Content(NamedTuple):
+    """What a record says, whoever wrote it."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One produce call. Times are nanoseconds since the run's start; -1 unknown.
+
+    `known` is whether a report (or a refusal) came; `error` what it said, in words; `taken` whether the client
+    library accepted the call at all.
+    """
+
+    producer: int
+    seq: int
+    content: Content
+    partition: int
+    sent_ns: int
+    done_ns: int = -1
+    outcome: Outcome = Outcome.INDETERMINATE
+    code: int = NO_ERROR
+    offset: int = -1
+    error: str = "no report came"
+    known: bool = False
+    taken: bool = True
+    transaction: int = -1
+    given_up: bool = False
+
+
+class Read(NamedTuple):
+    """One record that a reader was handed."""
+
+    assignment: int
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    identity: Identity
+    read_ns: int
+    timestamp_ms: int
+
+
+@dataclass
+class ProducerBook:
+    """The attempts of one producer, in order of seq. `not_taken` are calls that the full queue turned away."""
+
+    number: int
+    attempts: list[Attempt] = field(default_factory=list)
+    not_taken: list[Attempt] = field(default_factory=list)
+    offsets_lie: bool = False
+    """acks=0: the client library makes offsets up, but for the first of a partition, which has none."""
+
+
+@dataclass
+class ReaderBook:
+    """The reads of one consumer, in their order."""
+
+    number: int
+    reads: list[Read] = field(default_factory=list)
+
+
+class Book:
+    """All of it. `changes` goes up with everything that an audit would see."""
+
+    def __init__(self, run_id: str, origin_ns: int) -> None:
+        self.run_id = run_id
+        self.origin_ns = origin_ns
+        self.producers: list[ProducerBook] = []
+        self.readers: list[ReaderBook] = []
+        self.changes = 0
+        self.lock = threading.RLock()
+
+    def now(self) -> int:
+        """Nanoseconds since the run's start."""
+        return time.monotonic_ns() - self.origin_ns
+
+    def new_producer(self) -> ProducerBook:
+        """A producer more."""
+        with self.lock:
+            self.producers.append(ProducerBook(len(self.producers)))
+            return self.producers[-1]
+
+    def new_reader(self) -> ReaderBook:
+        """A consumer more."""
+        with self.lock:
+            self.readers.append(ReaderBook(len(self.readers)))
+            return self.readers[-1]
+
+    def attempts(self) -> list[Attempt]:
+        """Every accepted attempt."""
+        return [attempt for producer in self.producers for attempt in producer.attempts]
+
+    def not_taken(self) -> list[Attempt]:
+        """Every call that a full queue turned away."""
+        return [attempt for producer in self.producers for attempt in producer.not_taken]
+
+    def refused(self, attempt: Attempt, code: int, error: str) -> None:
+        """The client library did not take it, and never sent it."""
+        self._settle(attempt, REFUSED, code, error)
+
+    def report(
+        self,
+        attempt: Attempt,
+        code: int,
+        error: str,
+        *,
+        partition: int,
+        offset: int | None,
+        resend_after_s: float,
+    ) -> None:
+        """A delivery report. `resend_after_s`: see `workload.config`; 0 if a record may always be sent again."""
+        young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
+        outcome = reported(code, may_resend=not young)
+        if partition >= 0:
+            attempt.partition = partition
+        if outcome is Outcome.ACKED:
+            attempt.offset = -1 if offset is None or offset < 0 else offset
+            if attempt.offset < 0:
+                self.producers[attempt.producer].offsets_lie = True
+        self._settle(attempt, outcome, code, error)
+
+    def _settle(self, attempt: Attempt, outcome: Outcome, code: int, error: str) -> None:
+        attempt.done_ns = self.now()
+        attempt.outcome, attempt.code, attempt.error, attempt.known = outcome, code, error, True
+        self.changes += 1

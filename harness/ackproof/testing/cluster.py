@@ -1,0 +1,321 @@
+"""A real cluster in the hands of a test: faults by role, each confirmed by an independent witness.
+
+Every method that breaks or mends returns the numbers of the nodes that it hit, and raises `AckproofError` when what it
+did had no effect that anybody can see.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import re
+import secrets
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition, to_timeline
+from ackproof.errors import AckproofError, BadInput
+from ackproof.faults.aim import holders
+from ackproof.faults.injection import Field, Injection, injection_of
+from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.roles import Role, RoleKind, parse_place
+from ackproof.plan.spec import TopicSpec
+from ackproof.plan.triggers import At
+from ackproof.processes import RunTag, end_children, started
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.registry import RunEntry, register
+from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.testing.marker import Wanted, read_topic
+from ackproof.wait import wait_until
+
+Target: TypeAlias = str | int | Iterable[int]
+"""A role such as `leader(orders/0)`, a node's number, or several."""
+
+_LOG_LINES: Final = 8
+_LOG_WIDTH: Final = 240
+_EVERY_MOMENT: Final = re.compile(r"Periodic task|\(PeriodicTaskControlManager\)")
+"""Lines that a controller logs whether anything happens or not."""
+
+
+class KafkaCluster:
+    """A cluster that runs. `bootstrap` is for clients, `run` the folder where its traces stay."""
+
+    def __init__(self, wanted: Wanted, folder: Path, installed: Installation, seed: str = "0") -> None:
+        self.run_id = secrets.token_hex(8)
+        self.run = CaseDir(folder.absolute())
+        self.tag = RunTag(self.run_id, self.run.path, self.run.path)
+        self.clock = RunClock.start()
+        self.topics: dict[str, TopicSpec] = {}
+        self.keep_data = False
+        self._wanted = wanted
+        self._random = random.Random(f"ackproof/{seed}")
+        self._stop = threading.Event()
+        self._faults: list[str] = []
+        self._timeline = Timeline(self.run.timeline, self.clock)
+        self._cluster = ProcessCluster(
+            wanted.cluster, self.run.nodes, self.tag, to_timeline(self._timeline), installed=installed
+        )
+        self._field = Field(self._cluster, self._stop)
+
+    def __enter__(self) -> Self:
+        own = os.getpid()
+        self._entry = register(
+            RunEntry(
+                run_id=self.run_id,
+                case_dir=str(self.run.path),
+                owner_pid=own,
+                owner_started=started(own) or 0,
+            )
+        )
+        try:
+            self._cluster.start()
+            self._cluster.create_topics(self._wanted.topics)
+            self.topics.update(self._wanted.topics)
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def _end(self) -> None:
+        self._stop.set()
+        try:
+            self._cluster.stop()
+            if not self.keep_data:
+                self._cluster.remove_data()
+            # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
+            end_children(lambda child: child.run_id == self.run_id)
+        finally:
+            self._timeline.close()
+        self._entry.unlink(missing_ok=True)
+
+    # -- what it is ---------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap(self) -> str:
+        """For `bootstrap.servers`."""
+        return self._cluster.bootstrap
+
+    @property
+    def cluster(self) -> ProcessCluster:
+        """The cluster as the harness sees it."""
+        return self._cluster
+
+    @property
+    def faults(self) -> tuple[str, ...]:
+        """What was done to it, in words."""
+        return tuple(self._faults)
+
+    def create_topic(
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        replication_factor: int | None = None,
+        assignment: Iterable[Iterable[int]] | None = None,
+        config: Mapping[str, str | int | float | bool] | None = None,
+    ) -> None:
+        """Create a topic; returns when every leader answers and every ISR is full. As in experiment files."""
+        said: dict[str, object] = {"config": dict(config or {})}
+        if assignment is not None:
+            said["assignment"] = [list(replicas) for replicas in assignment]
+        else:
+            said["partitions"] = partitions
+        if replication_factor is not None:
+            said["replication_factor"] = replication_factor
+        topic = read_topic(self._wanted.cluster, name, said)
+        self._cluster.create_topics({name: topic})
+        self.topics[name] = topic
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads `orders` (or `orders/0`) now, -1 if none does."""
+        return self._state(topic, partition).leader
+
+    def isr(self, topic: str, partition: int = 0) -> tuple[int, ...]:
+        """The in-sync replicas now, in order of their numbers."""
+        return tuple(sorted(self._state(topic, partition).isr))
+
+    def await_leader(
+        self, topic: str, partition: int = 0, *, other_than: int = -1, timeout_s: float = 30.0
+    ) -> int:
+        """The leader, once there is one (other than `other_than`). Raises `WaitTimeout`."""
+
+        def look() -> int | None:
+            leader = self._state(topic, partition).leader
+            return leader if leader > 0 and leader != other_than else None
+
+        return wait_until(look, what=f"a leader of {topic}", timeout_s=timeout_s, stop=self._stop)
+
+    def await_isr(self, topic: str, size: int | None = None, *, timeout_s: float = 60.0) -> None:
+        """Wait until each partition of `orders` (or `orders/0` alone) has an ISR of this size.
+
+        By default all its replicas. Raises `WaitTimeout`.
+        """
+        name, _, number = topic.partition("/")
+        states: list[PartitionState] = []
+
+        def there() -> bool:
+            found = self._cluster.topic_state([name])
+            states[:] = [state for place, state in found.items() if number in ("", str(place.partition))]
+            return bool(states) and all(
+                state.leader > 0 and len(state.isr) == (len(state.replicas) if size is None else size)
+                for state in states
+            )
+
+        wait_until(
+            there,
+            what=f"the ISR of {topic} to have {'all replicas' if size is None else size}",
+            timeout_s=timeout_s,
+            state=lambda: ", ".join(f"{s.topic}/{s.partition} {list(s.isr)}" for s in states) or "nothing",
+            stop=self._stop,
+        )
+
+    # -- breaking and mending -----------------------------------------------------------------------------------
+
+    def kill(self, target: Target) -> tuple[int, ...]:
+        """SIGKILL."""
+        return self._break(Kill, target)
+
+    def stop(self, target: Target) -> tuple[int, ...]:
+        """SIGTERM: a controlled shutdown, awaited."""
+        return self._break(Stop, target)
+
+    def pause(self, target: Target) -> tuple[int, ...]:
+        """SIGSTOP: the processes stand still, their connections stay open."""
+        return self._break(Pause, target)
+
+    def restart(self, target: Target) -> tuple[int, ...]:
+        """A graceful bounce; returns when the nodes take part again."""
+        nodes = self._nodes(target)
+        injection = self._inject(Restart, nodes, target)
+        self._mend(injection, nodes, "restart")
+        return nodes
+
+    def resume(self, target: Target | None = None) -> tuple[int, ...]:
+        """SIGCONT to paused nodes (all by default); returns when they take part again."""
+        return self._undo(Pause, NodeState.STOPPED, "resume", target)
+
+    def start(self, target: Target | None = None) -> tuple[int, ...]:
+        """Start nodes that are gone (all by default); returns when they take part again."""
+        return self._undo(Kill, NodeState.GONE, "start", target)
+
+    def heal(self) -> None:
+        """Resume what is paused, start what is gone. Nothing happens to a cluster that is whole."""
+        for state, undo in ((NodeState.STOPPED, self.resume), (NodeState.GONE, self.start)):
+            if self._in(state):
+                undo()
+
+    def check(self) -> None:
+        """Raises `NodeDied` when a node has died by itself."""
+        self._cluster.check()
+
+    def log_tails(self, lines: int = _LOG_LINES) -> str:
+        """The last lines that each node logged, and what was done to the cluster."""
+        parts = [f"faults: {'; '.join(self._faults) or 'none'}"]
+        for node in self._cluster.nodes.values():
+            told = [line for line in node.log_tail(4 * lines).splitlines() if not _EVERY_MOMENT.search(line)]
+            parts.append(f"-- {node.name}, {node.state().value}")
+            parts += [line if len(line) <= _LOG_WIDTH else f"{line[:_LOG_WIDTH]}…" for line in told[-lines:]]
+        return "\n".join([*parts, f"all of it: {self.run.nodes}"])
+
+    def _break(self, kind: type[FaultSpec], target: Target) -> tuple[int, ...]:
+        nodes = self._nodes(target)
+        self._inject(kind, nodes, target)
+        return nodes
+
+    def _inject(self, kind: type[FaultSpec], nodes: tuple[int, ...], target: Target) -> Injection:
+        fault = self._fault(kind, nodes, target)
+        injection = injection_of(fault, [self._cluster.node(node) for node in nodes], self._field)
+        number = fault.number
+        role = str(target) if isinstance(target, str) else _names(nodes)
+        self._timeline.add(
+            EventKind.FAULT_ASKED, fault=number, kind=fault.kind, role=role, nodes=list(nodes), trigger="test"
+        )
+        try:
+            did = injection.inject()
+            witness = injection.confirm()
+        except AckproofError as error:
+            self._timeline.add(EventKind.FAULT_FAILED, fault=number, reason=str(error))
+            # What half worked must not go on behind the back of a test that was told it did not.
+            with contextlib.suppress(AckproofError):
+                injection.heal()
+            raise
+        self._timeline.add(EventKind.FAULT_CONFIRMED, fault=number, did=did, witness=witness)
+        self._faults.append(f"{self.clock.now() / 1e9:.2f} s {fault.kind} {role} → {_names(nodes)}")
+        return injection
+
+    def _undo(
+        self, kind: type[FaultSpec], state: NodeState, word: str, target: Target | None
+    ) -> tuple[int, ...]:
+        nodes = self._in(state) if target is None else self._nodes(target)
+        if not nodes:
+            raise BadInput(f"{word}: no node is {state}")
+        for node in nodes:
+            if (found := self._cluster.node(node).state()) is not state:
+                raise BadInput(f"{word}: node {node} is {found}, not {state}")
+        fault = self._fault(kind, nodes, nodes)
+        injection = injection_of(fault, [self._cluster.node(node) for node in nodes], self._field)
+        self._mend(injection, nodes, word)
+        return nodes
+
+    def _mend(self, injection: Injection, nodes: tuple[int, ...], word: str) -> None:
+        did = injection.heal()
+        self._timeline.add(EventKind.FAULT_HEALED, fault=len(self._faults), did=did)
+        witness = injection.confirm_healed()
+        self._timeline.add(EventKind.FAULT_RECOVERED, fault=len(self._faults), witness=witness)
+        self._faults.append(f"{self.clock.now() / 1e9:.2f} s {word} {_names(nodes)}")
+
+    def _fault(self, kind: type[FaultSpec], nodes: tuple[int, ...], target: Target) -> FaultSpec:
+        role = Role.parse(target) if isinstance(target, str) else Role(RoleKind.BROKER, node=nodes[0])
+        return kind(number=len(self._faults) + 1, target=role, trigger=At(0.0))
+
+    def _nodes(self, target: Target) -> tuple[int, ...]:
+        """The nodes that are meant. Raises `BadInput` when it is nobody."""
+        if isinstance(target, str):
+            try:
+                role = Role.parse(target)
+            except ValueError as error:
+                raise BadInput(str(error)) from None
+            brokers = [node.id for node in self._cluster.brokers()]
+            self._random.shuffle(brokers)
+            nodes = holders(self._cluster, role, brokers, self._stop)
+        else:
+            nodes = (target,) if isinstance(target, int) else tuple(target)
+        for node in nodes:
+            self._cluster.node(node)
+        if not nodes:
+            raise BadInput(f"{target}: nobody holds that role")
+        return nodes
+
+    def _in(self, state: NodeState) -> tuple[int, ...]:
+        return tuple(node.id for node in self._cluster.nodes.values() if node.state() is state)
+
+    def _state(self, topic: str, partition: int) -> PartitionState:
+        if "/" in topic:
+            try:
+                topic, partition = parse_place(topic)
+            except ValueError as error:
+                raise BadInput(str(error)) from None
+        place = TopicPartition(topic, partition)
+        return wait_until(
+            lambda: self._cluster.topic_state([topic]).get(place),
+            what=f"a broker to describe {place}",
+            timeout_s=10.0,
+            stop=self._stop,
+        )
+
+
+def _names(nodes: Iterable[int]) -> str:
+    return "node " + ", ".join(map(str, nodes))

@@ -1,0 +1,223 @@
+"""The fixture `ledger`: your own producer and consumer are audited, and what they did is held against the truth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from ackproof.errors import BadInput, EvidenceMissing
+from ackproof.rundir.outcome import Outcome
+from ackproof.testing import wording
+from ackproof.testing.book import Attempt, Book, Content
+from ackproof.testing.cluster import KafkaCluster
+from ackproof.testing.consumer import AuditedConsumer
+from ackproof.testing.evidence import Audit, Evidence, Finding, gather
+from ackproof.testing.producer import AuditedProducer
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer, Producer
+
+FLUSH_S: Final = 30.0
+_KAFKAS: Final = (
+    "lost",
+    "overwritten",
+    "displaced",
+    "corrupted",
+    "misrouted",
+    "resurrected",
+    "phantom",
+    "vanished",
+    "conflict",
+)
+"""Classes that `assert_durable` does not suffer. Retries may duplicate and reorder: that is asked for separately."""
+_READERS: Final = ("skipped", "rewound")
+
+
+class Ledger:
+    """What your clients did. Nothing is asserted by itself: call one of the `assert_` methods."""
+
+    def __init__(self, cluster: KafkaCluster, audit: Audit) -> None:
+        self._cluster = cluster
+        self._audit = audit
+        self._book = Book(cluster.run_id, cluster.clock.origin_ns)
+        self._producers: list[AuditedProducer] = []
+        self._consumers: list[AuditedConsumer] = []
+        self._given_up: list[tuple[bytes | None, bytes | None, str | None]] = []
+        self._evidence: tuple[tuple[int, int], Evidence] | None = None
+
+    @property
+    def run(self) -> Path:
+        """The run directory: ledgers, audit.json, findings, the nodes' logs."""
+        return self._cluster.run.path
+
+    def producer(self, producer: Producer | Mapping[str, Any]) -> Producer:
+        """Your producer (or the configuration of one), audited: hand this one to the code under test.
+
+        Raises TypeError for what is no plain `confluent_kafka.Producer`.
+        """
+        if _is(producer, AuditedProducer):
+            raise TypeError("this producer is audited already")
+        audited = AuditedProducer(producer, self._book)
+        self._producers.append(audited)
+        return cast("Producer", audited)
+
+    def consumer(self, consumer: Consumer | Mapping[str, Any]) -> Consumer:
+        """Your consumer (or the configuration of one), audited: hand this one to the code under test.
+
+        Raises TypeError for what is no plain `confluent_kafka.Consumer`.
+        """
+        if _is(consumer, AuditedConsumer):
+            raise TypeError("this consumer is audited already")
+        audited = AuditedConsumer(consumer, self._book)
+        self._consumers.append(audited)
+        return cast("Consumer", audited)
+
+    def gave_up(
+        self, value: str | bytes | None, *, key: str | bytes | None = None, topic: str | None = None
+    ) -> None:
+        """The code under test told its caller that this record was not delivered: it need not be there.
+
+        Without `key` or `topic` it is meant whatever its key or topic is.
+        """
+        self._given_up.append((_bytes(value), _bytes(key), topic))
+
+    def assert_durable(self, *, settle_s: float = 60.0) -> None:
+        """Every record is where it was acknowledged, and the code under test kept quiet about none that is not.
+
+        The cluster is healed, the producers are flushed, and once all is at rest every topic is read back whole and
+        audited. Fails for (a) acknowledged records that are gone, moved or broken: that is Kafka, or how it is
+        configured; (b) records whose delivery failed or is unknown, that are nowhere, and that were not given up
+        (`gave_up`): the code under test swallowed the error. Raises `EvidenceMissing` when nothing can be said.
+        """
+        __tracebackhide__ = True
+        evidence = self._gather(settle_s)
+        if not self._book.attempts() and not self._book.not_taken():
+            raise EvidenceMissing("no record went through a producer of this ledger: nothing can be said")
+        broken = [one for one in evidence.findings if one.anomaly in _KAFKAS and _ours(one)]
+        swallowed = self._swallowed(evidence)
+        lines: list[str] = []
+        if broken:
+            lines += [
+                "Kafka, as it is configured here, did not keep what it acknowledged.",
+                *wording.findings(broken),
+            ]
+        if swallowed:
+            lines += [
+                f"{_count(swallowed, 'record')} not delivered, and the code under test did not say so.",
+                f"swallowed: {len(swallowed)}",
+                *wording.undelivered(swallowed),
+                "What is given up on purpose is declared: ledger.gave_up(value).",
+            ]
+        self._fail_with(lines)
+
+    def assert_no_duplicates(self, *, by_content: bool = False, settle_s: float = 60.0) -> None:
+        """No record is there twice.
+
+        By identity (one produce call, several copies: retries of the client library); with `by_content` also what
+        was produced again by the code under test: same topic, key and value.
+        """
+        __tracebackhide__ = True
+        evidence = self._gather(settle_s)
+        lines = wording.findings([one for one in evidence.findings if one.anomaly == "duplicate"])
+        if by_content:
+            several = {content: n for content, n in evidence.contents().items() if n > 1}
+            if several:
+                lines.append(f"by content: {len(several)} (same topic, key and value)")
+                lines += [_copies(content, n) for content, n in list(several.items())[: wording.MOST]]
+        self._fail_with(lines)
+
+    def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
+        """No consumer of this ledger passed over a record that is there, or went back within an assignment."""
+        __tracebackhide__ = True
+        evidence = self._gather(settle_s)
+        if not any(reader.reads for reader in self._book.readers):
+            raise EvidenceMissing("no record went through a consumer of this ledger: nothing can be said")
+        self._fail_with(wording.findings([one for one in evidence.findings if one.anomaly in _READERS]))
+
+    def end(self) -> None:
+        """The test is over: let all clients go."""
+        for producer in self._producers:
+            producer.end()
+        for consumer in self._consumers:
+            consumer.end()
+
+    def _gather(self, settle_s: float) -> Evidence:
+        """The evidence; gathered anew only if something happened since."""
+        self._cluster.heal()
+        self._flush()
+        self._cluster.check()
+        state = (self._book.changes, len(self._cluster.faults))
+        if self._evidence is None or self._evidence[0] != state:
+            if not (
+                self._book.attempts() or self._book.not_taken() or any(r.reads for r in self._book.readers)
+            ):
+                raise EvidenceMissing("nothing went through a client of this ledger: nothing can be said")
+            self._evidence = state, gather(self._cluster, self._book, self._audit, settle_s)
+        return self._evidence[1]
+
+    def _flush(self) -> None:
+        """Wait until nothing is on its way any more; what is left after that is thrown away, its fate unknown."""
+        for producer in self._producers:
+            real = producer.audited
+            try:
+                left = real.flush(FLUSH_S)
+                if left:
+                    real.purge()
+                    real.flush(1.0)
+            except RuntimeError:  # it was closed
+                continue
+            if not len(real) and (silent := producer.unreported()):
+                raise BadInput(
+                    f"{silent} records have no delivery report, though their producer waits for none. It reports "
+                    "errors only (delivery.report.only.error), or a delivery callback raised. "
+                    "In the first case hand its configuration over instead: ledger.producer({...})"
+                )
+
+    def _swallowed(self, evidence: Evidence) -> list[Attempt]:
+        there = evidence.contents()
+        return [
+            attempt
+            for attempt in sorted(
+                [*self._book.attempts(), *self._book.not_taken()], key=lambda one: one.sent_ns
+            )
+            if attempt.outcome is not Outcome.ACKED
+            and attempt.content not in there
+            and not self._was_given_up(attempt)
+        ]
+
+    def _was_given_up(self, attempt: Attempt) -> bool:
+        content = attempt.content
+        return attempt.given_up or any(
+            value == content.value and key in (None, content.key) and topic in (None, content.topic)
+            for value, key, topic in self._given_up
+        )
+
+    def _fail_with(self, lines: list[str]) -> None:
+        __tracebackhide__ = True
+        if lines:
+            faults = "; ".join(self._cluster.faults) or "none"
+            raise AssertionError("\n".join([*lines, f"faults: {faults}", f"run directory: {self.run}"]))
+
+
+def _is(client: object, kind: type) -> bool:
+    """Whether it is what it is, whatever it passes for."""
+    return type(client) is kind
+
+
+def _ours(one: Finding) -> bool:
+    """Records that no producer of this ledger wrote are not its business, unless a header of ours is broken."""
+    return one.anomaly != "phantom" or one.attempt is not None
+
+
+def _count(found: list[Attempt], what: str) -> str:
+    return f"{len(found)} {what} was" if len(found) == 1 else f"{len(found)} {what}s were"
+
+
+def _copies(content: Content, count: int) -> str:
+    key = "" if content.key is None else f"key {wording.short(content.key)}, "
+    return f"  {content.topic}: {key}value {wording.short(content.value)}: {count} copies"
+
+
+def _bytes(part: str | bytes | None) -> bytes | None:
+    return part.encode() if isinstance(part, str) else part

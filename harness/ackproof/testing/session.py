@@ -1,0 +1,144 @@
+"""The cases that one pytest process runs: one batch of them, one Spark for all audits, one report at the end."""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackproof import audit
+from ackproof.audit.results import AuditResult
+from ackproof.audit.session import spark_context
+from ackproof.batch import (
+    Batch,
+    BatchOrders,
+    Planned,
+    assess,
+    command_of,
+    new_folder,
+    point_latest,
+)
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.conductor import Orders, run_case
+from ackproof.errors import AckproofError
+from ackproof.plan.cases import Case
+from ackproof.rundir.layout import CaseDir, safe_name
+from ackproof.rundir.timeline import Event
+from ackproof.testing.calm import own_warnings, sigterm_as_interrupt
+from ackproof_reports import render_batch
+
+
+@dataclass(frozen=True)
+class SessionSettings:
+    """What pytest was told. `worker` is the xdist worker's name or ''; `command` the call that repeats all of it."""
+
+    out: Path
+    seed: int | None = None
+    keep_data: bool = False
+    worker: str = ""
+    command: str = "pytest"
+
+
+class _Silent:
+    """pytest shows how its tests go; the timeline has the rest."""
+
+    def event(self, event: Event) -> None:
+        """Nothing."""
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        """Nothing."""
+
+
+class PluginSession:
+    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark."""
+
+    def __init__(self, settings: SessionSettings) -> None:
+        self.settings = settings
+        self._batch: Batch | None = None
+        self._installed: dict[str, Installation] = {}
+        self._spark = ExitStack()
+
+    def installed(self, version: str) -> Installation:
+        """This version of Kafka, provisioned once. Raises as `ackproof.provision` does."""
+        if version not in self._installed:
+            with own_warnings():
+                self._installed[version] = install(version)
+        return self._installed[version]
+
+    def run(self, file: Path, case: Case) -> Planned:
+        """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
+        installed = self.installed(case.experiment.cluster.kafka)
+        batch = self._batch_with(case)
+        one = Planned(case, file, _folder(batch, case))
+        batch.planned.append(one)
+        batch.save()
+        orders = Orders(
+            batch=str(batch.directory.path),
+            replay=replay_of(file, case),
+            keep_data=self.settings.keep_data,
+            installed=installed,
+        )
+        with own_warnings(), sigterm_as_interrupt():
+            try:
+                run_case(case, one.run, orders, _Silent())
+            except AckproofError as error:
+                one.error = str(error)
+            except Exception as error:  # noqa: BLE001 — a crash of the harness is this case's error, and is shown
+                one.error = f"the harness failed: {type(error).__name__}: {error}"
+            self._with_spark()
+            assess([one], lambda _: None)
+        batch.save()
+        return one
+
+    def audit(self, directory: Path) -> AuditResult:
+        """Audit one directory with the Spark of this session."""
+        with own_warnings():
+            self._with_spark()
+            (result,) = audit.run([directory])
+        return result
+
+    def finish(self, *, interrupted: bool) -> Path | None:
+        """End Spark and write the report. Its path, None when no case ran."""
+        with own_warnings():
+            self._spark.close()
+            batch = self._batch
+            if batch is None:
+                return None
+            batch.interrupted = interrupted
+            batch.save()
+            render_batch(batch.directory.path)
+            point_latest(self.settings.out, batch.directory.path)
+        return batch.directory.report_html
+
+    def _with_spark(self) -> None:
+        """Have a context, which every audit in this process then finds by itself."""
+        from pyspark import SparkContext
+
+        if SparkContext._active_spark_context is None:
+            self._spark.close()
+            self._spark.enter_context(spark_context(None, lambda _: None))
+
+    def _batch_with(self, case: Case) -> Batch:
+        if self._batch is None:
+            settings = self.settings
+            name = f"pytest-{settings.worker}" if settings.worker else "pytest"
+            directory = new_folder(settings.out, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}")
+            seed = case.experiment.seed if settings.seed is None else settings.seed
+            self._batch = Batch(name, seed, directory, [], settings.command)
+        return self._batch
+
+
+def replay_of(file: Path, case: Case) -> str:
+    """The one command that runs this case again."""
+    return command_of(BatchOrders((file,)), case.experiment.seed, only=case.id, file=file)
+
+
+def _folder(batch: Batch, case: Case) -> CaseDir:
+    """A folder that no other case has, nor an earlier run of this one."""
+    home = batch.directory.path / safe_name(case.experiment.name)
+    name = safe_name(case.id)
+    taken = {one.run.path for one in batch.planned}
+    tries = (home / (name if number == 1 else f"{name}-{number}") for number in range(1, len(taken) + 2))
+    return CaseDir(next(path for path in tries if path not in taken))
