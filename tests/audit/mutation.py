@@ -44,6 +44,7 @@ MODULES = (
 )
 TESTS = ("test_classes.py", "test_parts.py", "test_agreement.py", "test_bad_ledgers.py")
 LIMIT_S = 240
+REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is imported before pytest, which is what we want
 
 COMPARISONS = {
     ast.Lt: ast.LtE,
@@ -200,7 +201,7 @@ def killed(mutant: Mutant | None) -> bool:
             import pytest
 
             tests = [str(ROOT / "tests" / "audit" / name) for name in TESTS]
-            quiet = ["-x", "-q", "-m", "not audit", "-p", "no:cacheprovider", "-p", "no:randomly"]
+            quiet = ["-x", "-q", "-m", "not audit", "-p", "no:cacheprovider", "-W", REWRITTEN]
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
                 code = int(pytest.main([*quiet, *tests], plugins=[]))
         except BaseException:  # noqa: BLE001 - a mutant may do anything
