@@ -136,7 +136,7 @@ class Workload:
             self._shared.stopping = True
             running = [handle for handle in self._handles() if handle.status is None]
             for handle in running:
-                handle.expected = True
+                handle.killed = True
                 handle.child.kill()
                 self._note_end(handle)
         self._end_watch()
@@ -146,7 +146,7 @@ class Workload:
         """SIGKILL one client and salvage what it left; it does not come back. Raises KeyError for an unknown id."""
         with self._shared.lock:
             handle = self._shared.handles[client_id]
-            handle.expected = True
+            handle.killed = True
             handle.child.kill()
             self._note_end(handle)
         salvage(self.run, client_id)
@@ -316,7 +316,7 @@ class Workload:
             self._event(EventKind.CLIENT_ENDED, name, status=status)
             if not self._shared.stopping:
                 self._start_producer()
-        elif handle.expected:
+        elif handle.killed or (handle.expected and status == EXIT_CLEAN):
             self._event(EventKind.CLIENT_ENDED, name, status=status)
         else:
             tail = handle.tail()

@@ -32,7 +32,9 @@ class Handle:
     control: int
     places: tuple[Place, ...]
     expected: bool = False
-    """Its end is the parent's own doing."""
+    """It was asked to stop: a good end is expected."""
+    killed: bool = False
+    """The parent killed it: any end is expected."""
     status: int | None = None
 
     def tail(self) -> str:

@@ -206,6 +206,21 @@ def test_a_client_that_dies_is_noticed_at_once(kafka, load) -> None:
     assert len(rows) >= 5
 
 
+@pytest.mark.parametrize("client", ["p0", "r0"])
+def test_a_client_that_was_asked_to_stop_can_still_die(kafka, load, client: str) -> None:
+    """To be asked is an excuse for a good end, and for no other."""
+    load = load(kafka, rate="100/s", live=1)
+    load.workload.start()
+    load.until(lambda: load.workload.read() >= 5, "reads")
+    (victim,) = (handle for handle in load.workload._handles() if handle.client.id == client)
+    with load.workload._shared.lock:
+        os.kill(victim.child.pid, signal.SIGKILL)
+        victim.ask_to_stop()
+    with pytest.raises(ClientDied, match=f"{client} ended by itself with status -9"):
+        load.workload.stop()
+    assert [event.client for event in load.events() if event.kind == "client-died"] == [client]
+
+
 @pytest.mark.parametrize(
     ("producer", "text"),
     [
