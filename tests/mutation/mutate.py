@@ -116,6 +116,8 @@ class Worker:
         own = [str(self.folder / "harness"), str(self.folder / "reports")]
         sys.path[:] = own + [path for path in sys.path if not path.startswith(str(ROOT / "harness"))]
         os.environ["PYTHONPATH"] = os.pathsep.join(own)
+        # A plugin that comes from ackproof itself would have to be loaded before what it is made of.
+        os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         for name in ("pytest", *self.room.preload):
             importlib.import_module(name)
         wrong = [name for name in sys.modules if name.startswith(f"ackproof.{self.room.package}")]
@@ -146,7 +148,9 @@ class Worker:
                 import pytest
 
                 code = int(
-                    pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:randomly", *self.room.tests])
+                    pytest.main(
+                        ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", *self.room.tests]
+                    )
                 )
             except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
                 traceback.print_exc()
@@ -181,6 +185,8 @@ def work(room: Room, todo: Sequence[Job], folder: Path, out: Path) -> None:
             lines.flush()
             if number % 25 == 24:
                 print(f"{number + 1} of {len(todo)} tried", file=sys.stderr, flush=True)
+    if not worker.survives(None, 600.0):
+        raise SystemExit("the tests do not pass any more without a mutant: nothing was shown")
 
 
 def run(room: Room, jobs: Sequence[Job], workers: int) -> list[Job]:
