@@ -87,7 +87,8 @@ class PluginSession:
                 one.error = str(error)
             except Exception as error:  # noqa: BLE001 — a crash of the harness is this case's error, and is shown
                 one.error = f"the harness failed: {type(error).__name__}: {error}"
-            self._with_spark()
+            if one.run.ledger.exists():
+                self._with_spark()
             assess([one], lambda _: None)
         batch.save()
         return one
