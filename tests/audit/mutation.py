@@ -1,11 +1,11 @@
 """Mutations of the audit, each of which the tests must notice.
 
-    .venv/bin/python tests/audit/mutation.py [--only identity,places] [--jobs 2] [--list]
+    .venv/bin/python -m tests.audit.mutation [--only identity,places] [--quick] [--list]
 
 Every comparison is turned, every `and`/`or` and `&`/`|` swapped, every `not`/`~` dropped, every `if` and comprehension
 filter taken as true and as false, every small constant moved by one, min and max exchanged, `continue` made `break`.
-Each mutant runs the tests that need no JVM, in a forked child that has the heavy imports done. Survivors are printed;
-`ACCEPTED` names those that are known, with the reason: they change how fast something goes, not what is counted.
+Each mutant audits random ledgers, in a forked child that has the heavy imports done; one that agrees with the plain
+audit on all of them then runs the tests that need no JVM. Survivors are printed.
 """
 
 from __future__ import annotations
@@ -17,12 +17,21 @@ import importlib.abc
 import importlib.util
 import io
 import os
+import random
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from .agreement import WAYS, agree, write
+from .local import LocalContext
+from .strategies import Drawn, directories
 
 ROOT = Path(__file__).parents[2]
 AUDIT = ROOT / "harness" / "ackproof" / "audit"
@@ -43,8 +52,9 @@ MODULES = (
     *("planning", "units", "bucket", "results", "pipeline", "stages", "anomalies", "arrow"),
 )
 TESTS = ("test_classes.py", "test_parts.py", "test_agreement.py", "test_bad_ledgers.py")
-LIMIT_S = 240
-REWRITTEN = "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is imported before pytest, which is what we want
+REWRITTEN = (
+    "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is imported before pytest, which is what we want
+)
 
 COMPARISONS = {
     ast.Lt: ast.LtE,
@@ -190,32 +200,76 @@ class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         exec(compile(self._mutant.source, module.__file__, "exec"), module.__dict__)
 
 
-def killed(mutant: Mutant | None) -> bool:
-    """Run the tests on a mutant, in a child. A child that hangs is a killed mutant too."""
+@dataclass(frozen=True)
+class Corpus:
+    """Random ledgers on disk, and what the plain audit says of them: what kills most mutants within a second."""
+
+    drawn: list[Drawn]
+    paths: list[Path]
+
+    @classmethod
+    def write(cls, root: Path, count: int) -> Corpus:
+        drawn: list[Drawn] = []
+
+        @settings(
+            max_examples=count,
+            derandomize=True,
+            database=None,
+            deadline=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(directories())
+        def draw(one: Drawn) -> None:
+            drawn.append(one)
+
+        draw()
+        shuffle = random.Random(1)
+        return cls(drawn, [write(root / str(number), one, shuffle) for number, one in enumerate(drawn)])
+
+    def agrees(self) -> bool:
+        from ackproof.audit.pipeline import audit_all
+        from ackproof.audit.units import Limits
+
+        for limits in (WAYS["whole"], WAYS["buckets in ranges"]):
+            results = audit_all(self.paths, LocalContext, lambda _: None, Limits(**limits))
+            for drawn, path, result in zip(self.drawn, self.paths, results, strict=True):
+                try:
+                    agree(drawn, path, result)
+                except AssertionError:
+                    return False
+        return True
+
+
+def in_child(mutant: Mutant | None, work: Callable[[], bool], limit_s: float) -> bool:
+    """Whether `work` says True of the mutant. What raises, dies or hangs does not."""
     pid = os.fork()
     if pid == 0:
-        code = 0
+        good = False
         try:
             if mutant is not None:
                 sys.meta_path.insert(0, Mutated(mutant))
-            import pytest
-
-            tests = [str(ROOT / "tests" / "audit" / name) for name in TESTS]
-            quiet = ["-x", "-q", "-m", "not audit", "-p", "no:cacheprovider", "-W", REWRITTEN]
             with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                code = int(pytest.main([*quiet, *tests], plugins=[]))
+                good = work()
         except BaseException:  # noqa: BLE001 - a mutant may do anything
-            code = 1
-        os._exit(1 if code else 0)
-    deadline = time.monotonic() + LIMIT_S
+            good = False
+        os._exit(0 if good else 1)
+    deadline = time.monotonic() + limit_s
     while time.monotonic() < deadline:
         done, status = os.waitpid(pid, os.WNOHANG)
         if done:
-            return os.waitstatus_to_exitcode(status) != 0
-        time.sleep(0.05)
+            return os.waitstatus_to_exitcode(status) == 0
+        time.sleep(0.02)
     os.kill(pid, 9)
     os.waitpid(pid, 0)
-    return True
+    return False
+
+
+def all_tests() -> bool:
+    tests = [str(ROOT / "tests" / "audit" / name) for name in TESTS]
+    return (
+        pytest.main(["-x", "-q", "-m", "not audit", "-p", "no:cacheprovider", "-W", REWRITTEN, *tests]) == 0
+    )
 
 
 def main() -> None:
@@ -224,6 +278,8 @@ def main() -> None:
     parser.add_argument("--list", action="store_true")
     parser.add_argument("--skip", type=int, default=0, help="pass over so many mutants")
     parser.add_argument("--every", type=int, default=1, help="only every n-th mutant")
+    parser.add_argument("--ledgers", type=int, default=80, help="so many random ledgers before the tests")
+    parser.add_argument("--quick", action="store_true", help="random ledgers only, not the tests")
     chosen = parser.parse_args()
     all_ = [mutant for module in chosen.only.split(",") for mutant in mutants(module)]
     todo = all_[chosen.skip :: chosen.every]
@@ -233,27 +289,20 @@ def main() -> None:
             print(f"{mutant.line:4} {mutant.name}")
         return
     os.chdir(ROOT)
-    os.environ.setdefault("ACKPROOF_EXAMPLES", "60")
-    import hypothesis  # noqa: F401
-    import numpy  # noqa: F401
-    import pyarrow.compute
-    import pyarrow.dataset
-    import pyarrow.parquet  # noqa: F401
-    import pydantic  # noqa: F401
-    import pytest  # noqa: F401
-
-    assert not killed(None), "the tests fail without a mutation"
-    survivors = []
-    for number, mutant in enumerate(todo):
+    os.environ.setdefault("ACKPROOF_EXAMPLES", "40")
+    with tempfile.TemporaryDirectory(prefix="ackproof-mutation-") as root:
+        corpus = Corpus.write(Path(root), chosen.ledgers)
         begin = time.monotonic()
-        if killed(mutant):
-            continue
-        survivors.append(mutant)
-        print(
-            f"{number:4} {mutant.line:4} survived {mutant.name} ({time.monotonic() - begin:.0f} s)",
-            flush=True,
-        )
-    print(f"{len(survivors)} of {len(todo)} survived")
+        assert in_child(None, corpus.agrees, 3600), "the two audits differ without a mutation"
+        limit_s = 30 + 5 * (time.monotonic() - begin)
+        survivors = []
+        for number, mutant in enumerate(todo):
+            if not in_child(mutant, corpus.agrees, limit_s):
+                continue
+            if chosen.quick or in_child(mutant, all_tests, 3600):
+                survivors.append(mutant)
+                print(f"{number:4} {mutant.line:4} survived {mutant.name}", flush=True)
+        print(f"{len(survivors)} of {len(todo)} survived")
 
 
 if __name__ == "__main__":

@@ -35,44 +35,69 @@ def count(names: str, query: str) -> None:
 
 
 count("corrupted", "SELECT count(*) FILTER (NOT intact) FROM f")
-count(
-    "phantom misrouted",
-    """SELECT count(*) FILTER (p.id IS NULL),
-              count(*) FILTER (f.astray OR p.topic <> f.topic OR p.partition <> f.partition)
-       FROM f LEFT JOIN p USING (id)""",
-)
 base.execute("""
-CREATE TEMP TABLE present AS
-SELECT p.id, p.topic, p.partition, p.outcome, p.pos AS acked, min(f.pos) AS low, count(*) AS copies,
-       bool_or(f.pos = p.pos) AS in_place
-FROM p JOIN f ON p.id = f.id AND p.partition = f.partition AND p.topic = f.topic AND f.intact
-GROUP BY ALL""")
+CREATE TEMP TABLE strange AS
+SELECT f.*, p.id IS NULL AS phantom, f.astray OR p.id IS NOT NULL AS misrouted
+FROM f LEFT JOIN p USING (id) WHERE p.id IS NULL OR f.astray OR p.partition <> f.partition OR p.topic <> f.topic""")
+count("phantom misrouted", "SELECT count(*) FILTER (phantom), count(*) FILTER (misrouted) FROM strange")
+# One join of everything with everything; only what is not plain (acked, and found where the ack said) is kept.
+base.execute("""
+CREATE TEMP TABLE odd AS
+SELECT p.id, p.topic, p.partition, outcome, p.pos AS acked, f.pos, f.id IS NULL AS missing
+FROM p LEFT JOIN (SELECT * FROM f WHERE intact) f ON p.id = f.id AND p.partition = f.partition AND p.topic = f.topic
+WHERE f.id IS NULL OR f.pos <> p.pos OR outcome <> 0""")
+count("lost", "SELECT count(*) FROM odd WHERE missing AND outcome = 0")
 count(
-    "duplicate resurrected surfaced displaced",
-    """SELECT coalesce(sum(copies - 1), 0), count(*) FILTER (outcome = 1), count(*) FILTER (outcome = 2),
-              count(*) FILTER (outcome = 0 AND acked >= 0 AND NOT in_place) FROM present""",
+    "resurrected surfaced",
+    """SELECT count(DISTINCT id) FILTER (outcome = 1), count(DISTINCT id) FILTER (outcome = 2)
+       FROM odd WHERE NOT missing""",
 )
-base.execute("CREATE TEMP TABLE lost AS SELECT * FROM p ANTI JOIN present USING (id) WHERE outcome = 0")
-count("lost", "SELECT count(*) FROM lost")
+count(
+    "displaced",
+    """SELECT count(DISTINCT id) FROM odd WHERE NOT missing AND outcome = 0 AND acked >= 0 AND NOT EXISTS (
+         SELECT 1 FROM f WHERE f.id = odd.id AND f.partition = odd.partition AND f.topic = odd.topic
+                           AND f.pos = odd.acked AND f.intact)""",
+)
+# Extra copies show in the join as a second row, or as one at another offset than the ack's.
+base.execute("""
+CREATE TEMP TABLE extra AS SELECT * FROM (
+  SELECT id, topic, partition, pos, row_number() OVER (PARTITION BY id ORDER BY topic, partition, pos) AS number
+  FROM f WHERE intact AND id IN (SELECT id FROM odd WHERE NOT missing UNION SELECT id FROM strange))
+WHERE number > 1""")
+count("duplicate", "SELECT count(*) FROM extra")
 count(
     "overwritten",
-    "SELECT count(DISTINCT lost.id) FROM lost JOIN f USING (topic, partition, pos) WHERE f.intact",
+    """SELECT count(DISTINCT odd.id) FROM odd JOIN f ON odd.topic = f.topic AND odd.partition = f.partition
+         AND odd.acked = f.pos WHERE missing AND outcome = 0 AND f.intact""",
 )
+# Where no first copy is below the one before it, none is below the highest before it.
+base.execute("""
+CREATE TEMP TABLE inverted AS SELECT DISTINCT id >> 40 AS producer, topic, partition FROM (
+  SELECT id, topic, partition, lag(id) OVER (PARTITION BY id >> 40, topic, partition ORDER BY pos) AS before
+  FROM f ANTI JOIN extra USING (id, topic, partition, pos) WHERE intact) WHERE id < before""")
 count(
     "reordered",
     """SELECT count(*) FILTER (id < highest) FROM (
          SELECT id, max(id) OVER (PARTITION BY id >> 40, topic, partition ORDER BY low
-                                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest FROM present)""",
+                                  ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS highest
+         FROM (SELECT f.id, f.topic, f.partition, min(f.pos) AS low
+               FROM f SEMI JOIN inverted ON f.id >> 40 = producer AND f.topic = inverted.topic
+                                        AND f.partition = inverted.partition
+               JOIN p ON p.id = f.id AND p.topic = f.topic AND p.partition = f.partition
+               WHERE intact GROUP BY ALL))""",
 )
+base.execute("""
+CREATE TEMP TABLE unlike AS SELECT l.topic, l.partition, l.pos, l.id, f.id AS held
+FROM l LEFT JOIN f USING (topic, partition, pos) WHERE f.id IS NULL OR f.id <> l.id""")
 count(
     "vanished",
-    """SELECT count(*) FROM (SELECT DISTINCT topic, partition, pos FROM (
-         SELECT * FROM l ANTI JOIN f USING (topic, partition, pos, id)))""",
+    """SELECT count(*) FROM (SELECT DISTINCT topic, partition, pos FROM unlike
+         ANTI JOIN f USING (topic, partition, pos, id))""",
 )
 count(
     "conflict",
-    """SELECT count(*) FROM (SELECT DISTINCT l.topic, l.partition, l.pos
-         FROM l JOIN f USING (topic, partition, pos) WHERE l.id <> f.id)""",
+    """SELECT count(*) FROM (SELECT topic, partition, pos FROM unlike
+         GROUP BY ALL HAVING count(held) > 0 OR count(DISTINCT id) > 1)""",
 )
 base.execute("""
 CREATE TEMP TABLE steps AS SELECT topic, partition, before, pos FROM (
@@ -82,8 +107,10 @@ WHERE pos <> before + 1""")
 count("rewound", "SELECT count(*) FROM steps WHERE pos <= before")
 count(
     "skipped",
-    """SELECT count(*) FROM (SELECT DISTINCT f.topic, f.partition, f.pos FROM steps JOIN f
-         ON f.topic = steps.topic AND f.partition = steps.partition AND f.pos > before AND f.pos < steps.pos
-         SEMI JOIN present ON f.id = present.id WHERE f.intact)""",
+    """SELECT count(*) FROM (
+         SELECT DISTINCT f.topic, f.partition, f.pos FROM f
+         JOIN (SELECT topic, partition, unnest(range(before + 1, pos)) AS pos FROM steps WHERE pos > before) gap
+           ON f.topic = gap.topic AND f.partition = gap.partition AND f.pos = gap.pos
+         JOIN p ON f.id = p.id AND f.topic = p.topic AND f.partition = p.partition WHERE f.intact)""",
 )
 print(json.dumps(counts))
