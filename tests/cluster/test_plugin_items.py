@@ -1,0 +1,134 @@
+"""Experiment files under pytest on real clusters: verdicts, xdist, Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from ackproof.processes import find_children
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.registry import entries
+from ackproof.rundir.samples import read_samples
+from ackproof.wait import wait_until
+
+pytestmark = pytest.mark.cluster
+
+CALM = """\
+name: calm
+cluster: {brokers: 1, controllers: 1}
+topics: {events: {replication_factor: 1}}
+workload: {producers: {rate: 1000/s}, duration: 1s}
+"""
+NEVER = (
+    CALM.replace("name: calm", "name: never")
+    + "faults:\n  - {pause: {target: broker}, when: acked >= 900000, for: 1s}\n"
+)
+LOSSY = """\
+name: lossy
+topics: {orders: {}}
+workload: {producers: {acks: 1, rate: 3000/s}, duration: 1s}
+faults:
+  - {pause: {target: followers(orders/0)}, when: acked >= 500, for: 1s}
+  - {kill: {target: leader(orders/0)}, after: {fault: 1, by: 500ms}}
+expect:
+  - {lost: 0}
+"""
+
+
+def _start(folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-W", "error", *words],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={key: value for key, value in os.environ.items() if not key.startswith("PYTEST_")},
+        start_new_session=True,
+    )
+
+
+def _marked(folder: Path) -> list[str]:
+    return [f"{child.role} {child.pid}" for child in find_children() if folder in child.directory.parents]
+
+
+def test_two_workers_and_all_three_verdicts(tmp_path: Path) -> None:
+    for name, text in (("calm", CALM), ("never", NEVER), ("lossy", LOSSY)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    process = _start(tmp_path, "-n", "2", "--junitxml", "junit.xml", "--ackproof-seed", "5")
+    out, _ = process.communicate(timeout=300)
+    assert process.returncode == 1, out
+    assert "1 failed, 1 passed, 1 error" in out
+    assert "FAIL: lossy" in out
+    assert "expected lost" in out
+    assert "INCONCLUSIVE: never" in out
+    assert "Traceback" not in out
+    batches = sorted(tmp_path.glob("runs/*-pytest-gw[01]"))
+    assert len(batches) == 2
+    for batch in batches:
+        assert f"report: runs/{batch.name}/report.html" in out
+        assert (batch / "report.html").exists()
+    cases = [case for batch in batches for case in BatchFile.load(batch / "batch.json").cases]
+    assert sorted(str(case.verdict) for case in cases) == sorted(verdict.value for verdict in Verdict)
+    verdicts = set()
+    for case in ET.parse(tmp_path / "junit.xml").iter("testcase"):
+        said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        assert said["ackproof.seed"] == "5"
+        assert (Path(said["ackproof.run"] or "") / "verdict.json").exists()
+        verdicts.add(said["ackproof.verdict"])
+    assert verdicts == {"PASS", "FAIL", "INCONCLUSIVE"}
+    assert _marked(tmp_path) == []
+    assert not list(tmp_path.glob("runs/*/*/*/nodes/*/data"))
+
+
+@pytest.mark.parametrize(
+    ("words", "number"), [((), signal.SIGINT), ((), signal.SIGTERM), (("-n", "1"), signal.SIGINT)]
+)
+def test_an_interrupt_ends_everything(tmp_path: Path, words: tuple[str, ...], number: signal.Signals) -> None:
+    """To the one process that pytest was called as; a terminal would send it to all."""
+    (tmp_path / "calm.yaml").write_text(CALM.replace("duration: 1s", "duration: 60s"))
+    process = _start(tmp_path, *words)
+
+    def loaded() -> bool:
+        samples = list(tmp_path.glob("runs/*/calm/*/observed/partitions.jsonl"))
+        return bool(samples) and any(sample.high_watermark > 100 for sample in read_samples(samples[0]))
+
+    wait_until(loaded, what="records in the log", timeout_s=90)
+    process.send_signal(number)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, out
+    wait_until(
+        lambda: not _marked(tmp_path),
+        what="everything to end",
+        timeout_s=20,
+        state=lambda: str(_marked(tmp_path)),
+    )
+    assert not list(tmp_path.glob("runs/*/*/*/nodes/*/data"))
+    assert [entry for _, entry in entries() if tmp_path in Path(entry.case_dir).parents] == []
+
+
+FIXTURE = """\
+import time
+def test_it(kafka_cluster):
+    open("up", "w").close()
+    time.sleep(100)
+"""
+
+
+def test_an_interrupt_ends_the_cluster_of_a_fixture(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FIXTURE)
+    base = tmp_path / "base"
+    process = _start(tmp_path, "--basetemp", str(base))
+    wait_until(lambda: (tmp_path / "up").exists(), what="a cluster", timeout_s=90)
+    assert _marked(base)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, out
+    assert _marked(base) == []
+    assert not list(base.rglob("data"))
