@@ -143,6 +143,8 @@ def _launch(java: Java, master: str, sharing: tuple[str, ...], folder: Path) -> 
         ),
         "PYTHONWARNINGS": "ignore",
     }
+    if master.startswith("local"):
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"  # whatever the name of this machine resolves to
     with log.open("wb") as output:
         process = subprocess.Popen(
             command,

@@ -195,10 +195,10 @@ def _count(
 
 
 def _cause(text: str) -> str:
-    """The line of a Java or Python trace that says what happened."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    told = [line for line in lines if re.match(r"[\w.]*(Error|Exception|Exit|Killed)\b.*:", line)]
-    return " ".join([*told[:2], *lines[:1]])[:500]
+    """What happened, out of a Java or Python trace."""
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
+    told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
+    return " / ".join(dict.fromkeys([*told[-1:], *told[:1], *lines[:1]]))[:500] or "no reason given"
 
 
 def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[Counted | Trouble]) -> None:

@@ -6,6 +6,7 @@ From a start with the archive to the first task it takes about 3 s, without it 5
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shutil
 import subprocess
@@ -17,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ackproof import processes
 from ackproof.audit.archive import Archive
 from ackproof.audit.jvm import Jvm, Progress, jars, start
 from ackproof.provision.java import find_java
@@ -61,7 +63,8 @@ def spark_context(master: str | None, progress: Progress) -> Iterator[SparkConte
         if (active := SparkContext._active_spark_context) is not None:
             yield active
             return
-    folder = Path(tempfile.mkdtemp(prefix="ackproof-spark-"))
+    folder = _own_folder()
+    quiet = _Quiet()
     try:
         java = find_java()
         archive = Archive.of(java, jars())
@@ -75,7 +78,41 @@ def spark_context(master: str | None, progress: Progress) -> Iterator[SparkConte
         finally:
             jvm.end()
     finally:
+        quiet.end()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+_FOLDER = "ackproof-spark-"
+
+
+def _own_folder() -> Path:
+    """A folder for Spark's files; those of audits that were killed are removed."""
+    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*-*"):
+        pid, start, *_ = left.name.removeprefix(_FOLDER).split("-")
+        if pid.isdigit() and start.isdigit() and not processes.is_alive(int(pid), int(start)):
+            shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-{processes.started(os.getpid())}-"))
+
+
+class _Quiet(logging.NullHandler):
+    """While this is in force, py4j cannot write its traces of a JVM that is gone through the root logger.
+
+    It calls `logging.exception`, which would even give the root logger a handler of its own.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        logging.getLogger().addHandler(self)
+        logging.getLogger().addFilter(self._keep)
+
+    @staticmethod
+    def _keep(record: logging.LogRecord) -> bool:
+        return "py4j" not in record.pathname
+
+    def end(self) -> None:
+        """Leave the root logger as it was."""
+        logging.getLogger().removeFilter(self._keep)
+        logging.getLogger().removeHandler(self)
 
 
 def _connect(jvm: Jvm) -> SparkContext:
@@ -116,7 +153,7 @@ def _disconnect(context: SparkContext, jvm: Jvm, archive: Archive, progress: Pro
         SparkContext._jvm = None
     if gateway is not None:
         with contextlib.suppress(Exception):  # its JVM may be dead already
-            gateway.shutdown()
+            gateway.close()
     if recording and jvm.process.stdin is not None:
         jvm.process.stdin.close()
         try:
