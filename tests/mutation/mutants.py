@@ -3,7 +3,7 @@
 comparisons flipped (`<` → `<=`, `>=`; `==` → `!=`; `in` → `not in`; `is` → `is not`), `and` ↔ `or`, one operand of
 these dropped, `not` and `~` removed, conditions negated (`if`, `while`, `x if c else y`, filters of comprehensions),
 filters of comprehensions dropped, numbers ± 1, True ↔ False, `+` ↔ `-`, `*` ↔ `//`, `&` ↔ `|`, `<<` ↔ `>>`, `min` ↔
-`max`, `any` ↔ `all`, and what numpy and Arrow call these. Annotations and texts are left alone.
+`max`, `any` ↔ `all`, and what numpy and Arrow call these. Annotations, decorators and texts are left alone.
 """
 
 from __future__ import annotations
@@ -95,14 +95,16 @@ class _Replace(ast.NodeTransformer):
 
 
 def _not_code(tree: ast.AST) -> set[int]:
-    """Annotations, and what stands only for type checkers."""
+    """Annotations, decorators, and what stands only for type checkers."""
     skipped: set[int] = set()
     for node in ast.walk(tree):
         roots: list[ast.AST | None] = []
         if isinstance(node, ast.arg):
             roots = [node.annotation]
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            roots = [node.returns]
+            roots = [node.returns, *node.decorator_list]
+        elif isinstance(node, ast.ClassDef):
+            roots = [*node.decorator_list]
         elif isinstance(node, ast.AnnAssign):
             roots = [node.annotation]
         elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):

@@ -131,14 +131,14 @@ def _broken_upper_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int
         _Breach(anomaly, f"expected {anomaly} {bound}, counted {counts[anomaly]}")
         for expect in expects
         for anomaly, bound in expect.bounds.items()
-        if bound.highest is not None and counts.get(anomaly, 0) > bound.highest
+        if anomaly in counts and bound.highest is not None and counts[anomaly] > bound.highest
     ]
 
 
 def _unmet_lower_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[str]:
     return [
-        f"not demonstrated: expected {anomaly} {bound}, counted {counts.get(anomaly, 0)}"
+        f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
         for expect in expects
         for anomaly, bound in expect.bounds.items()
-        if counts.get(anomaly, 0) < bound.lowest
+        if anomaly in counts and counts[anomaly] < bound.lowest
     ]

@@ -169,6 +169,16 @@ def test_an_ack_at_the_very_moment_or_on_the_other_side_proves_nothing(
     lacks(run, "before the first fault", "after the last fault")
 
 
+def test_between_two_faults_is_neither_before_the_first_nor_after_the_last(make_run: MakeRun) -> None:
+    events = [*life(1, 1.05, 2.05), *life(2, 5.05, 6.05), END]
+    run = make_run(experiment=TWO_FAULTS, events=events, acked_bins=(), attempts=[attempt(0, 3.0)])
+    lacks(run, "before the first fault", "after the last fault")
+
+
+def test_an_ack_at_the_start_of_the_clock_is_one(make_run: MakeRun) -> None:
+    passes(make_run(acked_bins=(30,), attempts=[attempt(0, 0.0)]))
+
+
 def test_a_part_that_cannot_be_read_proves_nothing(make_run: MakeRun) -> None:
     run = make_run(acked_bins=(30,), attempts=[attempt(0, 0.5)])
     (run.produced / "client=p0" / "part-000001.parquet").write_bytes(b"torn")
