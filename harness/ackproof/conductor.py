@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ackproof.cluster.process import ProcessCluster
-from ackproof.cluster.protocol import to_timeline
+from ackproof.cluster.backends import make_cluster
+from ackproof.cluster.protocol import RunningCluster, to_timeline
 from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
@@ -118,7 +118,7 @@ class CaseRun:
         self.run_id = secrets.token_hex(8)
         self.stop = threading.Event()
         self.tag = RunTag(self.run_id, Path(orders.batch), run.path)
-        self.cluster: ProcessCluster | None = None
+        self.cluster: RunningCluster | None = None
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.driver: FaultDriver | None = None
@@ -156,12 +156,14 @@ class CaseRun:
         """The phase `start`: a cluster with its topics."""
         self._save_case(())
         self._phase(Phase.START)
-        cluster = ProcessCluster(
+        cluster = make_cluster(
+            self.spec.backend,
             self.spec.cluster,
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),
             installed=self.orders.installed,
+            needs=frozenset().union(*(fault.needs for fault in self.spec.faults)),
         )
         self.cluster = cluster
         cluster.start()
@@ -194,7 +196,7 @@ class CaseRun:
         if hook is not None:
             hook(Running(self.case, self.run, self.cluster, self.workload))
 
-    def _load(self, cluster: ProcessCluster) -> tuple[Workload, FaultDriver]:
+    def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
         self.workload = Workload(
@@ -211,7 +213,7 @@ class CaseRun:
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            Field(cluster, self.stop),
+            Field(cluster, self.stop, self.case, self.workload),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,
@@ -290,7 +292,7 @@ class CaseRun:
 
         wait_until(look, what="the end of the load", timeout_s=bound_s)
 
-    def _read(self, cluster: ProcessCluster, workload: Workload) -> None:
+    def _read(self, cluster: RunningCluster, workload: Workload) -> None:
         """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
         evidence = self.spec.evidence
         order = FinalReadOrder(

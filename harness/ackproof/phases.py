@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import RunningCluster
 from ackproof.plan.cases import Case
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event
@@ -42,7 +42,7 @@ class Running:
 
     case: Case
     run: CaseDir
-    cluster: ProcessCluster | None
+    cluster: RunningCluster | None
     """None before the phase `start` is over."""
     workload: Workload | None
     """None before the phase `load` is over."""

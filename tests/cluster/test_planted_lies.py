@@ -142,7 +142,7 @@ TOLD_AFTERWARDS: dict[str, tuple[str, Callable[[lies.Rows], lies.Rows]]] = {
 
 
 def cluster_of(running: Running) -> ProcessCluster:
-    assert running.cluster is not None
+    assert isinstance(running.cluster, ProcessCluster)
     return running.cluster
 
 

@@ -8,7 +8,8 @@ from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from ackproof.cluster.addresses import Address
-from ackproof.plan.spec import TopicSpec
+from ackproof.cluster.wire import Connection
+from ackproof.plan.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.timeline import EventKind, Timeline
 
 
@@ -105,6 +106,10 @@ class Node(Protocol):
         """Its number: brokers from 1, isolated controllers from 101."""
 
     @property
+    def name(self) -> str:
+        """What it is called where people read it: `broker 1`."""
+
+    @property
     def is_broker(self) -> bool:
         """Whether it holds partitions."""
 
@@ -155,8 +160,12 @@ class Cluster(Protocol):
     """A cluster under test."""
 
     @property
+    def spec(self) -> ClusterSpec:
+        """What it was made from."""
+
+    @property
     def nodes(self) -> Mapping[int, Node]:
-        """All nodes by id."""
+        """All nodes by id; empty before it is started."""
 
     def node(self, node_id: int) -> Node:
         """The node with this id. Raises `BadInput` when there is none."""
@@ -186,8 +195,30 @@ class Cluster(Protocol):
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
 
-    def create_topics(self, topics: Mapping[str, TopicSpec]) -> None:
-        """Create topics; returns when every broker sees every leader and every ISR full."""
+    def running_links(self) -> Mapping[int, Connection]:
+        """A connection to each broker that runs (not paused), for questions through `queries`."""
+
+    def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
+        """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.
+
+        Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
+        """
 
     def environment(self) -> dict[str, str]:
         """What a report tells of the ground that it stood on: versions, machine, load."""
+
+
+class RunningCluster(Cluster, Protocol):
+    """A cluster with its life: whoever made it starts it, and ends it whatever happened."""
+
+    def start(self) -> None:
+        """Start all nodes; returns when every broker answers and sees all of them unfenced.
+
+        Raises `NodeDied` as soon as a node ends, `WaitTimeout`; then `stop` cleans up.
+        """
+
+    def stop(self) -> object:
+        """End every node at once. May be called at any time and again; afterwards no node can be started."""
+
+    def remove_data(self) -> None:
+        """Remove what the nodes stored, and nothing else: logs of the nodes stay."""

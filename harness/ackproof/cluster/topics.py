@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import TopicPartition
+from ackproof.cluster.protocol import Cluster, TopicPartition
 from ackproof.cluster.wire import WireError
 from ackproof.errors import BadInput
 from ackproof.plan.spec import TopicSpec
 from ackproof.wait import wait_until
-
-if TYPE_CHECKING:
-    from ackproof.cluster.process import ProcessCluster
 
 _EXISTS: Final = 36
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
@@ -22,8 +19,8 @@ _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
 INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
 
 
-def create_topics(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
-    """See `ProcessCluster.create_topics`."""
+def create_topics(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+    """See `Cluster.create_topics`."""
     deadline = time.monotonic() + timeout_s
     _create(cluster, topics, timeout_s)
     lacking: list[str] = []
@@ -42,7 +39,7 @@ def create_topics(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], time
     )
 
 
-def _create(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
+def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float) -> None:
     pending = dict(topics)
     asked_before = False
     said: list[str] = []
@@ -77,7 +74,7 @@ def _create(cluster: ProcessCluster, topics: Mapping[str, TopicSpec], timeout_s:
     )
 
 
-def _lacking(cluster: ProcessCluster, topics: Mapping[str, TopicSpec]) -> list[str]:
+def _lacking(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:
     """What is not yet as it should be. Every running broker is asked: clients may turn to any."""
     lacking: list[str] = []
     for broker, link in cluster.running_links().items():

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from ackproof.errors import AckproofError, Interrupted, WaitTimeout
 from ackproof.faults import families
-from ackproof.faults.injection import Field, Injection, injection_of
+from ackproof.faults.injection import Aim, Field, Injection, injection_of
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
@@ -212,19 +212,23 @@ class FaultDriver:
 
     def _inject(self, life: _Life, trigger: str) -> None:
         fault = life.fault
-        ids = [node for role in fault.targets for node in self._resolve(role, fault)]
-        nodes = [self._field.cluster.node(node) for node in dict.fromkeys(ids)]
+        aim = Aim(
+            {
+                role: tuple(self._field.cluster.node(node) for node in self._resolve(role, fault))
+                for role in fault.targets
+            }
+        )
         self._timeline.add(
             EventKind.FAULT_ASKED,
             fault=fault.number,
             kind=fault.kind,
             role=", ".join(str(role) for role in fault.targets),
-            nodes=[node.id for node in nodes],
+            nodes=[node.id for node in aim.nodes],
             trigger=trigger,
         )
-        if not nodes:
+        if fault.targets and not aim.nodes:
             raise AckproofError("aimed at nothing: nobody holds the role")
-        life.injection = injection_of(fault, nodes, self._field)
+        life.injection = injection_of(fault, aim, self._field)
         life.stage = Stage.BITING
         did = life.injection.inject()
         witness = life.injection.confirm()

@@ -2,21 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Final, Protocol, TypeVar
 
 from ackproof.cluster.protocol import Cluster, Node
+from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
+from ackproof.plan.roles import Role
+
+
+class Clients(Protocol):
+    """The producers and readers of the workload, for faults that are aimed at them."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """Where a fault is done: the cluster, and the flag that ends every wait."""
+    """Where a fault is done: the cluster, the clients, and the flag that ends every wait."""
 
     cluster: Cluster
     stop: Flag
+    case: Case | None = None
+    """None where there is no experiment around it (the pytest plugin's cluster)."""
+    clients: Clients | None = None
+    """None where no workload of ours runs."""
+
+
+@dataclass(frozen=True)
+class Aim:
+    """The nodes that held each role at the moment when the fault was due; nobody may hold one."""
+
+    roles: Mapping[Role, tuple[Node, ...]] = field(default_factory=dict)
+
+    def of(self, role: Role) -> tuple[Node, ...]:
+        """Who held this role, one of the fault's `targets`."""
+        return self.roles[role]
+
+    @property
+    def nodes(self) -> tuple[Node, ...]:
+        """All of them, once each, in the order of the roles."""
+        return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())
 
 
 class Injection(Protocol):
@@ -39,7 +65,7 @@ class Injection(Protocol):
         """See that it is undone."""
 
 
-Maker = Callable[[FaultSpec, Sequence[Node], Field], Injection]
+Maker = Callable[[FaultSpec, Aim, Field], Injection]
 _MAKERS: Final[dict[type[FaultSpec], Maker]] = {}
 
 M = TypeVar("M", bound=Maker)
@@ -57,9 +83,9 @@ def injects(kind: type[FaultSpec]) -> Callable[[M], M]:
     return register
 
 
-def injection_of(fault: FaultSpec, nodes: Sequence[Node], field: Field) -> Injection:
-    """The injection of `fault` against `nodes`."""
-    return _MAKERS[type(fault)](fault, nodes, field)
+def injection_of(fault: FaultSpec, aim: Aim, field: Field) -> Injection:
+    """The injection of `fault` against those that it is aimed at."""
+    return _MAKERS[type(fault)](fault, aim, field)
 
 
 def injectable() -> frozenset[str]:

@@ -6,11 +6,11 @@ value; healing is witnessed by the protocol: the node answers and, if a broker, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.faults.injection import Field, injects
+from ackproof.faults.injection import Aim, Field, injects
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
 from ackproof.plan.faults import FaultSpec
 from ackproof.wait import wait_until
@@ -26,9 +26,9 @@ READY_WITHIN_S = 60.0
 class _OfProcesses:
     """What the four have in common: several nodes, aimed at only if they run."""
 
-    def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
         self.fault = fault
-        self.nodes = tuple(nodes)
+        self.nodes = aim.nodes
         self.field = field
 
     def _must_be(self, *states: NodeState) -> None:
@@ -116,8 +116,8 @@ class StopInjection(KillInjection):
 class PauseInjection(_OfProcesses):
     """SIGSTOP; healed by SIGCONT."""
 
-    def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
-        super().__init__(fault, nodes, field)
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
         self._standing: dict[int, int | None] = {}
 
     def inject(self) -> str:

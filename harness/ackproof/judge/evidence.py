@@ -78,7 +78,7 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
     for fault in case.experiment.faults:
         mine = [event for event in events if event.fault == fault.number]
         kinds = {event.kind for event in mine}
-        name = f"fault {fault.number} ({fault.kind} {fault.target})"
+        name = f"fault {fault.number} ({fault})"
         failures = [
             str(event.detail.get("reason", "")) for event in mine if event.kind is EventKind.FAULT_FAILED
         ]
@@ -93,12 +93,17 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[str, int]]:
-    """The partitions that the faults name; every one that is written to where a fault names a node instead."""
+    """The partitions that the faults name; every one that is written to where a fault names none."""
     named: set[tuple[str, int]] = set()
     for fault in faults:
-        if fault.target.topic is None or fault.target.partition is None:
+        mine = {
+            (role.topic, role.partition)
+            for role in fault.targets
+            if role.topic is not None and role.partition is not None
+        }
+        if not mine:
             return _partitions(case, case.experiment.topic_names())
-        named.add((fault.target.topic, fault.target.partition))
+        named |= mine
     return named
 
 
@@ -142,7 +147,7 @@ def _acked(run: CaseDir, place: tuple[str, int], when: pc.Expression) -> bool:
         & (pc.field("partition") == partition)
     )
     try:
-        return ds.dataset(parts, format="parquet").count_rows(filter=wanted) > 0
+        return int(ds.dataset(parts, format="parquet").count_rows(filter=wanted)) > 0
     except (OSError, pa.ArrowException):
         return False  # the audit says that a part cannot be read; nothing is proven by it
 

@@ -133,8 +133,9 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     backend: Path = ("backend",)
-    if spec.backend not in fault.BACKENDS and found.sound(backend):
-        found.report(body, f"the backend {spec.backend} cannot {fault.kind}", key=True)
+    if spec.backend in fault.NOT_ON and found.sound(backend):
+        why = fault.NOT_ON[spec.backend]
+        found.report(body, f"not possible on the backend {spec.backend}, because {why}", key=True)
     for name in type(fault).model_fields:
         role = getattr(fault, name)
         if isinstance(role, Role) and found.sound((*body, name)):

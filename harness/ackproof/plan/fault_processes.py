@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import ClassVar
 
-from ackproof.plan.faults import FaultSpec, HoldKey, register
-
-_EVERYWHERE: Final = frozenset({"process"})
+from ackproof.plan.faults import HoldKey, NodeFault, register
 
 
 @register
-class Kill(FaultSpec):
+class Kill(NodeFault):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
     KIND: ClassVar[str] = "kill"
     SUMMARY: ClassVar[str] = "End the process at once (SIGKILL)."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    BACKENDS: ClassVar[frozenset[str]] = _EVERYWHERE
 
 
 @register
-class Stop(FaultSpec):
+class Stop(NodeFault):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
     KIND: ClassVar[str] = "stop"
     SUMMARY: ClassVar[str] = "Shut the node down in good order (SIGTERM)."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    BACKENDS: ClassVar[frozenset[str]] = _EVERYWHERE
 
 
 @register
-class Pause(FaultSpec):
+class Pause(NodeFault):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND: ClassVar[str] = "pause"
     SUMMARY: ClassVar[str] = "Freeze the process (SIGSTOP); its connections stay open."
     HEALING: ClassVar[str] = "resume"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    BACKENDS: ClassVar[frozenset[str]] = _EVERYWHERE
 
 
 @register
-class Restart(FaultSpec):
+class Restart(NodeFault):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
     KIND: ClassVar[str] = "restart"
     SUMMARY: ClassVar[str] = "Shut the node down in good order and start it again at once."
-    BACKENDS: ClassVar[frozenset[str]] = _EVERYWHERE

@@ -14,6 +14,7 @@ from typing import ClassVar, Final, Literal, TypeVar
 from pydantic import Field
 
 from ackproof.plan.base import Spec
+from ackproof.plan.ground import Need
 from ackproof.plan.quantities import Duration
 from ackproof.plan.roles import Role, RoleField
 from ackproof.plan.triggers import Trigger
@@ -31,11 +32,10 @@ class FaultSpec(Spec):
     """What ends it, as a verb for the schedule: "resume", "start again"."""
     HOLD_KEY: ClassVar[HoldKey | None] = None
     """The field that says how long it lasts; None for a fault that ends by itself."""
-    BACKENDS: ClassVar[frozenset[str]] = frozenset()
-    """Where it can be injected."""
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Backends on which it cannot be injected, and why: "not possible on this backend, because …"."""
 
     number: int = Field(ge=1)
-    target: RoleField
     trigger: Trigger
     hold: Duration | None = None
     """Seconds from its confirmation to its healing; None: until the healing phase at the end of the run."""
@@ -47,11 +47,27 @@ class FaultSpec(Spec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """All roles that it is aimed at."""
-        return (self.target,)
+        """Every role that it mentions; they are resolved once, together, when it is due. Empty: it needs none."""
+        return ()
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be laid before the cluster starts so that it can be done."""
+        return frozenset()
 
     def __str__(self) -> str:
-        return f"{self.kind} {', '.join(map(str, self.targets))}"
+        return " ".join([self.kind, ", ".join(map(str, self.targets))]).rstrip()
+
+
+class NodeFault(FaultSpec):
+    """A fault of whole nodes, those that hold a role."""
+
+    target: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The one role."""
+        return (self.target,)
 
 
 COMMON: Final = frozenset({"number", "trigger", "hold"})

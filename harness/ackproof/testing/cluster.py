@@ -21,9 +21,9 @@ from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition, to_timeline
 from ackproof.errors import AckproofError, BadInput
 from ackproof.faults.aim import holders
-from ackproof.faults.injection import Field, Injection, injection_of
+from ackproof.faults.injection import Aim, Field, Injection, injection_of
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
-from ackproof.plan.faults import FaultSpec
+from ackproof.plan.faults import NodeFault
 from ackproof.plan.roles import Role, RoleKind, parse_place
 from ackproof.plan.spec import TopicSpec
 from ackproof.plan.triggers import At
@@ -229,14 +229,14 @@ class KafkaCluster:
             parts += [line if len(line) <= _LOG_WIDTH else f"{line[:_LOG_WIDTH]}…" for line in told[-lines:]]
         return "\n".join([*parts, f"all of it: {self.run.nodes}"])
 
-    def _break(self, kind: type[FaultSpec], target: Target) -> tuple[int, ...]:
+    def _break(self, kind: type[NodeFault], target: Target) -> tuple[int, ...]:
         nodes = self._nodes(target)
         self._inject(kind, nodes, target)
         return nodes
 
-    def _inject(self, kind: type[FaultSpec], nodes: tuple[int, ...], target: Target) -> Injection:
+    def _inject(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> Injection:
         fault = self._fault(kind, nodes, target)
-        injection = injection_of(fault, [self._cluster.node(node) for node in nodes], self._field)
+        injection = injection_of(fault, self._aim(fault, nodes), self._field)
         number = fault.number
         role = str(target) if isinstance(target, str) else _names(nodes)
         self._timeline.add(
@@ -252,8 +252,11 @@ class KafkaCluster:
         self._faults.append(f"{self.clock.now() / 1e9:.2f} s {fault.kind} {role} → {_names(nodes)}")
         return injection
 
+    def _aim(self, fault: NodeFault, nodes: tuple[int, ...]) -> Aim:
+        return Aim({fault.target: tuple(self._cluster.node(node) for node in nodes)})
+
     def _undo(
-        self, kind: type[FaultSpec], state: NodeState, word: str, target: Target | None
+        self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
@@ -262,7 +265,7 @@ class KafkaCluster:
             if (found := self._cluster.node(node).state()) is not state:
                 raise BadInput(f"{word}: node {node} is {found}, not {state}")
         fault = self._fault(kind, nodes, nodes)
-        injection = injection_of(fault, [self._cluster.node(node) for node in nodes], self._field)
+        injection = injection_of(fault, self._aim(fault, nodes), self._field)
         self._mend(injection, nodes, word)
         return nodes
 
@@ -273,7 +276,7 @@ class KafkaCluster:
         self._timeline.add(EventKind.FAULT_RECOVERED, fault=len(self._faults), witness=witness)
         self._faults.append(f"{self.clock.now() / 1e9:.2f} s {word} {_names(nodes)}")
 
-    def _fault(self, kind: type[FaultSpec], nodes: tuple[int, ...], target: Target) -> FaultSpec:
+    def _fault(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> NodeFault:
         role = Role.parse(target) if isinstance(target, str) else Role(RoleKind.BROKER, node=nodes[0])
         return kind(number=len(self._faults) + 1, target=role, trigger=At(0.0))
 

@@ -1,0 +1,14 @@
+"""What a fault needs of the ground that a cluster stands on, before the cluster starts."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Need(StrEnum):
+    """What the conductor asks a backend to lay: the union over all faults of a case."""
+
+    BROKER_LINKS = "links among brokers, and from brokers to controllers"
+    CONTROLLER_LINKS = "links among controllers"
+    CLIENT_LINKS = "links from clients to brokers"
+    DISKS = "file systems of their own for the brokers' logs"
