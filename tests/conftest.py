@@ -1,0 +1,39 @@
+"""What all tests share: what is left to the night, and the table of faults that this session did."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from faultbench import TABLE
+
+_LEFT: list[str] = []
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--nightly", action="store_true", help="also what is too long for every push")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--nightly"):
+        return
+    left = [item for item in items if item.get_closest_marker("nightly")]
+    if left:
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
+        config.hook.pytest_deselected(items=left)
+        _LEFT.extend(item.nodeid for item in left)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    if TABLE.rows:
+        terminalreporter.section("faults × backends: seconds until it bit, was healed, ISRs full again")
+        for line in TABLE.lines():
+            terminalreporter.write_line(line)
+        if path := os.environ.get("ACKPROOF_FAULT_TABLE"):
+            TABLE.save(Path(path))
+    if _LEFT and os.environ.get("CI"):
+        terminalreporter.section("left to the night (make nightly)")
+        for name in _LEFT:
+            terminalreporter.write_line(name)

@@ -1,0 +1,250 @@
+"""One cluster, and faults that are done to it one after the other through the harness's own driver."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ruamel.yaml import YAML
+
+from ackproof.cluster.backends import make_cluster
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import NodeEvent, RunningCluster, TopicPartition
+from ackproof.errors import WaitTimeout
+from ackproof.faults.aim import holders
+from ackproof.faults.driver import FaultDriver, Stage
+from ackproof.faults.injection import Field
+from ackproof.observe.sampler import Sampler
+from ackproof.plan.cases import Case, cases, load
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.ground import Need
+from ackproof.plan.roles import Role
+from ackproof.processes import RunTag, end_children, find_children
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.timeline import Event, EventKind, Timeline
+from ackproof.wait import wait_until
+from faultbench.load import Load
+from faultbench.table import TABLE, Bite
+
+HOLD = "1500ms"
+BITES_WITHIN_S = 60.0
+ENDS_WITHIN_S = 150.0
+ISR_BACK_WITHIN_S = 60.0
+
+
+class _Gauges:
+    def __init__(self, load: Load, sampler: Sampler) -> None:
+        self._load = load
+        self._sampler = sampler
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        return self._load.acked(topic, partition)
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        return 0
+
+    def isr_size(self, topic: str, partition: int) -> int | None:
+        return self._sampler.isr_size(topic, partition)
+
+    def lag(self, topic: str, partition: int) -> int | None:
+        return self._sampler.lag(topic, partition)
+
+
+class Bench:
+    """A cluster of `cluster` (as in a file) with `topics` (default: `t`, one partition, three replicas).
+
+    `needs`: one fault as in a file whose needs the cluster must meet, or the needs themselves.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        backend: str = "process",
+        installed: Installation | None = None,
+        needs: frozenset[Need] = frozenset(),
+        topics: dict[str, object] | None = None,
+        rate: float = 300.0,
+        **cluster: object,
+    ) -> None:
+        self.folder = folder
+        self.backend = backend
+        self._frame: dict[str, object] = {
+            "name": "bench",
+            "backend": backend,
+            "cluster": cluster,
+            "topics": topics or {"t": {"config": {"min.insync.replicas": 1}}},
+            "workload": {"duration": "1s"},
+        }
+        self._spec = self._case().experiment
+        self._rate = rate
+        self._run_id = f"bench-{secrets.token_hex(6)}"
+        self._count = 0
+        self._stop = threading.Event()
+        self.node_events: list[NodeEvent] = []
+        self.cluster: RunningCluster = make_cluster(
+            backend,
+            self._spec.cluster,
+            folder / "nodes",
+            RunTag(self._run_id, folder, folder),
+            self.node_events.append,
+            installed=installed,
+            needs=needs,
+        )
+
+    def _case(self, fault: dict[str, object] | None = None) -> Case:
+        file = self.folder / "bench.yaml"
+        file.write_text(json.dumps(self._frame | ({"faults": [fault]} if fault else {})), encoding="utf-8")
+        return cases(load(file))[0]
+
+    def __enter__(self) -> Self:
+        try:
+            self.cluster.start()
+            self.cluster.create_topics(self._spec.topics)
+            self._timeline = Timeline(self.folder / "sampled.jsonl", RunClock.start())
+            self._sampler = Sampler(
+                self.cluster, self._spec.topics, self.folder / "samples.jsonl", self._timeline
+            )
+            self._sampler.start()
+            self._load = Load(self.cluster, self._spec.topics, self._rate).__enter__()
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stop.set()
+        self._load.__exit__(None, None, None)
+        self._sampler.stop()
+        self._timeline.close()
+        self._end()
+
+    def _end(self) -> None:
+        self.cluster.stop()
+        self.cluster.remove_data()
+        left = find_children(self._run_id)
+        end_children(lambda child: child.run_id == self._run_id)
+        assert not left, f"left behind: {left}"
+
+    def bite(self, fault: str, *, name: str | None = None, record: bool = True, settled: bool = True) -> Bite:
+        """Do one fault, as it would stand in a file (`pause: {target: leader(t/0)}`), and see it through.
+
+        `at: 0s` is added when it has no trigger, a hold when its kind has one. `record`: into the session's table.
+        """
+        entry: dict[str, object] = YAML(typ="safe").load(fault)
+        if not {"at", "when", "after"} & entry.keys():
+            entry["at"] = "0s"
+        case = self._case(entry)
+        hold_key = case.experiment.faults[0].HOLD_KEY
+        if hold_key is not None and hold_key not in entry:
+            case = self._case(entry | {hold_key: HOLD})
+        if settled:
+            self.await_full_isr()
+        self._count += 1
+        events: list[Event] = []
+        with Timeline(
+            self.folder / f"fault-{self._count}.jsonl", RunClock.start(), events.append
+        ) as timeline:
+            driver = FaultDriver(
+                case,
+                Field(self.cluster, self._stop, case),
+                _Gauges(self._load, self._sampler),
+                timeline,
+                lambda role, spec: self._resolve(case, role, spec),
+            )
+            driver.start()
+            try:
+                wait_until(
+                    lambda: all(stage in (Stage.ENDED, Stage.FAILED) for stage in driver.stages().values()),
+                    what=f"the end of {fault}",
+                    timeout_s=ENDS_WITHIN_S,
+                    state=lambda: str(driver.stages()),
+                )
+            finally:
+                driver.heal_all()
+            failures = tuple(driver.failures())
+            isr_back_ns = self._isr_back(timeline)
+        bite = _bite(name or _name(entry), self.backend, events, failures, isr_back_ns)
+        if record:
+            TABLE.rows.append(bite)
+        return bite
+
+    def await_full_isr(self) -> None:
+        """Until all replicas of all partitions are in sync. Raises `WaitTimeout`."""
+        wait_until(
+            self._isr_is_full,
+            what="full ISRs",
+            timeout_s=ISR_BACK_WITHIN_S,
+            state=lambda: str(self.cluster.topic_state(self._spec.topics)),
+        )
+
+    def _isr_is_full(self) -> bool:
+        states = self.cluster.topic_state(self._spec.topics)
+        places = [TopicPartition(n, p) for n, t in self._spec.topics.items() for p in range(t.partitions)]
+        return all(
+            place in states
+            and states[place].leader > 0
+            and set(states[place].isr) == set(states[place].replicas)
+            for place in places
+        )
+
+    def _isr_back(self, timeline: Timeline) -> int | None:
+        try:
+            self.await_full_isr()
+        except WaitTimeout:
+            return None
+        return timeline.clock.now()
+
+    def _resolve(self, case: Case, role: Role, fault: FaultSpec) -> tuple[int, ...]:
+        return holders(self.cluster, role, case.order(fault), self._stop)
+
+
+def _name(entry: dict[str, object]) -> str:
+    kind = next(
+        key for key in entry if key not in ("at", "at_latest", "when", "after", "for", "restart_after")
+    )
+    body = entry[kind]
+    fields = (
+        ", ".join(f"{key}: {value}" for key, value in body.items()) if isinstance(body, dict) else str(body)
+    )
+    return f"{kind} {fields}"
+
+
+def _bite(
+    name: str, backend: str, events: list[Event], failures: tuple[str, ...], isr_back_ns: int | None
+) -> Bite:
+    first: dict[EventKind, Event] = {}
+    for event in events:
+        first.setdefault(event.kind, event)
+    start = first[EventKind.FAULT_ASKED].t_ns if EventKind.FAULT_ASKED in first else 0
+
+    def seconds(kind: EventKind) -> float:
+        return (first[kind].t_ns - start) / 1e9 if kind in first else -1.0
+
+    def text(kind: EventKind, field: str) -> str:
+        return str(first[kind].detail.get(field, "")) if kind in first else ""
+
+    asked = first.get(EventKind.FAULT_ASKED)
+    nodes = asked.detail.get("nodes") if asked is not None else None
+    return Bite(
+        name=name,
+        backend=backend,
+        bit=EventKind.FAULT_CONFIRMED in first,
+        healed=EventKind.FAULT_RECOVERED in first and not failures,
+        isr_back=isr_back_ns is not None,
+        bit_s=seconds(EventKind.FAULT_CONFIRMED),
+        recovered_s=seconds(EventKind.FAULT_RECOVERED),
+        isr_back_s=-1.0 if isr_back_ns is None else (isr_back_ns - start) / 1e9,
+        did=text(EventKind.FAULT_CONFIRMED, "did"),
+        witness=text(EventKind.FAULT_CONFIRMED, "witness"),
+        healing=text(EventKind.FAULT_HEALED, "did"),
+        recovery=text(EventKind.FAULT_RECOVERED, "witness"),
+        failures=failures,
+        nodes=tuple(nodes) if isinstance(nodes, list) else (),
+    )

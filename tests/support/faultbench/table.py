@@ -1,0 +1,64 @@
+"""The table faults × backends × {bit, healed, ISR back}: every row was measured in this session."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Bite:
+    """One fault that was done. Times are seconds from the moment it was asked for; -1: it never came to that."""
+
+    name: str
+    backend: str
+    bit: bool
+    healed: bool
+    isr_back: bool
+    bit_s: float = -1.0
+    recovered_s: float = -1.0
+    isr_back_s: float = -1.0
+    did: str = ""
+    witness: str = ""
+    healing: str = ""
+    recovery: str = ""
+    failures: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+    @property
+    def good(self) -> bool:
+        """It bit, was healed, and the ISRs are full again."""
+        return self.bit and self.healed and self.isr_back
+
+
+@dataclass
+class Table:
+    """What was done in this session."""
+
+    rows: list[Bite] = field(default_factory=list)
+
+    def lines(self) -> list[str]:
+        """As text, a row per fault and backend."""
+        width = max((len(row.name) for row in self.rows), default=0)
+        head = f"{'fault':<{width}}  {'backend':<8} bit    healed ISR back"
+        return [
+            head,
+            *(self._line(row, width) for row in sorted(self.rows, key=lambda row: (row.name, row.backend))),
+        ]
+
+    @staticmethod
+    def _line(row: Bite, width: int) -> str:
+        def cell(yes: bool, seconds: float) -> str:
+            return f"{seconds:5.1f}s" if yes else "    NO"
+
+        cells = f"{cell(row.bit, row.bit_s)} {cell(row.healed, row.recovered_s)} {cell(row.isr_back, row.isr_back_s)}"
+        return f"{row.name:<{width}}  {row.backend:<8} {cells}"
+
+    def save(self, path: Path) -> None:
+        """As JSON lines."""
+        path.write_text("".join(json.dumps(asdict(row)) + "\n" for row in self.rows), encoding="utf-8")
+
+
+TABLE = Table()
+"""Of this session; printed at its end."""
