@@ -61,6 +61,8 @@ class BatchOrders:
     only: tuple[str, ...] = ()
     out: Path = RUNS
     keep_data: bool = False
+    settings: tuple[str, ...] = ()
+    """`PATH=VALUE`, over what the files say."""
 
 
 @dataclass
@@ -123,7 +125,7 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
     """All cases of all files, in order. Raises `BadInput` before anything is started."""
     found: list[tuple[Path, Case]] = []
     for file in orders.files:
-        spec = load(file)
+        spec = load(file, orders.settings)
         if orders.backend is not None:
             spec = spec.model_copy(update={"backend": orders.backend})
         found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
@@ -188,6 +190,8 @@ def command_of(orders: BatchOrders, seed: int, only: str | None = None, file: Pa
         words += ["--repeat", str(orders.repeat)]
     if orders.backend is not None:
         words += ["--backend", orders.backend]
+    for setting in orders.settings:
+        words += ["--set", setting]
     for case in (only,) if only is not None else orders.only:
         words += ["--case", case]
     return " ".join(_quoted(word) for word in words)

@@ -106,6 +106,13 @@ def main() -> None:
 @click.option("--backend", type=click.Choice(["process"]), help="Where to run, over what the files say.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
+)
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
 @click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
@@ -117,6 +124,7 @@ def run(
     backend: str | None,
     seed: int | None,
     repeat: int | None,
+    settings: tuple[str, ...],
     only: tuple[str, ...],
     out: Path,
     keep_data: bool,
@@ -126,7 +134,7 @@ def run(
     from ackproof.batch import BatchOrders, plan_cases, run_batch
 
     console = _console(machine)
-    orders = BatchOrders(files, backend, seed, repeat, only, out, keep_data)
+    orders = BatchOrders(files, backend, seed, repeat, only, out, keep_data, settings)
     planned = plan_cases(orders)
     with console.show(len(planned)) as view:
         batch = run_batch(orders, view, planned)
@@ -160,14 +168,27 @@ def validate(files: tuple[Path, ...]) -> int:
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option("--seed", type=click.IntRange(0), help="Over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="Over what the files say.")
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
+)
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
-def plan(files: tuple[Path, ...], seed: int | None, repeat: int | None, only: tuple[str, ...]) -> int:
+def plan(
+    files: tuple[Path, ...],
+    seed: int | None,
+    repeat: int | None,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.batch import BatchOrders, plan_cases
     from ackproof.plan.schedule import describe
 
     console = _console()
-    for _, case in plan_cases(BatchOrders(files, None, seed, repeat, only)):
+    for _, case in plan_cases(BatchOrders(files, None, seed, repeat, only, settings=settings)):
         console.lines(describe(case))
         console.line("")
     return 0

@@ -20,6 +20,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.matrix import Cell, analyse
 from ackproof.plan.nodes import MapNode, nodes_of
+from ackproof.plan.overrides import with_settings
 from ackproof.plan.problems import nearest
 from ackproof.plan.source import read
 from ackproof.plan.spec import ExperimentSpec
@@ -87,13 +88,13 @@ class _Resolved(Document):
     experiment: dict[str, JsonValue]
 
 
-def load(path: Path) -> ExperimentSpec:
-    """Read and check an experiment file, every cell of its matrix included.
+def load(path: Path, settings: Sequence[str] = ()) -> ExperimentSpec:
+    """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
 
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
     file, root = read(path)
-    spec, _ = analyse(file, root)
+    spec, _ = analyse(file, with_settings(root, settings))
     return spec
 
 

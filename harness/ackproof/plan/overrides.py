@@ -1,0 +1,57 @@
+"""Settings given on the command line, over what a file says: `--set cluster.kafka=4.2.1`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from ackproof.errors import BadInput
+from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
+from ackproof.plan.paths import override, parse_path, wrong_path
+from ackproof.plan.problems import Path
+from ackproof.plan.source import plain_scalar
+
+EXAMPLE: Final = "cluster.kafka=4.2.1"
+_TEXTS: Final = frozenset({"kafka"})
+"""Fields whose value is a text even where it looks like a number: the quotes of a file are lost in a shell."""
+
+
+def with_settings(root: MapNode, settings: Sequence[str]) -> MapNode:
+    """The experiment with each `PATH=VALUE` in its place, paths as a matrix writes them.
+
+    A setting that the file's matrix varies cannot be given: its expectations are about the axis. Raises `BadInput`.
+    """
+    for setting in settings:
+        root = _with(root, setting)
+    return root
+
+
+def _with(root: MapNode, setting: str) -> MapNode:
+    key, equals, text = setting.partition("=")
+    if not equals:
+        raise BadInput(f"--set {setting}: expected PATH=VALUE, such as {EXAMPLE}")
+    try:
+        path = parse_path(key.strip())
+        scalar = text if path[-1] in _TEXTS else plain_scalar(text)
+    except ValueError as error:
+        raise BadInput(f"--set {setting}: {error}") from error
+    wrong = wrong_path(path, root)
+    if wrong is not None:
+        message, near = wrong
+        raise BadInput(f"--set {setting}: {message}" + (f" (did you mean '{near}'?)" if near else ""))
+    axis = _axis(root, path)
+    if axis is not None:
+        raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
+    return override(root, path, ScalarNode(scalar, text))
+
+
+def _axis(root: MapNode, path: Path) -> str | None:
+    """How the file's matrix writes this path, None if it does not vary it."""
+    matrix = root.entries.get("matrix")
+    for key, values in matrix.entries.items() if isinstance(matrix, MapNode) else ():
+        try:
+            if isinstance(values, ListNode) and parse_path(key) == path:
+                return key
+        except ValueError:
+            continue  # reported where it stands, when the file is checked
+    return None
