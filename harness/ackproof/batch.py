@@ -15,13 +15,15 @@ from typing import Protocol
 
 from ackproof import audit
 from ackproof.ahead import Ahead, HeldBack
-from ackproof.cluster.install import install
+from ackproof.cluster.install import install, with_features
 from ackproof.cluster.launch import Installation
 from ackproof.conductor import CaseRun, Orders
 from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
 from ackproof.plan.cases import Case, cases
+from ackproof.plan.spec import ClusterSpec
+from ackproof.provision.progress import Progress
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
@@ -143,7 +145,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
     Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
     """
-    ready = _provision({case.experiment.cluster.kafka for _, case in planned}, watcher)
+    ready = _provision([case.experiment.cluster for _, case in planned], watcher)
     batch = _lay_out(orders, planned)
     batch.save()
     try:
@@ -158,12 +160,17 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     return batch
 
 
-def _provision(versions: set[str], watcher: BatchWatcher) -> dict[str, Installation]:
+def _provision(clusters: Sequence[ClusterSpec], watcher: BatchWatcher) -> dict[str, Installation]:
     """Jars and archives of every version, before the first case: nothing is fetched while a cluster runs."""
-    return {
-        version: install(version, lambda progress: watcher.step(progress.message))
-        for version in sorted(versions)
-    }
+
+    def tell(progress: Progress) -> None:
+        watcher.step(progress.message)
+
+    ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}
+    for spec in clusters:
+        # What Kafka says to these levels must be known before anything is started.
+        with_features(ready[spec.kafka], spec.features, tell)
+    return ready
 
 
 def _lay_out(orders: BatchOrders, planned: Sequence[tuple[Path, Case]]) -> Batch:

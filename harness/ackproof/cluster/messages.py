@@ -12,36 +12,73 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)
     from kafka.errors import for_code
     from kafka.protocol.admin.cluster import (
+        AlterReplicaLogDirsRequest,
+        AlterReplicaLogDirsResponse,
         DescribeClusterRequest,
         DescribeClusterResponse,
+        DescribeLogDirsRequest,
+        DescribeLogDirsResponse,
         DescribeQuorumRequest,
         DescribeQuorumResponse,
+        UpdateFeaturesRequest,
+        UpdateFeaturesResponse,
+    )
+    from kafka.protocol.admin.configs import (
+        DescribeConfigsRequest,
+        DescribeConfigsResponse,
+        IncrementalAlterConfigsRequest,
+        IncrementalAlterConfigsResponse,
     )
     from kafka.protocol.admin.topics import (
+        AlterPartitionReassignmentsRequest,
+        AlterPartitionReassignmentsResponse,
         CreateTopicsRequest,
         CreateTopicsResponse,
         DeleteTopicsRequest,
         DeleteTopicsResponse,
         DescribeTopicPartitionsRequest,
         DescribeTopicPartitionsResponse,
+        ElectLeadersRequest,
+        ElectLeadersResponse,
+        ListPartitionReassignmentsRequest,
+        ListPartitionReassignmentsResponse,
     )
     from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
+    from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
 
 __all__ = [
+    "AlterPartitionReassignmentsRequest",
+    "AlterPartitionReassignmentsResponse",
+    "AlterReplicaLogDirsRequest",
+    "AlterReplicaLogDirsResponse",
+    "ApiVersionsRequest",
+    "ApiVersionsResponse",
     "CreateTopicsRequest",
     "CreateTopicsResponse",
     "DeleteTopicsRequest",
     "DeleteTopicsResponse",
     "DescribeClusterRequest",
     "DescribeClusterResponse",
+    "DescribeConfigsRequest",
+    "DescribeConfigsResponse",
+    "DescribeLogDirsRequest",
+    "DescribeLogDirsResponse",
     "DescribeQuorumRequest",
     "DescribeQuorumResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "ElectLeadersRequest",
+    "ElectLeadersResponse",
+    "IncrementalAlterConfigsRequest",
+    "IncrementalAlterConfigsResponse",
     "ListOffsetsRequest",
     "ListOffsetsResponse",
+    "ListPartitionReassignmentsRequest",
+    "ListPartitionReassignmentsResponse",
     "MetadataRequest",
     "MetadataResponse",
+    "UpdateFeaturesRequest",
+    "UpdateFeaturesResponse",
     "for_code",
 ]

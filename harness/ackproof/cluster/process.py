@@ -13,7 +13,7 @@ from typing import Final, Self
 from ackproof.cluster import lease, queries
 from ackproof.cluster.addresses import Address, Route
 from ackproof.cluster.environment import environment_of
-from ackproof.cluster.install import install
+from ackproof.cluster.install import install, with_features
 from ackproof.cluster.launch import Installation, Role, command, launch, write_files, write_hosts
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout, check_settings
@@ -91,7 +91,8 @@ class ProcessCluster:
         """
         if self._watcher is not None:
             raise BadInput("this cluster was started already")
-        installed = self._installed = self._installed or install(self.spec.kafka, self._progress)
+        installed = self._installed or install(self.spec.kafka, self._progress)
+        self._installed = installed = with_features(installed, self.spec.features, self._progress)
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
         self._lease = lease.acquire(ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
         self._layout = layout = Layout(self.spec, self._lease.addresses)

@@ -8,6 +8,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.nodes import ListNode
 from ackproof.plan.problems import Path, nearest
+from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
 from ackproof.plan.roles import Role, RoleKind, minority_of
 from ackproof.plan.settings import CONSUMER_SETTINGS, NODE_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
 from ackproof.plan.spec import ExperimentSpec, TopicSpec
@@ -31,12 +32,36 @@ def check(spec: ExperimentSpec, found: Findings) -> None:
 
 
 def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:
+    _check_release(spec, found)
     _check_settings(found, ("cluster", "config"), NODE_SETTINGS)
     for broker in spec.cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
         if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):
             found.report(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
         _check_settings(found, path, NODE_SETTINGS)
+
+
+def _check_release(spec: ExperimentSpec, found: Findings) -> None:
+    """Whether there is such a release, and whether it has the features and levels that are asked for."""
+    kafka: Path = ("cluster", "kafka")
+    if not found.sound(kafka):
+        return
+    version = spec.cluster.kafka
+    if version not in RELEASES:
+        found.unknown_value(kafka, "Kafka", version, RELEASES)
+        return
+    levels = features_of(version)
+    for name, level in spec.cluster.features.items():
+        path: Path = ("cluster", "features", name)
+        if not found.sound(path):
+            continue
+        if name not in KNOWN_FEATURES:
+            found.unknown(path, "feature", KNOWN_FEATURES)
+        elif name not in levels:
+            found.report(path, f"Kafka {version} has no {name}; it came with {first_with(name)}", key=True)
+        elif not levels[name][0] <= level <= levels[name][1]:
+            lowest, highest = levels[name]
+            found.report(path, f"Kafka {version} has levels {lowest} to {highest} of {name}, not {level}")
 
 
 def _check_settings(found: Findings, path: Path, reserved: dict[str, str]) -> None:

@@ -12,11 +12,12 @@ from pydantic import BaseModel
 from ackproof.plan.nodes import Data, ListNode, MapNode, Node, ScalarNode
 from ackproof.plan.problems import Path, nearest, path_text
 from ackproof.plan.refusals import GROUPS
+from ackproof.plan.releases import ELR
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
 _ROOTS: Final = ("cluster", "topics", "workload", "faults", "evidence")
-_MAPS: Final = ("config", "broker_config")
+_MAPS: Final = ("config", "broker_config", "features")
 
 
 def parse_path(text: str) -> Path:
@@ -44,7 +45,7 @@ def parse_path(text: str) -> Path:
 
 
 def _holds_settings(parts: Sequence[str | int]) -> bool:
-    return parts[-1:] == ["config"] or (len(parts) == 3 and parts[1] == "broker_config")
+    return parts[-1:] == ["config"] or parts == ["cluster", "features"] or (len(parts) == 3 and parts[1] == "broker_config")
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
@@ -87,7 +88,8 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
     if model is not None or path == ("topics",) or (len(path) == 2 and path[0] == "topics"):
         return "this is a group of settings; name one of its fields", None
     if path[-1] in _MAPS:
-        return f"name one setting, such as {path_text(path)}[min.insync.replicas]", None
+        example = ELR if path[-1] == "features" else "min.insync.replicas"
+        return f"name one setting, such as {path_text(path)}[{example}]", None
     return None
 
 

@@ -15,6 +15,7 @@ from ackproof.plan.base import Config, Flag, Spec, Text, Whole
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.quantities import Duration, Rate, Size, wrong
+from ackproof.plan.releases import KRAFT
 from ackproof.rundir.documents import Scalar
 
 Backend: TypeAlias = Literal["process"]
@@ -27,6 +28,7 @@ _VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NODE: Final = re.compile(r"[0-9]{1,9}\Z")
+_FEATURE: Final = re.compile(r"[a-z][a-z.]{0,99}\Z")
 
 
 def _read_acks(value: object) -> object:
@@ -47,6 +49,14 @@ def _read_node(value: object) -> object:
     if isinstance(value, str) and _NODE.match(value):
         return int(value)
     return value
+
+
+def _read_feature(name: object) -> object:
+    if not isinstance(name, str) or not _FEATURE.match(name):
+        raise wrong("expected the name of a feature, such as eligible.leader.replicas.version")
+    if name == KRAFT:
+        raise wrong("kraft.version is no level to choose: it follows from how the quorum is formed")
+    return name
 
 
 def _read_topic(value: object) -> object:
@@ -70,6 +80,14 @@ TopicName: TypeAlias = Annotated[
     BeforeValidator(_read_topic),
     WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"}),
 ]
+Features: TypeAlias = dict[
+    Annotated[
+        str,
+        BeforeValidator(_read_feature),
+        WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z.]{0,99}$"}),
+    ],
+    Annotated[int, Field(strict=True, ge=0, le=32767)],
+]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
 
 
@@ -81,8 +99,9 @@ class ClusterSpec(Spec):
     brokers: Whole = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
     controllers: Whole = Field(
         1,
-        json_schema_extra={"enum": [1, 3]},
-        description="How many isolated controllers (1 or 3); their ids are 101, 102, … Ignored when combined.",
+        json_schema_extra={"enum": [1, 3, 5]},
+        description="How many isolated controllers (1, 3 or 5); their ids are 101, 102, … "
+        "Ignored when combined.",
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
@@ -93,13 +112,17 @@ class ClusterSpec(Spec):
     broker_config: dict[NodeId, Config] = Field(
         default_factory=dict, description="Kafka settings of single brokers, by their id."
     )
+    features: Features = Field(
+        default_factory=dict,
+        description="Feature levels other than the release's own, such as eligible.leader.replicas.version: 0.",
+    )
     heap: Size = Field(256 << 20, ge=64 << 20, le=64 << 30, description="Java heap of each node.")
 
     @field_validator("controllers")
     @classmethod
     def _quorum(cls, value: int) -> int:
-        if value not in (1, 3):
-            raise wrong(f"expected 1 or 3 controllers, not {value}")
+        if value not in (1, 3, 5):
+            raise wrong(f"expected 1, 3 or 5 controllers, not {value}")
         return value
 
     @property

@@ -243,3 +243,33 @@ def test_not_a_resolved_case(load_text: Load, change: dict[str, object]) -> None
         Case.from_resolved({**resolved, **change})  # type: ignore[dict-item]
     with pytest.raises(BadInput):
         Case.from_resolved([])
+
+
+def test_feature_levels_and_versions_are_axes(load_text: Load) -> None:
+    text = (
+        "name: n\ntopics: {t: {}}\nmatrix:\n"
+        '  cluster.kafka: ["4.0.2", "4.3.1"]\n'
+        "  cluster.features[eligible.leader.replicas.version]: [0, 1]\n"
+    )
+    found = cases(load_text(text))
+    assert [case.id for case in found][:2] == [
+        "kafka=4.0.2,eligible.leader.replicas.version=0#1",
+        "kafka=4.0.2,eligible.leader.replicas.version=1#1",
+    ]
+    assert [case.experiment.cluster.features for case in found][:2] == [
+        {"eligible.leader.replicas.version": 0},
+        {"eligible.leader.replicas.version": 1},
+    ]
+    dotted = text.replace("[eligible.leader.replicas.version]", ".eligible.leader.replicas.version")
+    assert [case.id for case in cases(load_text(dotted))] == [case.id for case in found]
+
+
+def test_a_release_without_a_feature_is_refused_where_the_axis_names_it(load_text: Load) -> None:
+    text = (
+        "name: n\ncluster: {features: {eligible.leader.replicas.version: 0}}\ntopics: {t: {}}\n"
+        'matrix:\n  cluster.kafka: ["3.9.2", "4.3.1"]\n'
+    )
+    with pytest.raises(InvalidExperiment) as raised:
+        load_text(text)
+    (problem,) = raised.value.problems
+    assert (problem.line, "it came with 4.0" in problem.message) == (5, True)

@@ -33,7 +33,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("  brokers: 3", "  ‸brokers:", "cluster.brokers", "expected a value, not nothing", None),
     ("  brokers: 3", "  brokers: ‸51", "cluster.brokers", "at most 50", None),
     ("  brokers: 3", "  brokers: ‸0", "cluster.brokers", "at least 1", None),
-    ("  controllers: 1", "  controllers: ‸2", "cluster.controllers", "1 or 3", None),
+    ("  controllers: 1", "  controllers: ‸2", "cluster.controllers", "1, 3 or 5", None),
     ("idempotence: false", "idempotence: ‸no", "workload.producers.idempotence", "true or false", "false"),
     ("idempotence: false", "idempotence: ‸1", "workload.producers.idempotence", "not the number 1", None),
     ("  racks: [a, b]", "  racks: ‸a", "cluster.racks", "expected a list, not the text 'a'", None),
@@ -61,6 +61,13 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("  heap: 256MB", "  heap: ‸1MB", "cluster.heap", "at least", None),
     ('  kafka: "4.3.1"', "  kafka: ‸4.10", "cluster.kafka", "the number 4.1;", None),
     ('  kafka: "4.3.1"', '  kafka: ‸"4.3"', "cluster.kafka", "full version", None),
+    ('  kafka: "4.3.1"', '  kafka: ‸"4.3.7"', "cluster.kafka", "Kafka '4.3.7' does not exist", "4.3.1"),
+    # feature levels
+    ("  heap: 256MB", "  features: {eligible.leader.replicas.version: ‸2}", "cluster.features[eligible.leader.replicas.version]", "levels 0 to 1", None),
+    ("  heap: 256MB", "  features: {‸eligible.leader.replica.version: 0}", "cluster.features[eligible.leader.replica.version]", "unknown feature", "eligible.leader.replicas.version"),
+    ("  heap: 256MB", "  features: {group.version: ‸on}", "cluster.features[group.version]", "a whole number", None),
+    ("  heap: 256MB", "  features: {‸kraft.version: 1}", "cluster.features[kraft.version]", "how the quorum is formed", None),
+    ("workload.producers.acks: [0, 1, all]", "‸cluster.features: [0, 1]", "matrix[cluster.features]", "name one setting, such as", None),
     # settings
     ("    broker.session.timeout.ms: 6000", "    broker.session.timeout.ms: ‸[1]",
      "cluster.config[broker.session.timeout.ms]", "a single value", None),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.errors import BadInput
+from ackproof.plan.releases import RELEASES
 from ackproof.provision import releases
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.maven import pom
@@ -26,6 +27,7 @@ def test_the_versions_that_resolve_are_known_oldest_first() -> None:
         *("4.3.0", "4.3.1"),
     ]
     assert releases.DEFAULT_VERSION in releases.known_versions()
+    assert list(RELEASES) == releases.known_versions(), "what an experiment may name is what is locked"
 
 
 @pytest.mark.parametrize("version", releases.known_versions())
