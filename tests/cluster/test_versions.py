@@ -48,7 +48,7 @@ def test_eligible_leader_replicas_are_off_where_the_case_says_so(clusters: Clust
 
 def test_levels_that_kafka_refuses_are_bad_input_in_its_words(clusters: Clusters) -> None:
     cluster = clusters.make(features={METADATA: 1})
-    with pytest.raises(BadInput, match="cannot be formatted with metadata.version=1"):
+    with pytest.raises(BadInput, match=r"cannot be formatted with metadata\.version=1"):
         cluster.start()
 
 

@@ -45,7 +45,11 @@ def parse_path(text: str) -> Path:
 
 
 def _holds_settings(parts: Sequence[str | int]) -> bool:
-    return parts[-1:] == ["config"] or parts == ["cluster", "features"] or (len(parts) == 3 and parts[1] == "broker_config")
+    return (
+        parts[-1:] == ["config"]
+        or parts == ["cluster", "features"]
+        or (len(parts) == 3 and parts[1] == "broker_config")
+    )
 
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
