@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent
-from ackproof.cluster.watcher import Watcher
+from ackproof.cluster.watcher import Served, Watcher
 from ackproof.errors import BadInput, NodeDied, WaitTimeout
-from ackproof.processes import Child, ProcessState
+from ackproof.processes import ProcessState
 from ackproof.rundir.timeline import EventKind
 
 _STATES: Final[dict[ProcessState, NodeState]] = {
@@ -68,7 +68,7 @@ class ProcessNode:
         broker: bool,
         controller: bool,
         files: NodeFiles,
-        launch: Callable[[], Child],
+        launch: Callable[[], Served],
         watcher: Watcher,
         on_event: OnNodeEvent,
         await_ready: Callable[[ProcessNode, float], None],
@@ -82,7 +82,7 @@ class ProcessNode:
         self._on_event = on_event
         self._await_ready = await_ready
         self._lock = threading.RLock()
-        self._child: Child | None = None
+        self._child: Served | None = None
         self._expected = False
         self._death: NodeDied | None = None
         self._told = threading.Event()
@@ -194,7 +194,7 @@ class ProcessNode:
             if self._child is not None and self._child.signal(number):
                 self._expected = True
 
-    def _ended(self, child: Child, status: int) -> None:
+    def _ended(self, child: Served, status: int) -> None:
         with self._lock:
             tail = self.log_tail(REPORTED_LINES)
             if not self._expected:

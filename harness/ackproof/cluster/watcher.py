@@ -7,11 +7,41 @@ import os
 import selectors
 import threading
 from collections.abc import Callable
+from typing import Protocol
 
-from ackproof.processes import Child
+from ackproof.processes import ProcessState, started
 from ackproof.wait import wait_until
 
-OnEnd = Callable[[Child, int], None]
+
+class Served(Protocol):
+    """The process that serves a node: a child of ours (`ackproof.processes.Child`), or that of a container."""
+
+    @property
+    def pid(self) -> int:
+        """Its pid on this machine."""
+
+    @property
+    def started(self) -> int:
+        """Its start time in clock ticks since boot, 0 if it had ended before it could be asked."""
+
+    @property
+    def role(self) -> str:
+        """What it is called in messages."""
+
+    def poll(self) -> int | None:
+        """The exit status (negative: the signal that ended it), or None while it lives."""
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to it. False if it has already ended."""
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until it has ended; the exit status. Raises `WaitTimeout`."""
+
+    def state(self) -> ProcessState:
+        """What the kernel says now."""
+
+
+OnEnd = Callable[[Served, int], None]
 """Called once per child, on the watcher's thread, with its exit status (negative: the signal that ended it)."""
 
 
@@ -23,15 +53,15 @@ class Watcher:
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._selector.register(self._wake, selectors.EVENT_READ)
         self._lock = threading.Lock()
-        self._new: list[tuple[Child, OnEnd]] = []
-        self._watched: dict[int, tuple[Child, OnEnd]] = {}
+        self._new: list[tuple[Served, OnEnd]] = []
+        self._watched: dict[int, tuple[Served, OnEnd]] = {}
         self._closing = False
         self._closed = False
         self._failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="node-watcher", daemon=True)
         self._thread.start()
 
-    def watch(self, child: Child, on_end: OnEnd) -> None:
+    def watch(self, child: Served, on_end: OnEnd) -> None:
         """Call `on_end` when the child has ended, which may be before this returns."""
         with self._lock:
             self._new.append((child, on_end))
@@ -79,11 +109,14 @@ class Watcher:
         with self._lock:
             new, self._new = self._new, []
             for child, on_end in new:
-                # Not yet reaped, so the pid is still the child's own: only this thread reaps, or `Child` does,
-                # which then knows the status.
+                # A child of ours that was not yet reaped keeps its pid: only this thread reaps, or the child itself,
+                # which then knows the status. Another process' pid may have a new owner by now: the start time tells.
                 try:
                     descriptor = os.pidfd_open(child.pid)
                 except ProcessLookupError:
+                    descriptor = -1
+                if descriptor >= 0 and child.started != started(child.pid):
+                    os.close(descriptor)
                     descriptor = -1
                 if descriptor >= 0:
                     self._watched[descriptor] = (child, on_end)
@@ -103,7 +136,7 @@ class Watcher:
         with self._lock:
             del self._watched[descriptor]
 
-    def _call(self, on_end: OnEnd, child: Child, status: int) -> None:
+    def _call(self, on_end: OnEnd, child: Served, status: int) -> None:
         """A receiver that fails must not keep the ends of other nodes from being told."""
         try:
             on_end(child, status)
