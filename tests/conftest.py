@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,24 @@ import pytest
 from faultbench import TABLE
 
 _LEFT: list[str] = []
+_STATE = pytest.StashKey[Path]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what is too long for every push")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """A state folder of this session's own: runs that the user left behind are not the tests' to sweep or to count."""
+    if hasattr(config, "workerinput"):
+        return  # a worker of xdist has its controller's
+    config.stash[_STATE] = state = Path(tempfile.mkdtemp(prefix="ackproof-tests-state-"))
+    os.environ["XDG_STATE_HOME"] = str(state)
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if state := config.stash.get(_STATE, None):
+        shutil.rmtree(state)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -30,9 +30,10 @@ _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 class Lease:
     """A block of addresses, held until `release` or the death of all who inherited `descriptor`."""
 
-    def __init__(self, addresses: Addresses, descriptor: int) -> None:
+    def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
         self.addresses = addresses
         self._descriptor: int | None = descriptor
+        self._name = name
 
     @property
     def descriptor(self) -> int:
@@ -46,6 +47,9 @@ class Lease:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+        if self._name is not None:
+            self._name.close()
+            self._name = None
 
     def __enter__(self) -> Self:
         return self
@@ -69,12 +73,15 @@ def acquire(node_ids: Iterable[int], *, holder: str, state: Path | None = None) 
     folder.mkdir(parents=True, exist_ok=True)
     for block in sorted(BLOCKS, key=lambda block: _last_used(folder, block)):
         descriptor = os.open(_lock_file(folder, block), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        addresses = _lock(descriptor, block, nodes)
+        name = _claim(block)
+        addresses = _lock(descriptor, block, nodes) if name is not None else None
         if addresses is not None:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, f"{holder}\n".encode(), 0)
-            return Lease(addresses, descriptor)
+            return Lease(addresses, descriptor, name)
         os.close(descriptor)
+        if name is not None:
+            name.close()
     raise BadInput(
         f"no block of loopback addresses is free: each of 127.1.0.0/16 … 127.254.0.0/16 is leased in {folder} "
         "or its ports are in use; `ackproof clean` ends what dead runs left behind"
@@ -108,6 +115,19 @@ def _last_used(folder: Path, block: int) -> float:
         return _lock_file(folder, block).stat().st_mtime
     except FileNotFoundError:
         return 0.0
+
+
+def _claim(block: int) -> socket.socket | None:
+    """The block's name in this network namespace, if no living harness has it. Freed by the kernel with its socket."""
+    name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        name.bind(f"\0ackproof/lease/{block}")
+    except OSError as error:
+        name.close()
+        if error.errno != errno.EADDRINUSE:
+            raise
+        return None
+    return name
 
 
 def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | None:

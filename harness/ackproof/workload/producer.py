@@ -28,6 +28,7 @@ from ackproof.workload.outcomes import REFUSED
 from ackproof.workload.pace import Pace
 from ackproof.workload.reports import Reports
 from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
+from ackproof.workload.sockets import unread_bytes
 
 _BLOCK: Final = 512
 """Records between two looks at delivery reports at full speed: half a millisecond of sending."""
@@ -36,6 +37,8 @@ _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
 _DECIDE_S: Final = 1.0
 """How long the last statistics are awaited when outcomes depend on them."""
+_STANDSTILL_S: Final = 3.0
+"""Brokers that read nothing for this long will not read before the end either: they are paused or dead."""
 
 
 class ProducerProcess:
@@ -72,6 +75,7 @@ class ProducerProcess:
         self._load()
         self.board.state = State.STOPPING
         self._flush()
+        self._let_them_read()
         self.client.close()
         self.converter.finish()
         from ackproof.rundir.ledger import mark_end
@@ -198,6 +202,18 @@ class ProducerProcess:
         deadline = time.monotonic() + _DECIDE_S
         while self.reports.undecided and time.monotonic() < deadline:
             self._serve(_IDLE_S)
+
+    def _let_them_read(self) -> None:
+        """acks=0: close only when the brokers have read what was sent (see `sockets`), or stand still for long."""
+        if self.settings.config.get("acks") != "0" or self.reports.fatal:
+            return
+        left, moved = unread_bytes(), time.monotonic()
+        while left and time.monotonic() - moved < _STANDSTILL_S:
+            self._serve(_IDLE_S)
+            now = unread_bytes()
+            if now < left:
+                moved = time.monotonic()
+            left = now
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")

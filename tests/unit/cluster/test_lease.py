@@ -55,6 +55,14 @@ def test_two_leases_of_one_process_differ(tmp_path: Path) -> None:
     assert lease.held(tmp_path) == {}
 
 
+def test_other_state_folders_share_no_block_either(tmp_path: Path, start: Start) -> None:
+    """Another user, or a test session with a state folder of its own: the addresses are the machine's."""
+    holders = [start(sys.executable, "-c", HOLD, str(tmp_path / name), "4") for name in ("a", "b", "c")]
+    blocks = [int(word) for holder in holders for word in holder.stdout.readline().split()]
+    assert len(blocks) == 12
+    assert len(set(blocks)) == 12
+
+
 def test_processes_never_share_a_block(tmp_path: Path, start: Start) -> None:
     holders = [start(sys.executable, "-c", HOLD, str(tmp_path), "6") for _ in range(3)]
     blocks = [int(word) for holder in holders for word in holder.stdout.readline().split()]

@@ -1,0 +1,57 @@
+"""What was sent and not yet read, seen from outside of both processes."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackproof.wait import wait_until
+from ackproof.workload.sockets import unread_bytes
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        client = socket.create_connection(server.getsockname())
+        peer, _ = server.accept()
+    with client, peer:
+        yield client, peer
+
+
+def own(line: socket.socket) -> frozenset[str]:
+    name = Path(f"/proc/self/fd/{line.fileno()}").readlink().name
+    return frozenset({name.removeprefix("socket:[").removesuffix("]")})
+
+
+def test_what_the_other_end_has_not_read_is_counted(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, peer = pair
+    assert unread_bytes(own=own(client)) == 0
+    client.sendall(b"x" * 1000)
+    assert unread_bytes(own=own(client)) == 1000
+    peer.recv(400)
+    assert unread_bytes(own=own(client)) == 600
+    peer.recv(600)
+    wait_until(lambda: unread_bytes(own=own(client)) == 0, what="nothing on its way", timeout_s=2)
+
+
+def test_what_we_have_not_read_ourselves_is_not(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, peer = pair
+    peer.sendall(b"x" * 1000)
+    assert unread_bytes(own=own(client)) == 0
+    client.recv(1000)
+
+
+def test_all_sockets_of_this_process_count_if_none_are_named(
+    pair: tuple[socket.socket, socket.socket],
+) -> None:
+    client, peer = pair
+    client.sendall(b"x" * 7)
+    assert unread_bytes() >= 7
+    peer.recv(7)
+
+
+def test_a_machine_without_these_tables_has_nothing_on_its_way(tmp_path: Path) -> None:
+    assert unread_bytes(tmp_path) == 0
