@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
+import xml.etree.ElementTree as ET
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,43 +20,15 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 
-SWALLOWS = """\
-class OrderSender:
-    def __init__(self, producer):
-        self.producer = producer
-
-    def send(self, order):
-        self.producer.produce("orders", order)
-        self.producer.flush()
-"""
-RETRIES = """\
-class OrderSender:
-    def __init__(self, producer):
-        self.producer = producer
-
-    def send(self, order):
-        outcome = []
-        while not outcome or outcome[-1] is not None:
-            self.producer.produce("orders", order, on_delivery=lambda error, _: outcome.append(error))
-            self.producer.flush()
-"""
-EXAMPLE = """\
-@pytest.mark.kafka(brokers=3, topics={"orders": {"config": {"min.insync.replicas": 2}}})
-def test_no_order_is_lost_when_the_leader_dies(kafka_cluster, ledger):
-    settings = {"bootstrap.servers": kafka_cluster.bootstrap, "message.timeout.ms": 1000}
-    sender = OrderSender(ledger.producer(Producer(settings)))
-    for number in range(100):
-        if number == 50:
-            kafka_cluster.kill("leader(orders/0)")
-        sender.send(f"order-{number}")
-    ledger.assert_durable()
-"""
-"""As the README shows it, below the imports."""
+SECTION = "## In your test suite"
+METHOD = re.compile(r"    def send\(.*?\n(?=\n)", re.DOTALL)
 EXPERIMENT = """\
 name: calm
 cluster: {brokers: 1, controllers: 1}
 topics: {events: {replication_factor: 1}}
 workload: {producers: {rate: 500/s}, duration: 500ms}
+matrix:
+  workload.producers.acks: [1, all]
 """
 FILES = {
     "pytest.ini": "[pytest]\nfilterwarnings = error\naddopts = --strict-markers --strict-config\npythonpath = .\n",
@@ -70,8 +44,6 @@ FILES = {
             assert harness.WHOSE == reports.WHOSE == "theirs"
             assert "site-packages" in ackproof.__file__
         """,
-    "tests/test_orders.py": "import pytest\nfrom confluent_kafka import Producer\n"
-    "from harness.orders import OrderSender\n\n\n" + EXAMPLE,
     "experiments/calm.yaml": EXPERIMENT,
 }
 
@@ -115,6 +87,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         ROOT / "requirements" / "dev.lock",
         wheel,
         "pytest",
+        "pytest-xdist",
     )
     done = _run(*install, "--offline", cwd=folder)
     if done.returncode:  # the cache of uv is cold
@@ -142,10 +115,20 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
+def readme_examples() -> tuple[str, str]:
+    """The README's test whose sender swallows errors, and the same with the sender that it mends."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
+    swallows, mended = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    assert len(METHOD.findall(swallows)) == 1
+    return swallows, METHOD.sub(lambda _: mended, swallows)
+
+
 def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path, project: Path) -> None:
-    words = ("-m", "pytest", "-p", "no:cacheprovider", "--basetemp", project / "tmp")
-    (project / "harness" / "orders.py").write_text(SWALLOWS)
-    found = _run(python, *words, "tests", cwd=project)
+    words = (python, "-m", "pytest", "--basetemp", project / "tmp")
+    swallows, mended = readme_examples()
+    orders = project / "tests" / "test_orders.py"
+    orders.write_text(swallows)
+    found = _run(*words, "tests", cwd=project)
     assert found.returncode == 1, found.stdout + found.stderr
     assert "1 failed, 1 passed" in found.stdout
     for said in ("order-50", "_MSG_TIMED_OUT", "swallowed: ", "kill leader(orders/0)", "-- broker-1"):
@@ -153,17 +136,28 @@ def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path,
     assert "lost: " not in found.stdout
     assert list(project.glob("tmp/*/kafka/ledger/produced/client=p0/part-*.parquet"))
 
-    (project / "harness" / "orders.py").write_text(RETRIES)
-    passed = _run(python, *words, cwd=project)
+    orders.write_text(mended)
+    again = _run(*words, "tests", "--lf", cwd=project)
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert "1 passed" in again.stdout
+
+    chosen = _run(*words, "--collect-only", "-q", "-k", "acks:all", cwd=project)
+    assert "experiments/calm.yaml::acks=all#1" in chosen.stdout
+    assert "1/4 tests collected" in chosen.stdout
+
+    passed = _run(*words, "-n", "2", "--junitxml", "junit.xml", cwd=project)
     assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "3 passed" in passed.stdout
+    assert "4 passed" in passed.stdout
     assert "report: runs/" in passed.stdout
-    (report,) = project.glob("runs/*-pytest/report.html")
-    assert report.stat().st_size > 10_000
+    reports = list(project.glob("runs/*-pytest-gw?/report.html"))
+    assert reports
+    assert all(report.stat().st_size > 10_000 for report in reports)
+    verdicts = {}
+    for case in ET.parse(project / "junit.xml").iter("testcase"):
+        said = {one.get("name"): one.get("value") for one in case.iter("property")}
+        if "ackproof.verdict" in said:
+            verdicts[case.get("name")] = said["ackproof.verdict"]
+            assert said["ackproof.seed"] == "0"
+            assert (Path(said["ackproof.run"] or "") / "verdict.json").exists()
+    assert verdicts == {"acks=1#1": "PASS", "acks=all#1": "PASS"}
     assert [child for child in find_children() if project in child.directory.parents] == []
-
-
-def test_the_readme_shows_what_is_tested() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    if "kafka_cluster" in readme:
-        assert EXAMPLE in readme
