@@ -5,9 +5,10 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
 PYTEST_ARGS ?=
+NIGHT_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint setup setup-dev doctor bench schema lock clean
+.PHONY: help run test unit lint nightly setup setup-dev doctor bench schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -25,6 +26,9 @@ unit: setup-dev ## the tests that need neither Java nor a browser, in seconds
 
 lint: setup-dev ## ruff, mypy and the layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports
+
+nightly: setup-dev ## all experiments x releases x backends, storms, slow tests (NIGHT_ARGS=--list says which)
+	@$(BIN)/python tests/nightly/night.py $(NIGHT_ARGS)
 
 doctor: setup ## say what this machine has, what it lacks, how to get it
 	@$(BIN)/ackproof doctor

@@ -127,9 +127,7 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
     """All cases of all files, in order. Raises `BadInput` before anything is started."""
     found: list[tuple[Path, Case]] = []
     for file in orders.files:
-        spec = load(file, orders.settings)
-        if orders.backend is not None:
-            spec = spec.model_copy(update={"backend": orders.backend})
+        spec = load(file, orders.settings, backend=orders.backend)
         found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
     if orders.only:
         found = [

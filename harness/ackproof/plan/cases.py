@@ -19,8 +19,9 @@ from ackproof.errors import BadInput
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.matrix import Cell, analyse
-from ackproof.plan.nodes import MapNode, nodes_of
+from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings
+from ackproof.plan.paths import override
 from ackproof.plan.problems import nearest
 from ackproof.plan.source import read
 from ackproof.plan.spec import ExperimentSpec
@@ -88,13 +89,17 @@ class _Resolved(Document):
     experiment: dict[str, JsonValue]
 
 
-def load(path: Path, settings: Sequence[str] = ()) -> ExperimentSpec:
+def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> ExperimentSpec:
     """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
 
+    `backend` is checked as if the file said it: what it cannot do is refused here and not while it runs.
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
     file, root = read(path)
-    spec, _ = analyse(file, with_settings(root, settings))
+    root = with_settings(root, settings)
+    if backend is not None:
+        root = override(root, ("backend",), ScalarNode(backend, backend))
+    spec, _ = analyse(file, root)
     return spec
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from ackproof.errors import BadInput
-from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, describe, timeline
+from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, describe, load, timeline
 from ackproof.plan.expectations import Bound
 from ackproof.plan.fault_processes import Kill, Pause
 from ackproof.plan.roles import Role
@@ -273,3 +274,11 @@ def test_a_release_without_a_feature_is_refused_where_the_axis_names_it(load_tex
         load_text(text)
     (problem,) = raised.value.problems
     assert (problem.line, "it came with 4.0" in problem.message) == (5, True)
+
+
+def test_the_backend_of_the_command_is_checked_as_the_files(tmp_path: Path) -> None:
+    file = tmp_path / "small.yaml"
+    file.write_text(SMALL, encoding="utf-8")
+    assert load(file, backend="process").backend == "process"
+    with pytest.raises(InvalidExperiment, match="moon"):
+        load(file, backend="moon")

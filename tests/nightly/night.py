@@ -1,0 +1,126 @@
+"""The night: catalogue × releases × backends, a storm seeded with the date, the slow tests. `make nightly`.
+
+    python tests/nightly/night.py                                 all of it, here
+    python tests/nightly/night.py --list                          what it would do
+    python tests/nightly/night.py --shard 1/4                     a fourth of it
+    python tests/nightly/night.py --only 'baseline*' --releases 4.3.1 --backends process
+    python tests/nightly/night.py --collect FOLDER                one page from the results of several shards
+
+Every job is one `ackproof run` with a bound; afterwards the broom must find nothing. Writes `result.json` and
+`summary.md` into `--out` (also to $GITHUB_STEP_SUMMARY, with annotations, in a workflow). Exit code 0: nothing is
+wrong; 1: something is; 254: wrong usage or a broken experiment file.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import sys
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "tests" / "support"))
+
+from ackproof.errors import BadInput  # noqa: E402
+from night.doing import do  # noqa: E402 - tests/support is no installed package
+from night.jobs import RELEASES, Night, plan_night, shard_of  # noqa: E402
+from night.page import annotations, page  # noqa: E402
+from night.results import JobResult, ShardResult  # noqa: E402
+
+
+def main(arguments: Sequence[str]) -> int:
+    given = _arguments(arguments)
+    try:
+        if given.collect is not None:
+            return _conclude(_collected(given.collect), given.out or given.collect)
+        index, _, count = given.shard.partition("/")
+        night = plan_night(
+            [file for file in (ROOT / "experiments").glob("*.yaml") if fnmatchcase(file.stem, given.only)],
+            given.releases.split(","),
+            given.backends.split(","),
+            given.date,
+            slow_tests=given.only == "*",
+        )
+        jobs = shard_of(night.jobs, int(index), int(count))
+    except (BadInput, ValueError) as error:
+        print(error, file=sys.stderr)
+        return 254
+    if given.list:
+        for job in jobs:
+            print(f"{job.weight:4}  {job.name}")
+        for refused in night.refused:
+            print(f"   –  {refused.name}: {refused.why}")
+        return 0
+    out = given.out or Path("runs") / f"night-{given.date}-{index}of{count}"
+    if (out / "result.json").exists():
+        print(f"{out} holds a night already; name another with --out", file=sys.stderr)
+        return 254
+    results: list[JobResult] = []
+    for number, job in enumerate(jobs, start=1):
+        print(f"[{number}/{len(jobs)}] {job.name} …", end=" ", flush=True)
+        results.append(do(job, out))
+        print(f"{results[-1].seconds:.0f} s, {'; '.join(results[-1].problems()) or 'well'}", flush=True)
+        _save(results, night, given.date, given.shard, out)
+    return _conclude([_save(results, night, given.date, given.shard, out)], out)
+
+
+def _save(
+    results: Sequence[JobResult], night: Night, date: datetime.date, shard: str, out: Path
+) -> ShardResult:
+    """After every job, so that a night that is cut short still tells what it saw."""
+    refused = tuple((one.name, one.why) for one in night.refused)
+    result = ShardResult(date=str(date), shard=shard, jobs=tuple(results), refused=refused)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / "result.json").write_text(result.model_dump_json(indent=1), encoding="utf-8")
+    return result
+
+
+def _collected(folder: Path) -> list[ShardResult]:
+    files = sorted(folder.rglob("result.json"))
+    if not files:
+        raise BadInput(f"{folder}: no result.json of any shard is below it")
+    return [ShardResult.model_validate_json(file.read_text(encoding="utf-8")) for file in files]
+
+
+def _conclude(shards: Sequence[ShardResult], out: Path) -> int:
+    text = page(shards)
+    (out / "summary.md").write_text(text, encoding="utf-8")
+    if path := os.environ.get("GITHUB_STEP_SUMMARY"):
+        with Path(path).open("a", encoding="utf-8") as file:
+            file.write(text)
+    if os.environ.get("GITHUB_ACTIONS"):
+        for line in annotations(shards):
+            print(line)
+    print(f"summary: {out / 'summary.md'}")
+    return 0 if shards and all(shard.well for shard in shards) else 1
+
+
+def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description="the night's work", epilog="exit codes: 0 well, 1 not, 254 usage"
+    )
+    parser.add_argument("--shard", default="1/1", metavar="I/N")
+    parser.add_argument("--releases", default=",".join(RELEASES), metavar="V,…")
+    parser.add_argument("--backends", default="process,docker", metavar="B,…")
+    parser.add_argument(
+        "--only", default="*", metavar="GLOB", help="experiments by file name; no slow tests then"
+    )
+    parser.add_argument(
+        "--date", type=datetime.date.fromisoformat, default=datetime.datetime.now(datetime.UTC).date()
+    )
+    parser.add_argument("--out", type=Path)
+    parser.add_argument("--list", action="store_true", help="say what would be done")
+    parser.add_argument(
+        "--collect", type=Path, metavar="FOLDER", help="one page from the results below FOLDER"
+    )
+    try:
+        return parser.parse_args(arguments)
+    except SystemExit as end:
+        raise SystemExit(254 if end.code else 0) from None
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,104 @@
+"""Doing a job: the command in a process of its own, with a bound, and then a look at what it left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
+from night.jobs import Job
+from night.results import CaseResult, JobResult
+
+ACKPROOF = Path(sys.executable).with_name("ackproof")
+CASE_S = 240.0
+"""No case takes longer, or the job is ended: what hangs is a finding too."""
+SLOW_TESTS_S = 7200.0
+_GRACE_S = 90.0
+
+
+def do(
+    job: Job, out: Path, *, case_s: float = CASE_S, command: Sequence[str | Path] | None = None
+) -> JobResult:
+    """Do a job, its runs and its log below `out`. `command` stands in for `ackproof run …` in tests of this."""
+    folder = out / re.sub(r"[^A-Za-z0-9.-]+", "-", job.name)
+    folder.mkdir(parents=True)
+    words = list(command or _command(job, folder))
+    bound = 60.0 + case_s * job.weight if job.file is not None else SLOW_TESTS_S
+    began = time.monotonic()
+    with (folder / "log.txt").open("w", encoding="utf-8") as log:
+        code = _run(words, bound, log.fileno())
+    took = time.monotonic() - began
+    cases = _cases(folder) if job.file is not None else ()
+    return JobResult(
+        name=job.name,
+        file=str(job.file) if job.file is not None else None,
+        command=" ".join(map(str, words)),
+        control=job.control,
+        seconds=round(took, 1),
+        exit_code=code,
+        bound_s=bound,
+        cases=cases,
+        left_behind=_left_behind(),
+        log_tail=_tail(folder / "log.txt"),
+    )
+
+
+def _command(job: Job, folder: Path) -> list[str | Path]:
+    if job.file is None:
+        words = ["-m", "pytest", "--nightly", "-m", "nightly", f"--junitxml={folder / 'junit.xml'}"]
+        return [sys.executable, *words]
+    return [ACKPROOF, "run", job.file, *job.words, "--out", folder / "runs"]
+
+
+def _run(words: Sequence[str | Path], bound: float, log: int) -> int | None:
+    """The exit code; None when it did not end within `bound` seconds. Ended as Ctrl-C ends it, then for good."""
+    environment = {**os.environ, "NO_COLOR": "1"}
+    process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+    try:
+        return process.wait(timeout=bound)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(timeout=_GRACE_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _cases(folder: Path) -> tuple[CaseResult, ...]:
+    """What the batch's own document says; none when there is no such document."""
+    batches = sorted((folder / "runs").glob("*/batch.json"))
+    return tuple(
+        CaseResult(
+            case=case.case,
+            verdict=str(case.verdict) if case.verdict else None,
+            reasons=(*case.reasons, *((case.error,) if case.error else ())),
+            counts={name: count for name, count in case.counts.items() if count},
+        )
+        for batch in batches
+        for case in BatchFile.load(BatchDir(batch.parent).batch_json).cases
+    )
+
+
+def _left_behind() -> tuple[str, ...]:
+    """What the broom finds when the job is over: nothing, or the job did not end what it started."""
+    swept = subprocess.run([ACKPROOF, "clean", "--json"], capture_output=True, text=True, check=False)
+    if swept.returncode:
+        return (f"ackproof clean: exit code {swept.returncode}: {swept.stderr.strip()[:500]}",)
+    found = json.loads(swept.stdout)
+    return tuple(f"{what}: {amount}" for what, amount in found.items() if amount)
+
+
+def _tail(log: Path, lines: int = 30) -> str:
+    return "\n".join(log.read_text(encoding="utf-8", errors="replace").splitlines()[-lines:])

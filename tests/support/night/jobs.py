@@ -1,0 +1,102 @@
+"""The jobs of a night: every experiment against every release on every backend, storms, and the slow tests."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ackproof.errors import BadInput
+from ackproof.plan import InvalidExperiment, cases, load
+
+RELEASES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1")
+"""The newest patch of each line."""
+CONTROL = "baseline"
+"""Experiments whose name begins so break nothing: any finding is a bug of the harness."""
+STORM = "storm"
+"""Experiments whose name begins so take the night's date as their seed."""
+SLOW_TESTS = "tests marked nightly"
+_RELEASE = "cluster.kafka"
+
+
+@dataclass(frozen=True)
+class Job:
+    """One call of `ackproof run`, or of pytest when `file` is None. `weight`: cases, for an even spread."""
+
+    name: str
+    weight: int
+    file: Path | None = None
+    words: tuple[str, ...] = ()
+    control: bool = False
+
+
+@dataclass(frozen=True)
+class Refused:
+    """What validation does not let run, and why: an experiment about what a release or a backend does not have."""
+
+    name: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Night:
+    """All that one night does."""
+
+    jobs: tuple[Job, ...]
+    refused: tuple[Refused, ...]
+
+
+def plan_night(
+    files: Iterable[Path],
+    releases: Sequence[str],
+    backends: Sequence[str],
+    date: datetime.date,
+    *,
+    slow_tests: bool,
+) -> Night:
+    """Every job of a night. Raises `BadInput` for a file that is wrong by itself, not only for some release."""
+    jobs: list[Job] = []
+    refused: list[Refused] = []
+    for file in sorted(files):
+        varies = (
+            _RELEASE in load(file).matrix
+        )  # which also tells a broken file from one that a release refuses
+        for release in (None,) if varies else releases:
+            for backend in backends:
+                one = _job(file, release, backend, date)
+                if isinstance(one, Job):
+                    jobs.append(one)
+                else:
+                    refused.append(one)
+    if slow_tests:
+        jobs.append(Job(SLOW_TESTS, weight=sum(job.weight for job in jobs) // 8 + 1))
+    return Night(tuple(jobs), tuple(refused))
+
+
+def shard_of(jobs: Sequence[Job], index: int, count: int) -> tuple[Job, ...]:
+    """The jobs of shard `index` (from 1) of `count`: the heaviest first, each to the shard that has least so far."""
+    if not 1 <= index <= count:
+        raise BadInput(f"shard {index}/{count}: there are shards 1 to {count}")
+    loads = [0] * count
+    mine: list[Job] = []
+    for job in sorted(jobs, key=lambda job: (-job.weight, job.name)):
+        lightest = loads.index(min(loads))
+        loads[lightest] += job.weight
+        if lightest == index - 1:
+            mine.append(job)
+    return tuple(sorted(mine, key=lambda job: job.name))
+
+
+def _job(file: Path, release: str | None, backend: str, date: datetime.date) -> Job | Refused:
+    """One experiment against one release; `None` for an experiment whose own matrix goes through releases."""
+    name = f"{file.stem} on {release}, {backend}" if release else f"{file.stem}, {backend}"
+    settings = (f"{_RELEASE}={release}",) if release else ()
+    try:
+        spec = load(file, settings, backend=backend)
+    except InvalidExperiment as error:
+        return Refused(name, "; ".join(dict.fromkeys(problem.message for problem in error.problems)))
+    words = [word for setting in settings for word in ("--set", setting)] + ["--backend", backend]
+    if spec.name.startswith(STORM):
+        words += ["--seed", f"{date:%Y%m%d}"]
+    return Job(name, len(cases(spec)), file, tuple(words), spec.name.startswith(CONTROL))

@@ -1,0 +1,202 @@
+"""The night: which jobs, which shard, what counts as wrong. Its checks are tried on jobs that are planted wrong."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackproof.errors import BadInput
+from ackproof.plan import InvalidExperiment
+from night.doing import do
+from night.jobs import SLOW_TESTS, Job, plan_night, shard_of
+from night.page import annotations, page
+from night.results import CaseResult, JobResult, ShardResult
+
+ROOT = Path(__file__).resolve().parents[3]
+DATE = datetime.date(2026, 11, 21)
+PLAIN = (
+    "name: {name}\ntopics: {{t: {{partitions: 1}}}}\nworkload: {{producers: {{count: 1}}, duration: 1s}}\n"
+)
+
+
+def _file(folder: Path, name: str, more: str = "") -> Path:
+    path = folder / f"{name}.yaml"
+    path.write_text(PLAIN.format(name=name) + more, encoding="utf-8")
+    return path
+
+
+def _result(**given: object) -> JobResult:
+    values: dict[str, object] = {
+        "name": "a on 4.3.1, process",
+        "file": "experiments/a.yaml",
+        "command": "ackproof run experiments/a.yaml",
+        "control": False,
+        "seconds": 3.0,
+        "exit_code": 0,
+        "bound_s": 100.0,
+        "cases": (CaseResult(case="case#1", verdict="PASS", counts={"acked": 10}),),
+    }
+    return JobResult.model_validate(values | given)
+
+
+def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
+    files = [_file(tmp_path, "a", "repeat: 3\n"), _file(tmp_path, "b")]
+    night = plan_night(files, ["4.0.2", "4.3.1"], ["process"], DATE, slow_tests=True)
+    assert [job.name for job in night.jobs] == [
+        "a on 4.0.2, process",
+        "a on 4.3.1, process",
+        "b on 4.0.2, process",
+        "b on 4.3.1, process",
+        SLOW_TESTS,
+    ]
+    assert night.jobs[0].weight == 3
+    assert night.jobs[0].words == ("--set", "cluster.kafka=4.0.2", "--backend", "process")
+
+
+def test_an_experiment_that_varies_the_release_runs_once(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a", 'matrix: {cluster.kafka: ["3.9.2", "4.3.1"]}\n')
+    night = plan_night([file], ["4.0.2", "4.3.1"], ["process"], DATE, slow_tests=False)
+    assert [(job.name, job.words, job.weight) for job in night.jobs] == [
+        ("a, process", ("--backend", "process"), 2)
+    ]
+
+
+def test_what_a_release_does_not_have_is_refused_with_the_reason(tmp_path: Path) -> None:
+    file = _file(tmp_path, "a", "cluster: {features: {eligible.leader.replicas.version: 1}}\n")
+    night = plan_night([file], ["3.9.2", "4.3.1"], ["process"], DATE, slow_tests=False)
+    assert [job.name for job in night.jobs] == ["a on 4.3.1, process"]
+    assert [one.name for one in night.refused] == ["a on 3.9.2, process"]
+    assert "eligible.leader.replicas.version" in night.refused[0].why
+
+
+def test_a_broken_file_is_no_refusal(tmp_path: Path) -> None:
+    with pytest.raises(InvalidExperiment, match="brokrs"):
+        plan_night(
+            [_file(tmp_path, "a", "cluster: {brokrs: 3}\n")], ["4.3.1"], ["process"], DATE, slow_tests=False
+        )
+
+
+def test_a_storm_takes_the_date_as_its_seed(tmp_path: Path) -> None:
+    night = plan_night([_file(tmp_path, "storm-small")], ["4.3.1"], ["process"], DATE, slow_tests=False)
+    assert night.jobs[0].words[-2:] == ("--seed", "20261121")
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_shards_hold_every_job_once_and_are_even(count: int) -> None:
+    jobs = [Job(f"job {n}", weight=n % 5 + 1) for n in range(20)]
+    shards = [shard_of(jobs, index, count) for index in range(1, count + 1)]
+    assert sorted(job.name for shard in shards for job in shard) == sorted(job.name for job in jobs)
+    weights = [sum(job.weight for job in shard) for shard in shards]
+    assert max(weights) - min(weights) <= 5
+
+
+@pytest.mark.parametrize("index", [0, 4])
+def test_a_shard_that_is_none(index: int) -> None:
+    with pytest.raises(BadInput, match="shards 1 to 3"):
+        shard_of([], index, 3)
+
+
+def test_a_good_job_has_no_problem() -> None:
+    assert list(_result().problems()) == []
+
+
+@pytest.mark.parametrize(
+    ("planted", "said"),
+    [
+        ({"exit_code": None}, "did not end within 100 s"),
+        ({"exit_code": 255}, "exit code 255"),
+        ({"cases": ()}, "no case was run"),
+        ({"left_behind": ("ended: 2",)}, "left behind: ended: 2"),
+        ({"cases": (CaseResult(case="x#1", verdict="FAIL", reasons=("3 lost",)),)}, "x#1: FAIL: 3 lost"),
+        (
+            {"cases": (CaseResult(case="x#1", verdict=None, reasons=("it fell",)),)},
+            "x#1: no verdict: it fell",
+        ),
+        ({"cases": (CaseResult(case="x#1", verdict="INCONCLUSIVE"),)}, "INCONCLUSIVE: no reason given"),
+    ],
+)
+def test_what_is_wrong_with_a_job_is_said(planted: dict[str, object], said: str) -> None:
+    assert any(said in problem for problem in _result(**planted).problems())
+
+
+def test_a_finding_is_wrong_in_the_control_and_not_elsewhere() -> None:
+    cases = (CaseResult(case="x#1", verdict="PASS", counts={"lost": 2, "acked": 9, "surfaced": 1}),)
+    assert list(_result(cases=cases).problems()) == []
+    assert list(_result(cases=cases, control=True).problems()) == [
+        "x#1: nothing was broken, and yet: 2 lost. A bug of the harness, or of Kafka"
+    ]
+
+
+def test_the_page_and_the_annotations_name_what_is_wrong() -> None:
+    bad = _result(
+        name="b, process",
+        exit_code=1,
+        cases=(CaseResult(case="x|1", verdict="FAIL", reasons=("100% lost\nall",)),),
+    )
+    shards = [
+        ShardResult(
+            date="2026-11-21", shard="1/2", jobs=(_result(),), refused=(("c on 3.9.2", "no such level"),)
+        ),
+        ShardResult(date="2026-11-21", shard="2/2", jobs=(bad,), refused=(("c on 3.9.2", "no such level"),)),
+    ]
+    text = page(shards)
+    assert "2 jobs, 2 cases" in text
+    assert "1 with a problem" in text
+    assert text.count("no such level") == 1
+    assert list(annotations(shards)) == [
+        "::error file=experiments/a.yaml,line=1,title=b%2C process::x|1: FAIL: 100%25 lost%0Aall"
+    ]
+    assert [shard.well for shard in shards] == [True, False]
+
+
+def test_a_night_without_a_job_is_not_well() -> None:
+    assert not ShardResult(date="2026-11-21", shard="1/1", jobs=()).well
+
+
+def test_a_job_that_hangs_is_ended_and_told(tmp_path: Path) -> None:
+    """The bound is 60 s and the cases' share; a negative share makes it short here."""
+    hang = [sys.executable, "-c", "import time; print('here', flush=True); time.sleep(60)"]
+    result = do(Job("hangs", weight=1, file=Path("a.yaml")), tmp_path, case_s=-59.0, command=hang)
+    assert result.exit_code is None
+    assert result.seconds < 30
+    assert "here" in result.log_tail
+
+
+def test_a_job_that_fails_keeps_its_last_words(tmp_path: Path) -> None:
+    fail = [sys.executable, "-c", "import sys; print('no such thing'); sys.exit(254)"]
+    result = do(Job("fails on 4.3.1", weight=1, file=Path("a.yaml")), tmp_path, command=fail)
+    assert (result.exit_code, result.log_tail) == (254, "no such thing")
+    assert list(result.problems()) == ["exit code 254"]
+
+
+def _night(*words: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, ROOT / "tests/nightly/night.py", *words], capture_output=True, text=True, check=False
+    )
+
+
+def test_the_command_lists_and_refuses(tmp_path: Path) -> None:
+    listed = _night("--list", "--backends", "process", "--releases", "4.3.1", "--only", "baseline*")
+    assert listed.returncode == 0, listed.stderr
+    assert "baseline on 4.3.1, process" in listed.stdout
+    assert _night("--shard", "5/4").returncode == 254
+    assert _night("--wrong").returncode == 254
+    assert _night("--collect", tmp_path).returncode == 254
+
+
+def test_shards_are_collected_into_one_page_and_one_exit_code(tmp_path: Path) -> None:
+    for name, result in (("one", _result()), ("two", _result(name="b", exit_code=1))):
+        (tmp_path / name).mkdir()
+        shard = ShardResult(date="2026-11-21", shard=name, jobs=(result,))
+        (tmp_path / name / "result.json").write_text(shard.model_dump_json(), encoding="utf-8")
+    collected = _night("--collect", tmp_path)
+    assert collected.returncode == 1, collected.stderr
+    assert "2 jobs" in (tmp_path / "summary.md").read_text(encoding="utf-8")
+    assert json.loads((tmp_path / "one" / "result.json").read_text(encoding="utf-8"))["shard"] == "one"
+    (tmp_path / "two" / "result.json").unlink()
+    assert _night("--collect", tmp_path).returncode == 0
