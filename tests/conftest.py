@@ -17,6 +17,11 @@ _STATE = pytest.StashKey[Path]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--nightly", action="store_true", help="also what is too long for every push")
+    parser.addoption(
+        "--whole-table",
+        metavar="BACKEND,…",
+        help="fail unless every kind of fault was seen to bite, heal and recover on each of these backends",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,6 +47,20 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         _LEFT.extend(item.nodeid for item in left)
 
 
+def _empty_cells(config: pytest.Config) -> list[str]:
+    backends: str | None = config.getoption("--whole-table")
+    if not backends:
+        return []
+    from ackproof.plan.fault_reader import KINDS  # the reader of faults registers them all
+
+    return TABLE.missing({name: kind.NOT_ON for name, kind in KINDS.items()}, backends.split(","))
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    if exitstatus == pytest.ExitCode.OK and _empty_cells(session.config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if TABLE.rows:
         terminalreporter.section("faults × backends: seconds until it bit, was healed, ISRs full again")
@@ -49,6 +68,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
             terminalreporter.write_line(line)
         if path := os.environ.get("ACKPROOF_FAULT_TABLE"):
             TABLE.save(Path(path))
+    if cells := _empty_cells(terminalreporter.config):
+        terminalreporter.section("faults that nobody saw bite, heal and recover")
+        for cell in cells:
+            terminalreporter.write_line(cell)
     if _LEFT and os.environ.get("CI"):
         terminalreporter.section("left to the night (make nightly)")
         for name in _LEFT:

@@ -4,6 +4,7 @@
     python tests/nightly/night.py --list                          what it would do
     python tests/nightly/night.py --shard 1/4                     a fourth of it
     python tests/nightly/night.py --only 'baseline*' --releases 4.3.1 --backends process
+    python tests/nightly/night.py --repeat 5 --only jepsen-2013   five out of five?
     python tests/nightly/night.py --collect FOLDER                one page from the results of several shards
 
 Every job is one `ackproof run` with a bound; afterwards the broom must find nothing. Writes `result.json` and
@@ -44,6 +45,8 @@ def main(arguments: Sequence[str]) -> int:
             given.date,
             slow_tests=given.only == "*",
         )
+        if given.repeat is not None:
+            night = night.repeated(given.repeat)
         jobs = shard_of(night.jobs, int(index), int(count))
     except (BadInput, ValueError) as error:
         print(error, file=sys.stderr)
@@ -112,6 +115,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         "--date", type=datetime.date.fromisoformat, default=datetime.datetime.now(datetime.UTC).date()
     )
     parser.add_argument("--out", type=Path)
+    parser.add_argument("--repeat", type=int, metavar="N", help="each case N times: five out of five?")
     parser.add_argument("--list", action="store_true", help="say what would be done")
     parser.add_argument(
         "--collect", type=Path, metavar="FOLDER", help="one page from the results below FOLDER"

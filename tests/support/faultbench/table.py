@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -54,6 +55,16 @@ class Table:
 
         cells = f"{cell(row.bit, row.bit_s)} {cell(row.healed, row.recovered_s)} {cell(row.isr_back, row.isr_back_s)}"
         return f"{row.name:<{width}}  {row.backend:<8} {cells}"
+
+    def missing(self, refusals: Mapping[str, Collection[str]], backends: Sequence[str]) -> list[str]:
+        """The cells that no good row fills. `refusals`: each kind of fault, and the backends that it is not for."""
+        filled = {(row.name.split()[0].rstrip(":"), row.backend) for row in self.rows if row.good}
+        return [
+            f"{kind} on {backend}"
+            for kind, not_on in sorted(refusals.items())
+            for backend in backends
+            if backend not in not_on and (kind, backend) not in filled
+        ]
 
     def save(self, path: Path) -> None:
         """As JSON lines."""

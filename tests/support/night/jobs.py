@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ackproof.errors import BadInput
@@ -17,6 +17,8 @@ CONTROL = "baseline"
 STORM = "storm"
 """Experiments whose name begins so take the night's date as their seed."""
 SLOW_TESTS = "tests marked nightly"
+FAULT_TABLE = "every fault on every backend"
+TESTS = Path(__file__).resolve().parents[2]
 _RELEASE = "cluster.kafka"
 
 
@@ -46,6 +48,17 @@ class Night:
     jobs: tuple[Job, ...]
     refused: tuple[Refused, ...]
 
+    def repeated(self, times: int) -> Night:
+        """The same, each case of each experiment so many times."""
+        words = ("--repeat", str(times))
+        again = (
+            replace(job, weight=job.weight * times, words=(*job.words, *words))
+            if job.file is not None
+            else job
+            for job in self.jobs
+        )
+        return replace(self, jobs=tuple(again))
+
 
 def plan_night(
     files: Iterable[Path],
@@ -70,7 +83,11 @@ def plan_night(
                 else:
                     refused.append(one)
     if slow_tests:
-        jobs.append(Job(SLOW_TESTS, weight=sum(job.weight for job in jobs) // 8 + 1))
+        share = sum(job.weight for job in jobs) // 10 + 1
+        faults, table = "test_faults_*.py", ("--whole-table", ",".join(backends))
+        slow = ("-m", "nightly", f"--ignore-glob=*/{faults}")
+        jobs.append(Job(SLOW_TESTS, share, words=slow))
+        jobs.append(Job(FAULT_TABLE, share, words=(*table, *map(str, sorted(TESTS.rglob(faults))))))
     return Night(tuple(jobs), tuple(refused))
 
 

@@ -12,8 +12,9 @@ import pytest
 
 from ackproof.errors import BadInput
 from ackproof.plan import InvalidExperiment
+from faultbench.table import Bite, Table
 from night.doing import do
-from night.jobs import SLOW_TESTS, Job, plan_night, shard_of
+from night.jobs import FAULT_TABLE, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
 from night.results import CaseResult, JobResult, ShardResult
 
@@ -53,6 +54,7 @@ def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
         "b on 4.0.2, process",
         "b on 4.3.1, process",
         SLOW_TESTS,
+        FAULT_TABLE,
     ]
     assert night.jobs[0].weight == 3
     assert night.jobs[0].words == ("--set", "cluster.kafka=4.0.2", "--backend", "process")
@@ -84,6 +86,24 @@ def test_a_broken_file_is_no_refusal(tmp_path: Path) -> None:
 def test_a_storm_takes_the_date_as_its_seed(tmp_path: Path) -> None:
     night = plan_night([_file(tmp_path, "storm-small")], ["4.3.1"], ["process"], DATE, slow_tests=False)
     assert night.jobs[0].words[-2:] == ("--seed", "20261121")
+
+
+def test_five_out_of_five(tmp_path: Path) -> None:
+    night = plan_night([_file(tmp_path, "a")], ["4.3.1"], ["process"], DATE, slow_tests=True).repeated(5)
+    assert (night.jobs[0].weight, night.jobs[0].words[-2:]) == (5, ("--repeat", "5"))
+    assert "--repeat" not in night.jobs[1].words
+
+
+def test_a_fault_that_nobody_saw_on_a_backend_is_an_empty_cell() -> None:
+    table = Table([Bite("kill target: leader(t/0)", "process", bit=True, healed=True, isr_back=True)])
+    table.rows.append(Bite("pause target: leader(t/0)", "process", bit=True, healed=True, isr_back=False))
+    refusals: dict[str, tuple[str, ...]] = {"kill": (), "pause": (), "clock": ("docker",)}
+    assert table.missing(refusals, ["process", "docker"]) == [
+        "clock on process",
+        "kill on docker",
+        "pause on process",
+        "pause on docker",
+    ]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
