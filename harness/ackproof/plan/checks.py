@@ -6,6 +6,7 @@ from typing import Final
 
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
+from ackproof.plan.links import roles_in
 from ackproof.plan.nodes import ListNode
 from ackproof.plan.problems import Path, nearest
 from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
@@ -162,9 +163,9 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
         why = fault.NOT_ON[spec.backend]
         found.report(body, f"not possible on the backend {spec.backend}, because {why}", key=True)
     for name in type(fault).model_fields:
-        role = getattr(fault, name)
-        if isinstance(role, Role) and found.sound((*body, name)):
-            _check_role(spec, role, (*body, name), found)
+        for role in roles_in(getattr(fault, name)):
+            if found.sound((*body, name)):
+                _check_role(spec, role, (*body, name), found)
     trigger = fault.trigger
     if isinstance(trigger, After):
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)

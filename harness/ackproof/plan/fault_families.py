@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.plan import fault_processes
+from ackproof.plan import fault_links, fault_processes
 
-FAMILIES = (fault_processes,)
+FAMILIES = (fault_processes, fault_links)
 """The modules that register kinds."""

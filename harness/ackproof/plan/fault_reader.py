@@ -173,7 +173,7 @@ def _read_body(
 ) -> FaultSpec | None:
     body_path: Path = (*path, kind.KIND)
     body = node.entries[kind.KIND]
-    own = [name for name in kind.model_fields if name not in COMMON]
+    own = [field.alias or name for name, field in kind.model_fields.items() if name not in COMMON]
     if not isinstance(body, MapNode):
         found.report(
             body_path, f"expected its fields in braces, {{target: leader(orders/0)}}, not {describe(body)}"

@@ -26,7 +26,7 @@ def experiment_data(spec: ExperimentSpec) -> dict[str, Data]:
 
 def fault_data(fault: FaultSpec) -> dict[str, Data]:
     """One entry of `faults:`."""
-    body: Data = fault.model_dump(mode="json", exclude_none=True, exclude=set(COMMON))
+    body: Data = fault.model_dump(mode="json", exclude_none=True, exclude=set(COMMON), by_alias=True)
     data: dict[str, Data] = {fault.KIND: body, **trigger_data(fault.trigger)}
     if fault.hold is not None and fault.HOLD_KEY is not None:
         data[fault.HOLD_KEY] = duration_text(fault.hold)

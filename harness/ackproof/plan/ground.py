@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from typing import Final
 
 
 class Need(StrEnum):
@@ -11,4 +12,9 @@ class Need(StrEnum):
     BROKER_LINKS = "links among brokers, and from brokers to controllers"
     CONTROLLER_LINKS = "links among controllers"
     CLIENT_LINKS = "links from clients to brokers"
+    PACKETS = "rules for single packets"
     DISKS = "file systems of their own for the brokers' logs"
+
+
+LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
+"""Needs of which each is a class of links."""

@@ -29,6 +29,7 @@ _BYTES: Final = {
     "GB": 1 << 30,
     "GiB": 1 << 30,
 }
+_SHARE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?%\Z")
 _RATE: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?/ ?(s|min)\Z")
 LONGEST: Final = 24 * 3600.0
 LARGEST: Final = 1 << 40
@@ -36,6 +37,8 @@ FASTEST: Final = 1e9
 
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
 SIZE_PATTERN: Final = r"^[0-9]+ ?(B|kB|KB|KiB|MB|MiB|GB|GiB)$"
+BYTE_RATE_PATTERN: Final = r"^[0-9]+ ?(B|kB|KB|KiB|MB|MiB|GB|GiB) ?/ ?s$"
+SHARE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?%$"
 RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 
 
@@ -98,6 +101,43 @@ def rate_text(rate: float | None) -> str:
     return f"{rate!r}".removesuffix(".0") + "/s" if rate >= 1e-4 else f"{rate:.12f}/s"
 
 
+def parse_byte_rate(text: str) -> int:
+    """Bytes per second. Raises ValueError."""
+    size, slash, unit = text.rpartition("/")
+    try:
+        if not slash or unit.strip() != "s":
+            raise ValueError
+        return parse_size(size.strip())
+    except ValueError:
+        raise ValueError("bytes per second such as 50KB/s or 1MB/s") from None
+
+
+def byte_rate_text(rate: int) -> str:
+    """The text that `parse_byte_rate` reads back as the same number."""
+    return f"{size_text(rate)}/s"
+
+
+def parse_share(text: str) -> float:
+    """A share from 0 to 1. Raises ValueError."""
+    match = _SHARE.match(text)
+    if match is None or float(match[1]) > 100:
+        raise ValueError("a share such as 30%")
+    return float(match[1]) / 100
+
+
+def share_text(share: float) -> str:
+    """The text that `parse_share` reads back as the same number."""
+    return f"{share * 100:.10g}%"
+
+
+def _read_byte_rate(value: object, info: ValidationInfo) -> object:
+    return _read(value, info, parse_byte_rate, "50KB/s", "B/s")
+
+
+def _read_share(value: object, info: ValidationInfo) -> object:
+    return _read(value, info, parse_share, "30%", "%")
+
+
 def _read_duration(value: object, info: ValidationInfo) -> object:
     return _read(value, info, parse_duration, "5s", "ms")
 
@@ -148,3 +188,19 @@ Rate: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "pattern": RATE_PATTERN, "examples": ["5000/s", "full"]}),
 ]
 """Records per second, None for full speed. In a file: `5000/s`, `full`."""
+
+ByteRate: TypeAlias = Annotated[
+    int,
+    BeforeValidator(_read_byte_rate),
+    PlainSerializer(byte_rate_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": BYTE_RATE_PATTERN, "examples": ["50KB/s", "1MB/s"]}),
+]
+"""Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
+
+Share: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_read_share),
+    PlainSerializer(share_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SHARE_PATTERN, "examples": ["30%"]}),
+]
+"""A share from 0 to 1. In a file: `30%`."""

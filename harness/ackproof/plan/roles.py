@@ -12,6 +12,7 @@
     broker                      one broker, drawn          broker(2)        that one
     brokers                     all brokers
     minority                    fewer than half of the brokers (as many as that allows), drawn
+    majority                    the other brokers
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ class RoleKind(StrEnum):
     BROKER = "broker"
     BROKERS = "brokers"
     MINORITY = "minority"
+    MAJORITY = "majority"
 
 
 OF_PARTITION: Final = frozenset(
@@ -48,14 +50,14 @@ OF_PARTITION: Final = frozenset(
 )
 """Roles that need a topic and a partition."""
 MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER})
-DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY})
+DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
 """Roles that take one of several nodes; which one comes from the case's seed."""
 
 _ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
 _PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 ROLE_PATTERN: Final = (
     r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
-    r"|(controller|broker)(\([0-9]+\))?|controllers|brokers|minority)$"
+    r"|(controller|broker)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
 )
 
 
@@ -149,6 +151,8 @@ class Role:
                 nodes = members.brokers
             case RoleKind.MINORITY:
                 nodes = tuple(order)[: minority_of(len(order))]
+            case RoleKind.MAJORITY:
+                nodes = tuple(order)[minority_of(len(order)) :]
         return tuple(sorted({node for node in nodes if node >= 0}))
 
 
@@ -166,7 +170,7 @@ RoleField: TypeAlias = Annotated[
             "pattern": ROLE_PATTERN,
             "title": "Role",
             "description": "Whom: leader(t/p), followers(t/p), follower(t/p), isr(t/p), preferred_leader(t/p), "
-            "controller, controllers, broker, broker(N), brokers, minority.",
+            "controller, controllers, broker, broker(N), brokers, minority, majority.",
             "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "minority"],
         }
     ),

@@ -51,6 +51,8 @@ def _draw(case: Case, fault: FaultSpec) -> str:
             continue
         if role.kind is RoleKind.MINORITY:
             told.append(f"drawn: {', '.join(map(str, sorted(order[: minority_of(len(order))])))}")
+        elif role.kind is RoleKind.MAJORITY:
+            told.append(f"drawn: {', '.join(map(str, sorted(order[minority_of(len(order)) :])))}")
         elif role.kind is RoleKind.BROKER:
             told.append(f"drawn: {order[0]}")
         else:

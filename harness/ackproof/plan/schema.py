@@ -97,7 +97,7 @@ def _used(schema: Schema, parts: Schema) -> Schema:
     used: set[str] = set()
     text = [json.dumps({name: part for name, part in schema.items() if name != "$defs"})]
     while text:
-        for name in re.findall(r'"#/\$defs/([A-Za-z]+)"', text.pop()):
+        for name in re.findall(r'"#/\$defs/([A-Za-z_]+)"', text.pop()):
             if name not in used:
                 used.add(name)
                 text.append(json.dumps(parts[name]))

@@ -99,7 +99,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("  isr_size: 2", "  isr_size: ‸3", "evidence.isr_size", "'audit.log' has 2 replicas", None),
     # faults
     ("  - pause: {", "  - ‸pasue: {", "faults[1].pasue", "unknown fault kind", "pause"),
-    ("  - pause: {", "  - ‸partition: {", "faults[1].partition", "expected one of kill, stop", None),
+    ("  - pause: {", "  - ‸partition: {", "faults[1].partition", "expected one of", None),
     ("{target: followers(orders/0)}", "‸followers(orders/0)", "faults[1].pause", "in braces", None),
     ("{target: followers", "{‸tagret: followers", "faults[1].pause.tagret", "unknown field", "target"),
     ("pause: {target: followers(orders/0)}", "‸pause: {}", "faults[1].pause.target", "missing", None),
