@@ -15,6 +15,7 @@ from typing import Protocol
 
 from ackproof import audit
 from ackproof.ahead import Ahead, HeldBack
+from ackproof.cluster.backends import prepare
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.launch import Installation
 from ackproof.conductor import CaseRun, Orders
@@ -22,7 +23,7 @@ from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
 from ackproof.plan.cases import Case, cases
-from ackproof.plan.spec import ClusterSpec
+from ackproof.plan.spec import ExperimentSpec
 from ackproof.provision.progress import Progress
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
@@ -143,7 +144,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
     Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
     """
-    ready = _provision([case.experiment.cluster for _, case in planned], watcher)
+    ready = _provision([case.experiment for _, case in planned], watcher)
     batch = _lay_out(orders, planned)
     batch.save()
     try:
@@ -158,12 +159,15 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     return batch
 
 
-def _provision(clusters: Sequence[ClusterSpec], watcher: BatchWatcher) -> dict[str, Installation]:
-    """Jars and archives of every version, before the first case: nothing is fetched while a cluster runs."""
+def _provision(experiments: Sequence[ExperimentSpec], watcher: BatchWatcher) -> dict[str, Installation]:
+    """All that any case needs, before the first one: nothing is fetched, and nothing lacks, while a cluster runs."""
 
     def tell(progress: Progress) -> None:
         watcher.step(progress.message)
 
+    for experiment in experiments:
+        prepare(experiment.backend, experiment.needs, tell)
+    clusters = [experiment.cluster for experiment in experiments]
     ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}
     for spec in clusters:
         # What Kafka says to these levels must be known before anything is started.

@@ -163,7 +163,7 @@ class CaseRun:
             self.tag,
             to_timeline(self.timeline),
             installed=self.orders.installed,
-            needs=frozenset().union(*(fault.needs for fault in self.spec.faults)),
+            needs=self.spec.needs,
         )
         self.cluster = cluster
         cluster.start()

@@ -2,7 +2,9 @@
 
 127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
-127.C.(50+i).j   reserved: where node i reaches node j once that directed link goes through a proxy
+127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
+127.C.50.j       where clients reach broker j when these links go through proxies
+127.C.4.1        the server of the proxies
 """
 
 from __future__ import annotations
@@ -47,6 +49,15 @@ class Addresses:
     def link(self, viewer: int, peer: int) -> str:
         """Where a proxy for the directed link from `viewer` to `peer` would listen."""
         return f"127.{self.block}.{50 + viewer}.{peer}"
+
+    def for_clients(self, node_id: int) -> Address:
+        """Where a proxy for the link from clients to broker `node_id` would listen."""
+        return Address(self.link(0, node_id), self.external_port)
+
+    @property
+    def proxies(self) -> Address:
+        """Where the server of the proxies takes orders."""
+        return Address(f"127.{self.block}.4.1", self.base_port)
 
     def controller(self, node_id: int) -> Address:
         """Where controller `node_id` answers requests about the quorum."""

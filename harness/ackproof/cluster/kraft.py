@@ -30,6 +30,7 @@ from ackproof.cluster.views import ends_at, merge
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.errors import BadInput, WaitTimeout
+from ackproof.network.mesh import Mesh
 from ackproof.plan.spec import ClusterSpec, TopicSpec
 from ackproof.processes import RunTag
 from ackproof.provision.checkpoint import new_cluster_id
@@ -221,11 +222,16 @@ class KraftCluster(ABC):
     @property
     def bootstrap(self) -> str:
         """For clients: all brokers' addresses."""
-        return ",".join(str(address) for address in self.client_addresses().values())
+        return ",".join(str(self.layout.advertised(broker)) for broker in self.spec.broker_ids)
 
     def client_addresses(self) -> dict[int, Address]:
-        """Where clients reach each broker."""
+        """Where each broker listens for clients, past all proxies."""
         return {broker: self.layout.addresses.client(broker) for broker in self.spec.broker_ids}
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Its links, where faults need to break some and this backend can."""
+        return None
 
     # -- what it says -------------------------------------------------------------------------------------------------
 

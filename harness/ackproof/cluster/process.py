@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Set
 from pathlib import Path
 
 from ackproof.cluster import lease
-from ackproof.cluster.addresses import Route
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.kraft import KraftCluster
 from ackproof.cluster.launch import Installation, Role, command, launch, write_files, write_hosts
+from ackproof.cluster.links import ProcessLinks
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout
 from ackproof.cluster.protocol import OnNodeEvent
 from ackproof.errors import BadInput
+from ackproof.network.mesh import Mesh
+from ackproof.plan.ground import LINKS, Need
 from ackproof.plan.spec import ClusterSpec
 from ackproof.processes import Child, RunTag
 from ackproof.provision.archive import archive_in_use
@@ -24,7 +26,8 @@ from ackproof.provision.progress import ProgressSink, ignore
 class ProcessCluster(KraftCluster):
     """A cluster of JVMs on leased loopback addresses.
 
-    `installed` is found or made by provisioning when it is not given. `route` says where a node reaches a peer.
+    `installed` is found or made by provisioning when it is not given. `needs`: what faults need of the ground; links
+    go through proxies only where they say so.
     """
 
     def __init__(
@@ -36,14 +39,25 @@ class ProcessCluster(KraftCluster):
         *,
         installed: Installation | None = None,
         progress: ProgressSink = ignore,
-        route: Callable[[Layout], Route] = lambda layout: layout.addresses.direct,
+        needs: Set[Need] = frozenset(),
     ) -> None:
         super().__init__(spec, nodes_dir, tag, on_event, progress=progress)
         self._installed = installed
-        self._make_route = route
-        self._route: Route | None = None
+        self._needs = needs
+        self._proxies: ProcessLinks | None = None
         self._lease: lease.Lease | None = None
         self._without_archive: list[int] = []
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The links that go through proxies; None when no fault needs any, and before `start`."""
+        return None if self._proxies is None else self._proxies.mesh
+
+    def check(self) -> None:
+        """Raises `NodeDied` when a node has died by itself, `LinkError` when the proxies' server has."""
+        super().check()
+        if self._proxies is not None:
+            self._proxies.mesh.check()
 
     def environment(self) -> dict[str, str]:
         """Versions, machine and load, for the report."""
@@ -53,13 +67,15 @@ class ProcessCluster(KraftCluster):
         installed = self._installed or install(self.spec.kafka, self._progress)
         self._installed = with_features(installed, self.spec.features, self._progress)
         self._lease = lease.acquire(node_ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
-        layout = Layout(self.spec, self._lease.addresses)
-        self._route = self._make_route(layout)
+        layout = Layout(self.spec, self._lease.addresses, Need.CLIENT_LINKS in self._needs)
+        if self._needs & LINKS:
+            self._proxies = ProcessLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid)
+            self._proxies.start(self._lease.descriptor)
         return layout
 
     def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
         write_files(layout, node_id, files, self._ready(), cluster_id)
-        write_hosts(layout, node_id, files, self._route or layout.addresses.direct)
+        write_hosts(layout, node_id, files, self._proxies.route if self._proxies else layout.addresses.direct)
 
     def _launch(self, node_id: int) -> Child:
         if self._ending or self._lease is None:
@@ -76,8 +92,14 @@ class ProcessCluster(KraftCluster):
         self._without_archive = [i for i, node in self._nodes.items() if not _uses_archive(node, installed)]
 
     def _give_back(self) -> None:
+        if self._proxies is not None:
+            self._proxies.end()
         if self._lease is not None:
             self._lease.release()
+
+    def _pid(self, node_id: int) -> int | None:
+        node = self._nodes.get(node_id)
+        return None if node is None else node.pid
 
     def _ready(self) -> Installation:
         if self._installed is None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.cluster.addresses import Addresses, node_name
+from ackproof.cluster.addresses import Address, Addresses, node_name
 from ackproof.errors import BadInput
 from ackproof.plan.spec import ClusterSpec
 
@@ -82,6 +82,12 @@ class Layout:
 
     spec: ClusterSpec
     addresses: Addresses
+    clients_by_proxy: bool = False
+    """Whether clients are sent to proxies in front of the brokers."""
+
+    def advertised(self, broker: int) -> Address:
+        """Where clients are told that a broker is."""
+        return self.addresses.for_clients(broker) if self.clients_by_proxy else self.addresses.client(broker)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -192,7 +198,10 @@ def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     advertised: list[str] = []
     if broker:
         listeners += [f"INTERNAL://{own}:{addresses.internal_port}", f"EXTERNAL://{client}"]
-        advertised += [f"INTERNAL://{name}:{addresses.internal_port}", f"EXTERNAL://{client}"]
+        advertised += [
+            f"INTERNAL://{name}:{addresses.internal_port}",
+            f"EXTERNAL://{layout.advertised(node_id)}",
+        ]
     if controller:
         listeners.append(f"CONTROLLER://{own}:{addresses.controller_port}")
         advertised.append(f"CONTROLLER://{name}:{addresses.controller_port}")

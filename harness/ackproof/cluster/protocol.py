@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.wire import Connection
+from ackproof.network.mesh import Mesh
 from ackproof.plan.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.timeline import EventKind, Timeline
 
@@ -181,7 +182,11 @@ class Cluster(Protocol):
         """For clients: `address:port,…` of all brokers, addresses as IP literals."""
 
     def client_addresses(self) -> Mapping[int, Address]:
-        """Where clients reach each broker."""
+        """Where each broker listens for clients, past all proxies: for the harness's own questions."""
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Its links, where faults need to break some; else None."""
 
     def check(self) -> None:
         """Raises `NodeDied` when a node has died by itself and was not started again."""

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ackproof.faults import processes
+from ackproof.faults import links, processes
 
-__all__ = ["processes"]
+__all__ = ["links", "processes"]
