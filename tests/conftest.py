@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import traces
 from faultbench import TABLE
 
 _LEFT: list[str] = []
@@ -45,6 +47,22 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left)
         _LEFT.extend(item.nodeid for item in left)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After the tests of a module that break something, the machine shows nothing that it did not show before.
+
+    Only where nobody else is at work (CI): another's run comes and goes as it likes.
+    """
+    node = request.node
+    if not os.environ.get("CI") or not any(node.get_closest_marker(name) for name in ("cluster", "docker")):
+        yield
+        return
+    before = traces.look()
+    yield
+    left = traces.left(before, traces.look())
+    assert not left, "left behind:\n" + "\n".join(left)
 
 
 def _empty_cells(config: pytest.Config) -> list[str]:

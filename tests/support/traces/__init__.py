@@ -1,0 +1,89 @@
+"""What a machine shows of the harness and its faults: compared before and after, nothing may be left.
+
+Belongs here: looking. It reads the kernel's and the engine's own lists, not the harness's records of what it made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+Traces: TypeAlias = Mapping[str, frozenset[str]]
+"""What there is, by sort: processes, mounts, loop devices, links, qdiscs, tables of rules, namespaces, containers …"""
+
+ENGINE = Path("/var/run/docker.sock")
+_MARK = b"ACKPROOF_RUN="
+
+
+def look() -> Traces:
+    """What there is now. Sorts whose tool is missing are left out: then nobody can have made any."""
+    found = {
+        "process": _processes(),
+        "mount": _mounts(),
+        "loop device": _loops(),
+        "link": _names(Path("/sys/class/net")),
+        "network namespace": _names(Path("/run/netns")),
+        "temporary folder": frozenset(
+            path.name for path in Path(tempfile.gettempdir()).glob("ackproof-*") if path.is_dir()
+        ),
+    }
+    if shutil.which("tc"):
+        found["qdisc"] = _lines("tc", "qdisc", "show")
+    if shutil.which("nft"):
+        found["table of rules"] = _lines("nft", "list", "tables")
+    if (
+        shutil.which("docker")
+        and ENGINE.exists()
+        and _lines("docker", "version", "--format", "{{.Server.Version}}")
+    ):
+        found["container"] = _lines("docker", "ps", "--all", "--format", "{{.ID}} {{.Names}}")
+        found["network"] = _lines("docker", "network", "ls", "--format", "{{.ID}} {{.Name}}")
+        found["volume"] = _lines("docker", "volume", "ls", "--format", "{{.Name}}")
+    return found
+
+
+def left(before: Traces, after: Traces) -> list[str]:
+    """What is there now and was not, in lines."""
+    return [
+        f"{sort}: {name}"
+        for sort, names in after.items()
+        for name in sorted(names - before.get(sort, frozenset()))
+    ]
+
+
+def _processes() -> frozenset[str]:
+    """Those that a harness marked: pid and command."""
+    found = set()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if int(folder.name) != os.getpid() and _MARK in (folder / "environ").read_bytes():
+                found.add(f"{folder.name} {(folder / 'comm').read_text().strip()}")
+        except OSError:
+            continue  # gone since it was listed, or another user's
+    return frozenset(found)
+
+
+def _mounts() -> frozenset[str]:
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines()
+    return frozenset(" ".join(line.split()[:2]) for line in lines)
+
+
+def _loops() -> frozenset[str]:
+    return frozenset(
+        f"{file.parents[1].name} {file.read_text().strip()}"
+        for file in Path("/sys/block").glob("loop*/loop/backing_file")
+    )
+
+
+def _names(folder: Path) -> frozenset[str]:
+    return frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+
+
+def _lines(*words: str) -> frozenset[str]:
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    return frozenset(done.stdout.splitlines()) if done.returncode == 0 else frozenset()
