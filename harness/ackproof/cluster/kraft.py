@@ -1,4 +1,4 @@
-"""A KRaft cluster, whatever its nodes run in: their lives in order, and questions through the protocol.
+"""A cluster, whatever its nodes run in: their lives in order, and questions through the protocol.
 
 A backend lays the ground and launches: `ackproof.cluster.process` and `ackproof.cluster.docker`.
 """
@@ -15,7 +15,9 @@ from types import TracebackType
 from typing import Final, Self
 
 from ackproof.cluster import queries
+from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.keeper import ASK_S, Keeper, KraftQuorum
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout, check_settings
 from ackproof.cluster.protocol import (
@@ -29,6 +31,7 @@ from ackproof.cluster.topics import create_topics
 from ackproof.cluster.views import ends_at, merge
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
+from ackproof.cluster.zookeeper import ZooKeeper
 from ackproof.errors import BadInput, WaitTimeout
 from ackproof.network.mesh import Mesh
 from ackproof.plan.spec import ClusterSpec, TopicSpec
@@ -41,8 +44,8 @@ START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
 GRACEFUL_WITHIN_S: Final = 10.0
 HEAD_START_S: Final = 1.0
-_ASK_S: Final = 1.0
-"""How long one look at one node may take."""
+FREE_WITHIN_S: Final = 60.0
+"""More than any session that ends by itself."""
 
 
 class KraftCluster(ABC):
@@ -71,7 +74,7 @@ class KraftCluster(ABC):
         self._progress = progress
         self._nodes: dict[int, ProcessNode] = {}
         self._links: dict[int, Connection] = {}
-        self._quorum_links: dict[int, Connection] = {}
+        self._keeper: Keeper | None = None
         self._layout: Layout | None = None
         self._watcher: Watcher | None = None
         self._ending = False
@@ -118,6 +121,7 @@ class KraftCluster(ABC):
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
         self._layout = layout = self._lay_ground(ids)
         self._watcher = watcher = Watcher()
+        self._keeper = self._make_keeper(layout)
         cluster_id = new_cluster_id()
         # Controllers first: brokers have to wait for them.
         for node_id in (*layout.isolated_controllers, *layout.spec.broker_ids):
@@ -125,11 +129,8 @@ class KraftCluster(ABC):
             self._lay_out(layout, node_id, files, cluster_id)
             self._nodes[node_id] = self._make_node(layout, node_id, files, watcher)
             if layout.is_broker(node_id):
-                self._links[node_id] = Connection(layout.addresses.client(node_id), timeout_s=_ASK_S)
-            if layout.is_controller(node_id):
-                self._quorum_links[node_id] = Connection(
-                    layout.addresses.controller(node_id), timeout_s=_ASK_S
-                )
+                address = layout.addresses.client(node_id)
+                self._links[node_id] = Connection(address, timeout_s=ASK_S, access=self.access)
         isolated = [node for node in self._nodes.values() if not node.is_broker]
         self._launch_together(isolated)
         self._give_head_start(isolated)
@@ -171,8 +172,10 @@ class KraftCluster(ABC):
             if self._watcher is not None:
                 self._watcher.close()
         finally:
-            for link in (*self._links.values(), *self._quorum_links.values()):
+            for link in self._links.values():
                 link.close()
+            if self._keeper is not None:
+                self._keeper.close()
             self._give_back()
         return late
 
@@ -209,7 +212,7 @@ class KraftCluster(ABC):
         return tuple(node for _, node in sorted(self._nodes.items()) if node.is_broker)
 
     def controllers(self) -> tuple[ProcessNode, ...]:
-        """The quorum's voters by id."""
+        """Those that keep the metadata, by id: the quorum's voters, or the ZooKeeper servers."""
         return tuple(node for _, node in sorted(self._nodes.items()) if node.is_controller)
 
     @property
@@ -223,6 +226,11 @@ class KraftCluster(ABC):
     def bootstrap(self) -> str:
         """For clients: all brokers' addresses."""
         return ",".join(str(self.layout.advertised(broker)) for broker in self.spec.broker_ids)
+
+    @property
+    def access(self) -> Access:
+        """How its nodes are spoken to."""
+        return ZOOKEEPER if self.spec.mode == "zookeeper" else KRAFT
 
     def client_addresses(self) -> dict[int, Address]:
         """Where each broker listens for clients, past all proxies."""
@@ -242,23 +250,21 @@ class KraftCluster(ABC):
                 raise node.death
 
     def controller(self) -> int | None:
-        """The active controller: of those that say that they lead the quorum, the one with the newest epoch."""
-        leads = []
-        for node_id, link in self._quorum_links.items():
-            if self._nodes[node_id].state() is NodeState.RUNNING:
-                with contextlib.suppress(WireError):
-                    quorum = queries.quorum(link)
-                    leads.append((quorum.epoch, quorum.leader))
-        return max(leads)[1] if leads else None
+        """The active controller, as those say that keep the metadata."""
+        return None if self._keeper is None else self._keeper.controller()
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """The partitions of these topics as the running brokers see them; the newest leader epoch wins."""
+        """The partitions of these topics as the running brokers see them; the newest leader epoch wins.
+
+        What ZooKeeper holds counts more than what brokers have heard of it.
+        """
         wanted = tuple(topics)
+        kept = {} if self._keeper is None else self._keeper.partitions(wanted)
         views = []
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 views.append(queries.partitions(link, wanted))
-        return merge(views)
+        return merge(views) | kept
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one without a leader that answers is missing."""
@@ -283,6 +289,20 @@ class KraftCluster(ABC):
         """A connection to each broker whose process runs (not paused), for questions through `queries`."""
         return {i: link for i, link in self._links.items() if self._nodes[i].state() is NodeState.RUNNING}
 
+    @property
+    def keeper(self) -> Keeper:
+        """Those that keep the metadata, looked at from outside. Raises `BadInput` before `start`."""
+        if self._keeper is None:
+            raise BadInput("this cluster was not started")
+        return self._keeper
+
+    def admin_link(self) -> Connection | None:
+        """A connection to a broker that takes changes: any that runs, in ZooKeeper mode the controller alone."""
+        links = self.running_links()
+        if self.spec.mode == "zookeeper":
+            return links.get(self.controller() or -1)
+        return next(iter(links.values()), None)
+
     # -- within -------------------------------------------------------------------------------------------------------
 
     def _give_head_start(self, controllers: list[ProcessNode]) -> None:
@@ -298,26 +318,45 @@ class KraftCluster(ABC):
                 interval_s=0.005,
             )
 
+    def _make_keeper(self, layout: Layout) -> Keeper:
+        addresses = {node_id: layout.addresses.controller(node_id) for node_id in layout.spec.controller_ids}
+        if layout.spec.mode == "zookeeper":
+            return ZooKeeper(addresses)
+        return KraftQuorum(addresses, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING)
+
     def _make_node(self, layout: Layout, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(
             node_id,
             broker=layout.is_broker(node_id),
             controller=layout.is_controller(node_id),
+            name=f"{layout.title(node_id)}-{node_id}",
             files=files,
-            launch=partial(self._launch, node_id),
+            launch=partial(self._launch_when_free, node_id),
             watcher=watcher,
             on_event=self._on_event,
             await_ready=self._await_ready,
         )
 
+    def _launch_when_free(self, node_id: int) -> Served:
+        """Launch; with ZooKeeper a broker that was killed only once its session has ended, as it would exit."""
+        keeper = self._keeper
+        if keeper is not None and self._nodes[node_id].pid is not None:
+            with contextlib.suppress(WaitTimeout):
+                wait_until(
+                    lambda: self._ending or not keeper.holds(node_id),
+                    what=f"the last session of node {node_id} to end",
+                    timeout_s=FREE_WITHIN_S,
+                )
+        return self._launch(node_id)
+
     def _is_ready(self, node: ProcessNode, *, all_brokers: bool) -> bool:
         """Whether the node answers and takes part. `all_brokers`: and sees every broker of the cluster unfenced."""
         try:
-            if node.is_controller and queries.quorum_leader(self._quorum_links[node.id], _ASK_S / 2) < 0:
+            if node.is_controller and not (self._keeper and self._keeper.serves(node.id)):
                 return False
             if not node.is_broker:
                 return True
-            own_view = queries.brokers(self._links[node.id], _ASK_S / 2)
+            own_view = queries.brokers(self._links[node.id], ASK_S / 2)
             if all_brokers:
                 return own_view >= set(self.spec.broker_ids)
             return node.id in own_view and self._peers_see(node.id)
@@ -330,7 +369,7 @@ class KraftCluster(ABC):
             if peer == broker:
                 continue
             with contextlib.suppress(WireError):
-                return broker in queries.brokers(link, _ASK_S / 2)
+                return broker in queries.brokers(link, ASK_S / 2)
         return True
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:

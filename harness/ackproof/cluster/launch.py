@@ -15,6 +15,7 @@ from typing import Literal
 from ackproof.cluster.addresses import Route, hosts_file
 from ackproof.cluster.node import NodeFiles
 from ackproof.cluster.properties import Layout, render, settings
+from ackproof.cluster.zookeeper_server import MAIN, zookeeper_settings
 from ackproof.processes import Child, RunTag, spawn
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jars import KafkaJars
@@ -39,11 +40,24 @@ def write_files(
 ) -> None:
     """Lay out the node's folder for its first start. Raises `BadInput` for settings that cannot be."""
     files.data.mkdir(parents=True, exist_ok=True)
+    if layout.is_zookeeper:
+        _write_with_zookeeper(layout, node_id, files)
+        return
     values = settings(layout, node_id, files.data.name)
     files.properties.write_text(render(values), encoding="utf-8")
     (files.data / "meta.properties").write_text(meta_properties(cluster_id, node_id), encoding="utf-8")
     if layout.is_controller(node_id):
         shutil.copyfile(installed.checkpoint, files.data / CHECKPOINT)
+
+
+def _write_with_zookeeper(layout: Layout, node_id: int, files: NodeFiles) -> None:
+    """A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`."""
+    if layout.is_broker(node_id):
+        values = settings(layout, node_id, files.data.name)
+    else:
+        values = zookeeper_settings(layout, node_id, files.data.name)
+        (files.data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
+    files.properties.write_text(render(values), encoding="utf-8")
 
 
 def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) -> None:
@@ -53,7 +67,8 @@ def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) ->
 
 
 def command(layout: Layout, files: NodeFiles, installed: Installation, role: Role) -> list[str]:
-    """The command line. All paths below the node's folder are relative to it: it is the working folder."""
+    """The command line. `role`: whose archive fits it, and in ZooKeeper mode whether it is a broker at all.
+    All paths below the node's folder are relative to it: it is the working folder."""
     archive = installed.archives.get(role)
     flags = [
         # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
@@ -65,7 +80,7 @@ def command(layout: Layout, files: NodeFiles, installed: Installation, role: Rol
     return java_command(
         installed.java,
         installed.jars,
-        SERVER,
+        MAIN if layout.is_zookeeper and role == "controller" else SERVER,
         [files.properties.name],
         log=Path(files.log.name),
         heap_bytes=layout.spec.heap,

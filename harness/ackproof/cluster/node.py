@@ -67,6 +67,7 @@ class ProcessNode:
         *,
         broker: bool,
         controller: bool,
+        name: str,
         files: NodeFiles,
         launch: Callable[[], Served],
         watcher: Watcher,
@@ -77,6 +78,7 @@ class ProcessNode:
         self._id = node_id
         self._broker = broker
         self._controller = controller
+        self._name = name
         self._launch = launch
         self._watcher = watcher
         self._on_event = on_event
@@ -100,13 +102,13 @@ class ProcessNode:
 
     @property
     def is_controller(self) -> bool:
-        """Whether it votes."""
+        """Whether it votes, or is a ZooKeeper server."""
         return self._controller
 
     @property
     def name(self) -> str:
         """What it is called in messages, and in its process' marks."""
-        return f"{'broker' if self._broker else 'controller'}-{self._id}"
+        return self._name
 
     @property
     def pid(self) -> int | None:

@@ -40,38 +40,56 @@ NECESSITIES: Final[Mapping[str, str]] = MappingProxyType(
         "log.dir": "data must be where `ackproof clean` finds it",
         "metadata.log.dir": "data must be where `ackproof clean` finds it",
         "authorizer.class.name": "the harness asks the nodes without credentials",
-        "zookeeper.connect": "the cluster runs in KRaft mode",
-        "zookeeper.metadata.migration.enable": "the cluster runs in KRaft mode",
+        "zookeeper.connect": "cluster.mode says whether there is ZooKeeper, and the harness leases its address",
+        "zookeeper.metadata.migration.enable": "the cluster stays in its mode",
     }
 )
 """Settings that an experiment cannot have, and why."""
 
-_NECESSARY_PREFIXES: Final = ("listener.name.", "sasl.", "ssl.")
+_NECESSARY_PREFIXES: Final = (
+    "listener.name.",
+    "sasl.",
+    "ssl.",
+    "zookeeper.ssl.",
+    "zookeeper.clientCnxnSocket",
+)
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        # A dead broker is noticed within this session; a paused one keeps its place for as long.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "300",
         # Followers paused for less stay in the ISR; it shrinks within 1.5 times this.
         "replica.lag.time.max.ms": "4000",
         "replica.fetch.wait.max.ms": "100",
         "replica.fetch.backoff.ms": "100",
-        "controller.quorum.election.timeout.ms": "300",
-        "controller.quorum.election.backoff.max.ms": "300",
-        "controller.quorum.fetch.timeout.ms": "1000",
-        "controller.quorum.request.timeout.ms": "1000",
-        "controller.quorum.retry.backoff.ms": "20",
-        "metadata.max.idle.interval.ms": "500",
         # Leaders move when a fault moves them, and not by themselves.
         "auto.leader.rebalance.enable": "false",
-        "unclean.leader.election.interval.ms": "2000",
         "group.initial.rebalance.delay.ms": "0",
         "num.network.threads": "1",
         "num.io.threads": "2",
         "background.threads": "2",
         # Kafka's own 128 MB are half of the heap.
         "log.cleaner.dedupe.buffer.size": str(4 << 20),
+    }
+)
+
+_CHAOS_KRAFT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # A dead broker is noticed within this session; a paused one keeps its place for as long.
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "300",
+        "controller.quorum.election.timeout.ms": "300",
+        "controller.quorum.election.backoff.max.ms": "300",
+        "controller.quorum.fetch.timeout.ms": "1000",
+        "controller.quorum.request.timeout.ms": "1000",
+        "controller.quorum.retry.backoff.ms": "20",
+        "metadata.max.idle.interval.ms": "500",
+        "unclean.leader.election.interval.ms": "2000",
+    }
+)
+_CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # As long as a KRaft broker's session above.
+        "zookeeper.session.timeout.ms": "3000",
+        "controlled.shutdown.retry.backoff.ms": "500",
     }
 )
 
@@ -104,8 +122,19 @@ class Layout:
         return node_id in self.spec.broker_ids
 
     def is_controller(self, node_id: int) -> bool:
-        """Whether the node votes."""
+        """Whether the node votes, or is a ZooKeeper server."""
         return node_id in self.spec.controller_ids
+
+    @property
+    def is_zookeeper(self) -> bool:
+        """Whether ZooKeeper servers keep the metadata."""
+        return self.spec.mode == "zookeeper"
+
+    def title(self, node_id: int) -> str:
+        """What a node is, in a word."""
+        if self.is_broker(node_id):
+            return "broker"
+        return "zookeeper" if self.is_zookeeper else "controller"
 
 
 def check_settings(spec: ClusterSpec) -> None:
@@ -141,7 +170,7 @@ def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     spec = layout.spec
     merged = {
         **_defaults(spec),
-        **(_CHAOS if spec.timing == "chaos" else {}),
+        **(_chaos(spec) if spec.timing == "chaos" else {}),
         **_rack(spec, node_id),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
@@ -184,6 +213,10 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
     return values
 
 
+def _chaos(spec: ClusterSpec) -> dict[str, str]:
+    return {**_CHAOS, **(_CHAOS_ZOOKEEPER if spec.mode == "zookeeper" else _CHAOS_KRAFT)}
+
+
 def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
     return {} if rack is None else {"broker.rack": rack}
@@ -193,6 +226,8 @@ def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     addresses, name = layout.addresses, node_name(node_id)
     own = addresses.node(node_id)
     client = addresses.client(node_id)
+    if layout.is_zookeeper:
+        return _necessities_with_zookeeper(layout, node_id, data)
     broker, controller = layout.is_broker(node_id), layout.is_controller(node_id)
     listeners: list[str] = []
     advertised: list[str] = []
@@ -221,6 +256,21 @@ def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     if broker:
         values["inter.broker.listener.name"] = "INTERNAL"
     return values
+
+
+def _necessities_with_zookeeper(layout: Layout, node_id: int, data: str) -> dict[str, str]:
+    addresses = layout.addresses
+    internal, client = addresses.internal_port, addresses.client(node_id)
+    servers = [f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids]
+    return {
+        "broker.id": str(node_id),
+        "zookeeper.connect": ",".join(servers),
+        "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},EXTERNAL://{client}",
+        "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},EXTERNAL://{client}",
+        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
+        "inter.broker.listener.name": "INTERNAL",
+        "log.dirs": data,
+    }
 
 
 def _escape(text: str, *, key: bool = False) -> str:

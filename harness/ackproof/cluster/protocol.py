@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
+from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.wire import Connection
 from ackproof.network.mesh import Mesh
@@ -116,7 +117,7 @@ class Node(Protocol):
 
     @property
     def is_controller(self) -> bool:
-        """Whether it votes in the metadata quorum."""
+        """Whether it keeps the metadata: votes in the quorum, or is a ZooKeeper server."""
 
     @property
     def pid(self) -> int | None:
@@ -148,7 +149,8 @@ class Node(Protocol):
         """SIGCONT, and return at once."""
 
     def await_ready(self, timeout_s: float) -> None:
-        """Wait until it answers and is registered and unfenced (broker) or knows the quorum's leader (controller).
+        """Wait until it answers and is registered and unfenced (broker), knows the quorum's leader
+        (controller) or serves (ZooKeeper server).
 
         Raises `NodeDied` at once when it has no process, `WaitTimeout` after `timeout_s` seconds.
         """
@@ -175,11 +177,15 @@ class Cluster(Protocol):
         """The brokers by id."""
 
     def controllers(self) -> tuple[Node, ...]:
-        """The quorum's voters by id."""
+        """Those that keep the metadata, by id: the quorum's voters, or the ZooKeeper servers."""
 
     @property
     def bootstrap(self) -> str:
         """For clients: `address:port,…` of all brokers, addresses as IP literals."""
+
+    @property
+    def access(self) -> Access:
+        """How its nodes are spoken to."""
 
     def client_addresses(self) -> Mapping[int, Address]:
         """Where each broker listens for clients, past all proxies: for the harness's own questions."""
@@ -192,7 +198,7 @@ class Cluster(Protocol):
         """Raises `NodeDied` when a node has died by itself and was not started again."""
 
     def controller(self) -> int | None:
-        """The active controller, None while nobody says that it is."""
+        """The active controller (in ZooKeeper mode a broker), None while nobody says that it is."""
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """The partitions of these topics as the brokers that answer see them; newest leader epoch wins."""
@@ -202,6 +208,9 @@ class Cluster(Protocol):
 
     def running_links(self) -> Mapping[int, Connection]:
         """A connection to each broker that runs (not paused), for questions through `queries`."""
+
+    def admin_link(self) -> Connection | None:
+        """A connection to a broker that takes changes: any that runs, in ZooKeeper mode the controller."""
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.

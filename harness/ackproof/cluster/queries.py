@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.messages import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -71,8 +72,12 @@ def ask_brokers() -> Question:
     return Question(MetadataRequest(topics=[], version=_METADATA), MetadataResponse, _METADATA)
 
 
-def ask_partitions(topics: Iterable[str], cursor: tuple[str, int] | None = None) -> Question:
-    """DescribeTopicPartitions: leaders, epochs, ISRs, eligible leader replicas."""
+def ask_partitions(
+    topics: Iterable[str], access: Access = KRAFT, cursor: tuple[str, int] | None = None
+) -> Question:
+    """Leaders, epochs, ISRs, eligible leader replicas: DescribeTopicPartitions, or Metadata where need be."""
+    if not access.describes_partitions:
+        return _ask_metadata(sorted(set(topics)))
     kind = DescribeTopicPartitionsRequest
     request = kind(
         topics=[kind.TopicRequest(name=topic, version=0) for topic in sorted(set(topics))],
@@ -83,6 +88,16 @@ def ask_partitions(topics: Iterable[str], cursor: tuple[str, int] | None = None)
         version=0,
     )
     return Question(request, DescribeTopicPartitionsResponse, 0)
+
+
+def _ask_metadata(topics: Iterable[str]) -> Question:
+    kind, version = MetadataRequest, _METADATA
+    request = kind(
+        topics=[kind.MetadataRequestTopic(name=name, version=version) for name in topics],
+        allow_auto_topic_creation=False,
+        version=version,
+    )
+    return Question(request, MetadataResponse, version)
 
 
 def ask_offsets(
@@ -144,7 +159,7 @@ def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # n
                 leader_epoch=row.leader_epoch,
                 replicas=tuple(row.replica_nodes),
                 isr=tuple(row.isr_nodes),
-                eligible=tuple(row.eligible_leader_replicas or ()),
+                eligible=tuple(getattr(row, "eligible_leader_replicas", None) or ()),
             )
     return found
 
@@ -175,11 +190,12 @@ def partitions(
     found: dict[TopicPartition, PartitionState] = {}
     cursor: tuple[str, int] | None = None
     while True:
-        response = connection.ask(ask_partitions(wanted, cursor), timeout_s=timeout_s)
+        response = connection.ask(ask_partitions(wanted, connection.access, cursor), timeout_s=timeout_s)
         found |= read_partitions(response)
-        if response.next_cursor is None:
+        following = getattr(response, "next_cursor", None)
+        if following is None:
             return found
-        cursor = (response.next_cursor.topic_name, response.next_cursor.partition_index)
+        cursor = (following.topic_name, following.partition_index)
 
 
 def quorum(connection: Connection, timeout_s: float | None = None) -> Quorum:

@@ -47,12 +47,12 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
     def created() -> bool:
         nonlocal asked_before
         cluster.check()
-        links = cluster.running_links()
-        if not links:
-            said[:] = ["no broker runs"]
+        link = cluster.admin_link()
+        if link is None:
+            said[:] = ["no broker runs that could"]
             return False
         try:
-            refused = queries.create_topics(next(iter(links.values())), pending, 5.0)
+            refused = queries.create_topics(link, pending, 5.0)
         except WireError as error:
             said[:] = [str(error)]
             asked_before = True

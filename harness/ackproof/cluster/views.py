@@ -52,7 +52,7 @@ def ends_at(
             ask_offsets(wanted, what=LATEST),
             ask_offsets(wanted, what=LATEST, isolation=READ_COMMITTED),
             ask_log_ends(wanted),
-            ask_partitions({place.topic for place in wanted}),
+            ask_partitions({place.topic for place in wanted}, connection.access),
         ]
     )
     start, high, stable, end = (read_offsets(answer) for answer in (starts, highs, stables, log_ends))

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.messages import for_code
 from ackproof.errors import AckproofError
@@ -81,8 +82,9 @@ class Question:
 class Connection:
     """One node, asked over one connection that is kept and renewed when it breaks. Safe to use from threads."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 2.0) -> None:
+    def __init__(self, address: Address, *, timeout_s: float = 2.0, access: Access = KRAFT) -> None:
         self.address = address
+        self.access = access
         self.timeout_s = timeout_s
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
@@ -131,8 +133,7 @@ class Connection:
 
     def _connected(self, deadline: float) -> socket.socket:
         if self._socket is None:
-            self._socket = socket.create_connection(self.address, timeout=_left(deadline))
-            self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._socket = self.access.opener(self.address, _left(deadline))
         return self._socket
 
     def _drop(self) -> None:

@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ackproof.cluster import queries
+from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.wire import LARGEST_RESPONSE, Question, Unreachable
 
-CONNECT_S: Final = 0.02
-"""A listener on this machine accepts at once, even one whose process is paused."""
 RECONNECT_AFTER_S: Final = 0.15
 GIVE_UP_AFTER_S: Final = 10.0
 """A broker that owes an answer for this long gets a new connection. A paused one answers when it goes on."""
@@ -40,8 +39,9 @@ class Probe:
     too large.
     """
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, access: Access = KRAFT) -> None:
         self.address = address
+        self.access = access
         self._socket: socket.socket | None = None
         self._questions: list[Question] = []
         self._first = 0
@@ -74,7 +74,7 @@ class Probe:
             return
         leads = tuple(led)
         questions = [
-            queries.ask_partitions(topics),
+            queries.ask_partitions(topics, self.access),
             queries.ask_log_ends(hosted),
             queries.ask_offsets(leads, what=queries.LATEST),
             queries.ask_offsets(leads, what=queries.LATEST, isolation=queries.READ_COMMITTED),
@@ -83,7 +83,8 @@ class Probe:
         data = b"".join(question.encode(first + i) for i, question in enumerate(questions))
         try:
             if self._socket is None:
-                self._socket = _connect(self.address)
+                self._socket = self.access.opener(self.address, self.access.connect_s)
+                self._socket.setblocking(False)
             # Some hundred bytes into the empty buffer of a connection on which nothing is under way.
             self._socket.sendall(data)
         except OSError:
@@ -150,13 +151,6 @@ class Probe:
             frames.append(bytes(self._input[at + _LENGTH.size : at + _LENGTH.size + length]))
             at += _LENGTH.size + length
         return frames
-
-
-def _connect(address: Address) -> socket.socket:
-    line = socket.create_connection(address, timeout=CONNECT_S)
-    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    line.setblocking(False)
-    return line
 
 
 def _answer(view: Any, log_ends: Any, high_watermarks: Any, last_stable: Any) -> Answer:  # noqa: ANN401

@@ -43,7 +43,9 @@ class Sampler:
         self._topics = tuple(topics)
         self._timeline = timeline
         self._period_s = 1.0 / hz
-        self._probes = {broker: Probe(address) for broker, address in cluster.client_addresses().items()}
+        self._probes = {
+            broker: Probe(address, cluster.access) for broker, address in cluster.client_addresses().items()
+        }
         self._views = Views()
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}

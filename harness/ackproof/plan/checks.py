@@ -33,6 +33,7 @@ def check(spec: ExperimentSpec, found: Findings) -> None:
 
 
 def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:
+    _check_mode(spec, found)
     _check_release(spec, found)
     _check_settings(found, ("cluster", "config"), NODE_SETTINGS)
     for broker in spec.cluster.broker_config:
@@ -40,6 +41,22 @@ def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:
         if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):
             found.report(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
         _check_settings(found, path, NODE_SETTINGS)
+
+
+def _check_mode(spec: ExperimentSpec, found: Findings) -> None:
+    """What there is not with ZooKeeper."""
+    cluster, mode = spec.cluster, ("cluster", "mode")
+    if cluster.mode != "zookeeper" or not found.sound(mode):
+        return
+    if not cluster.kafka.startswith("3.") and found.sound(("cluster", "kafka")):
+        found.report(
+            mode,
+            f'Kafka {cluster.kafka} has no ZooKeeper mode: 3.9 was the last with it; write kafka: "3.9.2"',
+        )
+    if cluster.combined and found.sound(("cluster", "combined")):
+        found.report(("cluster", "combined"), "with ZooKeeper no broker is a server of its own metadata")
+    if cluster.features and found.sound(("cluster", "features")):
+        found.report(("cluster", "features"), "feature levels are KRaft's: with ZooKeeper there are none")
 
 
 def _check_release(spec: ExperimentSpec, found: Findings) -> None:
@@ -173,7 +190,24 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
 
 
+def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
+    """Why nobody can hold this role in the cluster's mode."""
+    if spec.cluster.mode == "kraft":
+        return (
+            f"{role} is nobody: there is no ZooKeeper in KRaft mode"
+            if role.kind is RoleKind.ZOOKEEPER
+            else None
+        )
+    if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
+        return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
+    return None
+
+
 def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -> None:
+    why = _wrong_in_mode(spec, role)
+    if why is not None and found.sound(("cluster", "mode")):
+        found.report(path, why)
+        return
     if not _check_place(spec, role.topic, role.partition, path, found):
         return
     cluster = spec.cluster
@@ -192,7 +226,8 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -
         valid = cluster.broker_ids if role.kind is RoleKind.BROKER else cluster.controller_ids
         if role.node not in valid:
             names = f"{valid[0]}" if len(valid) == 1 else f"{valid[0]} to {valid[-1]}"
-            found.report(path, f"{role} does not exist; the {role.kind}s of this cluster are {names}")
+            which = "ZooKeeper servers" if role.kind is RoleKind.ZOOKEEPER else f"{role.kind}s"
+            found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
 
 
 def _check_place(

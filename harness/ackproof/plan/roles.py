@@ -8,9 +8,10 @@
     follower(orders/0)          one of these, drawn beforehand
     isr(orders/0)               its in-sync replicas, the leader among them
     controller                  the active controller      controller(101)  that one
-    controllers                 all controllers
+    controllers                 all controllers (KRaft; in ZooKeeper mode the controller is a broker)
     broker                      one broker, drawn          broker(2)        that one
     brokers                     all brokers
+    zookeeper                   all ZooKeeper servers      zookeeper(101)   that one
     minority                    fewer than half of the brokers (as many as that allows), drawn
     majority                    the other brokers
 """
@@ -43,13 +44,14 @@ class RoleKind(StrEnum):
     BROKERS = "brokers"
     MINORITY = "minority"
     MAJORITY = "majority"
+    ZOOKEEPER = "zookeeper"
 
 
 OF_PARTITION: Final = frozenset(
     {RoleKind.LEADER, RoleKind.FOLLOWERS, RoleKind.FOLLOWER, RoleKind.ISR, RoleKind.PREFERRED_LEADER}
 )
 """Roles that need a topic and a partition."""
-MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER})
+MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind.ZOOKEEPER})
 DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
 """Roles that take one of several nodes; which one comes from the case's seed."""
 
@@ -57,7 +59,7 @@ _ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
 _PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 ROLE_PATTERN: Final = (
     r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
-    r"|(controller|broker)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
+    r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
 )
 
 
@@ -141,7 +143,9 @@ class Role:
                 nodes = members.replicas[:1]
             case RoleKind.CONTROLLER:
                 nodes = (members.active_controller if self.node is None else self.node,)
-            case RoleKind.CONTROLLERS:
+            case RoleKind.ZOOKEEPER if self.node is not None:
+                nodes = (self.node,)
+            case RoleKind.CONTROLLERS | RoleKind.ZOOKEEPER:
                 nodes = members.controllers
             case RoleKind.BROKER if self.node is not None:
                 nodes = (self.node,)
@@ -170,7 +174,7 @@ RoleField: TypeAlias = Annotated[
             "pattern": ROLE_PATTERN,
             "title": "Role",
             "description": "Whom: leader(t/p), followers(t/p), follower(t/p), isr(t/p), preferred_leader(t/p), "
-            "controller, controllers, broker, broker(N), brokers, minority, majority.",
+            "controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper.",
             "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "minority"],
         }
     ),

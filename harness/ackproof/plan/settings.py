@@ -19,6 +19,7 @@ NODE_SETTINGS: Final[dict[str, str]] = dict.fromkeys(
         "controller.listener.names",
         "controller.quorum.voters",
         "controller.quorum.bootstrap.servers",
+        "zookeeper.connect",
     ),
     "it gives out ids, roles and addresses",
 ) | {

@@ -96,13 +96,15 @@ class ClusterSpec(Spec):
     """The cluster under test."""
 
     kafka: Version = Field("4.3.1", description="Version of Kafka, in quotes.")
-    mode: Literal["kraft"] = Field("kraft", description="How the cluster keeps its metadata.")
+    mode: Literal["kraft", "zookeeper"] = Field(
+        "kraft", description="Who keeps the metadata: a KRaft quorum, or ZooKeeper (Kafka 3.9 and no later)."
+    )
     brokers: Whole = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
     controllers: Whole = Field(
         1,
         json_schema_extra={"enum": [1, 3, 5]},
         description="How many isolated controllers (1, 3 or 5); their ids are 101, 102, … "
-        "Ignored when combined.",
+        "Ignored when combined. In ZooKeeper mode: how many ZooKeeper servers.",
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
@@ -133,7 +135,8 @@ class ClusterSpec(Spec):
 
     @property
     def controller_ids(self) -> tuple[int, ...]:
-        """Ids of the controllers: the brokers' when combined, else from 101."""
+        """Ids of those that keep the metadata, controllers or ZooKeeper servers: the brokers' when combined, else
+        from 101."""
         if self.combined:
             return self.broker_ids
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))

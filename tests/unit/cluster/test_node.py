@@ -62,6 +62,7 @@ def make(tmp_path: Path, events: Events) -> Iterator[Make]:
             len(nodes) + 1,
             broker=True,
             controller=False,
+            name=f"broker-{len(nodes) + 1}",
             files=files,
             launch=lambda: spawn(
                 ["sh", "-c", script], run=tag, role="broker-1", cwd=files.folder, stdout=files.stdout

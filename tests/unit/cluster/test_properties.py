@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.cluster.addresses import Addresses
+from ackproof.cluster.addresses import Address, Addresses
 from ackproof.cluster.properties import NECESSITIES, Layout, check_settings, render, settings
+from ackproof.cluster.zookeeper_server import zookeeper_settings
 from ackproof.errors import BadInput
 from ackproof.plan.spec import ClusterSpec
 
@@ -119,3 +120,25 @@ def test_a_line_break_cannot_smuggle_a_setting_in() -> None:
 def test_rendering_escapes_what_java_would_read_otherwise() -> None:
     text = render({"a b:c=d": r" C:\x", "plain.key": "ä=1,b:2#"})
     assert text == "a\\ b\\:c\\=d=\\ C:\\\\x\nplain.key=\\u00e4=1,b:2#\n"
+
+
+def test_with_zookeeper_a_broker_knows_its_servers_and_nothing_of_a_quorum() -> None:
+    values = of(2, kafka="3.9.2", mode="zookeeper", controllers=3)
+    assert values["broker.id"] == "2"
+    assert [each.partition(":")[0] for each in values["zookeeper.connect"].split(",")] == [
+        "node-101.test",
+        "node-102.test",
+        "node-103.test",
+    ]
+    assert not any(key.startswith(("controller.quorum", "process.")) or key == "node.id" for key in values)
+    assert values["zookeeper.session.timeout.ms"] == "3000"
+
+
+@pytest.mark.parametrize("servers", [1, 3])
+def test_zookeeper_servers_answer_where_controllers_would(servers: int) -> None:
+    spec = ClusterSpec(kafka="3.9.2", mode="zookeeper", controllers=servers)
+    layout = Layout(spec, ADDRESSES)
+    values = zookeeper_settings(layout, 101, "data")
+    assert Address(values["clientPortAddress"], int(values["clientPort"])) == layout.addresses.controller(101)
+    named = {key for key in values if key.startswith("server.")}
+    assert named == (set() if servers == 1 else {"server.101", "server.102", "server.103"})

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from ackproof.cluster.access import KRAFT
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
@@ -53,7 +54,9 @@ class Stand:
     def start(self, hz: float = 50.0) -> None:
         self.timeline = Timeline(self.folder / "timeline.jsonl", RunClock.start())
         cluster: Any = SimpleNamespace(
-            nodes=self.nodes, client_addresses=lambda: {i: b.address for i, b in self.brokers.items()}
+            nodes=self.nodes,
+            access=KRAFT,
+            client_addresses=lambda: {i: b.address for i, b in self.brokers.items()},
         )
         self.sampler = Sampler(cluster, ["orders", "pay"], self.path, self.timeline, hz=hz)
         self.sampler.start()

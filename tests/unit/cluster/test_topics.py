@@ -36,6 +36,9 @@ class FakeCluster:
     def running_links(self) -> dict[int, str]:
         return {1: "one", 2: "two"}
 
+    def admin_link(self) -> str:
+        return "one"
+
     def partition_ends(self, _: object) -> dict[TopicPartition, PartitionEnds]:
         return self.ends
 

@@ -79,12 +79,14 @@ def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
 
 
 @st.composite
-def faults(draw: st.DrawFn, number: int, brokers: int, made: dict[str, TopicSpec]) -> FaultSpec:
+def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, TopicSpec]) -> FaultSpec:
+    brokers = cluster.brokers
     name = draw(st.sampled_from(sorted(made)))
     partition = draw(st.integers(0, made[name].partitions - 1))
     lonely = made[name].replication_factor < 2
     nobody = {RoleKind.FOLLOWER, RoleKind.FOLLOWERS} if lonely else set()
     nobody |= {RoleKind.MINORITY} if brokers < 3 else set()
+    nobody |= {RoleKind.ZOOKEEPER} if cluster.mode == "kraft" else {RoleKind.CONTROLLERS}
     kind = draw(st.sampled_from([role for role in RoleKind if role not in nobody]))
     role = Role(kind, name, partition) if kind in OF_PARTITION else Role(kind)
     if kind is RoleKind.BROKER:
@@ -116,11 +118,13 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
     brokers = draw(st.integers(1, 7))
     made = draw(topics(brokers))
     count = draw(st.integers(0, 4))
+    mode = draw(st.sampled_from(["kraft", "kraft", "zookeeper"]))
     cluster = ClusterSpec(
-        kafka=draw(st.sampled_from(["4.3.1", "3.9.2"])),
+        kafka="3.9.2" if mode == "zookeeper" else draw(st.sampled_from(["4.3.1", "3.9.2"])),
+        mode=mode,
         brokers=brokers,
         controllers=draw(st.sampled_from([1, 3])),
-        combined=draw(st.booleans()),
+        combined=mode == "kraft" and draw(st.booleans()),
         racks=tuple(draw(st.lists(WORDS, max_size=3))),
         timing=draw(st.sampled_from(["chaos", "kafka"])),
         config=draw(CONFIG),
@@ -155,7 +159,7 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
                 ]
             )
         ),
-        faults=tuple(draw(faults(number, brokers, made)) for number in range(1, count + 1)),
+        faults=tuple(draw(faults(number, cluster, made)) for number in range(1, count + 1)),
         expect=tuple(draw(st.lists(st.builds(ExpectSpec, bounds=bounds), max_size=1))),
         evidence=EvidenceSpec(
             max_indeterminate=draw(st.floats(0, 1)),

@@ -1,0 +1,237 @@
+"""ZooKeeper, looked at from outside: which znodes it holds, and whether its servers serve.
+
+Kafka's znodes: `/controller` (who is it), `/brokers/ids/N` (ephemeral: there while broker N's session lives),
+`/brokers/topics/T` (assignment), `/brokers/topics/T/partitions/P/state` (leader, epochs, ISR: the truth that the
+controller writes and each leader changes). They are read with kazoo, over a session of the harness's own.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import socket
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import KazooException, NoNodeError
+from kazoo.handlers.threading import KazooTimeoutError
+
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.wire import Unreachable, WireError
+
+ASK_S: Final = 1.0
+"""How long one look may take."""
+_SESSION_S: Final = 4.0
+_LARGEST_ANSWER: Final = 1 << 20
+_SILENT: Final = logging.getLogger("ackproof.zookeeper")
+_SILENT.addHandler(logging.NullHandler())
+_SILENT.propagate = False
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Registration:
+    """A broker in `/brokers/ids`: the session that holds it, and the transaction that made it."""
+
+    broker: int
+    session: int
+    made_by: int
+
+
+@dataclass(frozen=True)
+class StateNode:
+    """`/brokers/topics/T/partitions/P/state`. `version` counts the changes of the znode."""
+
+    leader: int
+    leader_epoch: int
+    controller_epoch: int
+    isr: tuple[int, ...]
+    version: int
+
+
+class ZooKeeper:
+    """The servers of a cluster in ZooKeeper mode. The session begins with the first question."""
+
+    def __init__(self, addresses: Mapping[int, Address]) -> None:
+        self._addresses = dict(addresses)
+        self._client: KazooClient | None = None
+        self._closed = False
+
+    # -- its servers --------------------------------------------------------------------------------------------
+
+    def serves(self, node_id: int) -> bool:
+        """Whether the server is alone, leads or follows. Raises `Unreachable` without an answer."""
+        return self.mode(node_id) != ""
+
+    def mode(self, node_id: int) -> str:
+        """`standalone`, `leader` or `follower`; '' for a server that does not serve. Raises `Unreachable`."""
+        for line in four_letters(self._addresses[node_id], "srvr").splitlines():
+            name, _, value = line.partition(":")
+            if name == "Mode":
+                return value.strip()
+        return ""
+
+    @property
+    def addresses(self) -> Mapping[int, Address]:
+        """Where each server answers clients."""
+        return self._addresses
+
+    # -- its znodes ---------------------------------------------------------------------------------------------
+
+    def controller(self) -> int | None:
+        """The broker that `/controller` names; None without one, or without an answer."""
+        try:
+            data, _ = self.read("/controller")
+        except (NoNodeError, WireError):
+            return None
+        return int(_parsed(data).get("brokerid", -1))
+
+    def registration(self, broker: int) -> Registration | None:
+        """The broker's own znode, None when there is none. Raises `Unreachable`."""
+        try:
+            _, stat = self.read(f"/brokers/ids/{broker}")
+        except NoNodeError:
+            return None
+        return Registration(broker, stat.ephemeralOwner, stat.czxid)
+
+    def holds(self, broker: int) -> bool:
+        """Whether its last session goes on: a broker that finds its own znode there exits."""
+        try:
+            return self.registration(broker) is not None
+        except Unreachable:
+            return False
+
+    def state(self, place: TopicPartition) -> StateNode | None:
+        """The state of a partition, None when there is none. Raises `Unreachable`."""
+        try:
+            data, stat = self.read(_state_path(place))
+        except NoNodeError:
+            return None
+        return _state(data, stat)
+
+    def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """All partitions of these topics that have a state; none without an answer."""
+        try:
+            return self._partitions(tuple(dict.fromkeys(topics)))
+        except WireError:
+            return {}
+
+    def _partitions(self, topics: tuple[str, ...]) -> dict[TopicPartition, PartitionState]:
+        assigned: dict[TopicPartition, tuple[int, ...]] = {}
+        for topic, answer in zip(
+            topics, self.read_all(f"/brokers/topics/{topic}" for topic in topics), strict=True
+        ):
+            if answer is not None:
+                for number, replicas in _parsed(answer[0]).get("partitions", {}).items():
+                    assigned[TopicPartition(topic, int(number))] = tuple(replicas)
+        found: dict[TopicPartition, PartitionState] = {}
+        for place, answer in zip(assigned, self.read_all(map(_state_path, assigned)), strict=True):
+            if answer is not None:
+                state = _state(*answer)
+                found[place] = PartitionState(
+                    topic=place.topic,
+                    partition=place.partition,
+                    leader=state.leader,
+                    leader_epoch=state.leader_epoch,
+                    replicas=assigned[place],
+                    isr=state.isr,
+                )
+        return found
+
+    def read(self, path: str) -> tuple[bytes, Any]:
+        """A znode's data and stat. Raises `NoNodeError`, `Unreachable`."""
+        data, stat = self._ask(lambda client: client.get_async(path).get(timeout=ASK_S))
+        return data, stat
+
+    def read_all(self, paths: Iterable[str]) -> list[tuple[bytes, Any] | None]:
+        """Several znodes, asked for at once; None for one that is not there. Raises `Unreachable`."""
+
+        def ask(client: KazooClient) -> list[tuple[bytes, Any] | None]:
+            asked = [client.get_async(path) for path in paths]
+            answers: list[tuple[bytes, Any] | None] = []
+            for each in asked:
+                try:
+                    answers.append(each.get(timeout=ASK_S))
+                except NoNodeError:
+                    answers.append(None)
+            return answers
+
+        return self._ask(ask)
+
+    def _ask(self, question: Callable[[KazooClient], T]) -> T:
+        client = self._connected()
+        try:
+            return question(client)
+        except NoNodeError:
+            raise
+        except (KazooException, KazooTimeoutError) as error:
+            raise Unreachable(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from error
+
+    def _connected(self) -> KazooClient:
+        """The client, if it is connected now: it connects anew by itself, in the background."""
+        if self._closed:
+            raise Unreachable("ZooKeeper: the cluster has ended")
+        client = self._client
+        if client is None:
+            hosts = ",".join(map(str, self._addresses.values()))
+            retry = {"max_tries": -1, "delay": 0.05, "backoff": 1, "max_delay": 0.2}
+            client = KazooClient(hosts=hosts, timeout=_SESSION_S, connection_retry=retry, logger=_SILENT)
+            self._client = client
+            try:
+                client.start(timeout=ASK_S)
+            except KazooTimeoutError as error:
+                self._client = None
+                raise Unreachable("ZooKeeper: no session") from error
+        if not client.connected:
+            raise Unreachable("ZooKeeper: not connected")
+        return client
+
+    def close(self) -> None:
+        """End the session. May be called again."""
+        self._closed = True
+        client, self._client = self._client, None
+        if client is not None:
+            client.stop()
+            client.close()
+
+
+def four_letters(address: Address, word: str) -> str:
+    """The answer to one of ZooKeeper's four-letter words. Raises `Unreachable`."""
+    answer = bytearray()
+    try:
+        with socket.create_connection(address, timeout=ASK_S / 2) as line:
+            line.settimeout(ASK_S / 2)
+            line.sendall(word.encode())
+            while len(answer) < _LARGEST_ANSWER and (part := line.recv(1 << 16)):
+                answer += part
+    except OSError as error:
+        raise Unreachable(f"{address}: {error.strerror or error}") from error
+    return answer.decode("utf-8", "replace")
+
+
+def _state_path(place: TopicPartition) -> str:
+    return f"/brokers/topics/{place.topic}/partitions/{place.partition}/state"
+
+
+def _state(data: bytes, stat: Any) -> StateNode:  # noqa: ANN401 — kazoo is untyped
+    said = _parsed(data)
+    return StateNode(
+        leader=int(said["leader"]),
+        leader_epoch=int(said["leader_epoch"]),
+        controller_epoch=int(said["controller_epoch"]),
+        isr=tuple(said["isr"]),
+        version=stat.version,
+    )
+
+
+def _parsed(data: bytes) -> dict[str, Any]:
+    """A znode's JSON. Raises `Unreachable` for anything else."""
+    try:
+        said = json.loads(data)
+    except ValueError as error:
+        raise Unreachable(f"ZooKeeper: a znode that is no JSON: {data[:80]!r}") from error
+    return said if isinstance(said, dict) else {}
