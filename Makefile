@@ -22,7 +22,7 @@ test: setup-dev ## set everything up and pass the tests (real brokers included)
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
 unit: setup-dev ## the tests that need neither Java nor a browser, in seconds
-	@$(BIN)/pytest tests/unit tests/repo $(PYTEST_ARGS)
+	@$(BIN)/pytest tests/unit tests/model tests/repo $(PYTEST_ARGS)
 
 lint: setup-dev ## ruff, mypy and the layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

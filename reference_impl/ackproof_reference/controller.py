@@ -1,0 +1,135 @@
+"""The controller: who is alive, and every change of a partition (ReplicationControlManager, ClusterControlManager).
+
+Its state is the newest `Metadata`; brokers learn it later. Whether there is a controller at all is the driver's
+business: without a quorum none of these steps happens, and leaders go on with what they know.
+"""
+
+from __future__ import annotations
+
+from ackproof_reference.election import Election, decide
+from ackproof_reference.messages import Altered, AlterPartition, Error
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
+from ackproof_reference.rules import Rules
+
+
+def fence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    """A broker's session ran out: it leaves the ISR, and what it led gets another leader (handleBrokerFenced).
+
+    In ZooKeeper mode: its ephemeral node is gone.
+    """
+    changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=True))
+    return _leave(changed, broker, rules)
+
+
+def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    """A broker asks to stop: leadership moves away and it leaves the ISR first (handleBrokerInControlledShutdown)."""
+    changed = metadata.with_broker(metadata.registration(broker)._replace(stopping=True))
+    return _leave(changed, broker, rules)
+
+
+def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    partition = metadata.partition
+    if broker not in partition.isr and partition.leader != broker:
+        return metadata
+    isr = tuple(replica for replica in partition.isr if replica != broker)
+    return decide(metadata, rules, isr=isr, election=_kind(rules), barred=(broker,))
+
+
+def _kind(rules: Rules) -> Election:
+    return Election.UNCLEAN if rules.unclean_election else Election.ANY
+
+
+def may_register(metadata: Metadata, broker: int) -> bool:
+    """A new incarnation is refused while the old one's session lives (DUPLICATE_BROKER_REGISTRATION)."""
+    return metadata.registration(broker).fenced
+
+
+def register(
+    metadata: Metadata, broker: int, clean_epoch: int, rules: Rules
+) -> tuple[Metadata, Registration]:
+    """A new incarnation of a broker, fenced until it has caught up with the metadata (registerBroker).
+
+    With ELR, one whose clean-shutdown file does not name its last epoch may have lost what was not flushed:
+    it leaves ISR and ELR (KIP-966). Without ELR nobody asks.
+    """
+    last = metadata.registration(broker)
+    registered = Registration(broker, last.epoch + 1, fenced=True)
+    changed = metadata.with_broker(registered)
+    if rules.elr and rules.unclean_shutdown_detection and clean_epoch != last.epoch:
+        isr = tuple(replica for replica in metadata.partition.isr if replica != broker)
+        if isr != metadata.partition.isr or broker in metadata.partition.elr:
+            changed = decide(
+                changed, rules, isr=isr, election=_kind(rules), unclean_shutdown=(broker,), barred=(broker,)
+            )
+    return changed, registered
+
+
+def unfence(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    """A broker has caught up and may lead; a partition without a leader looks for one (handleBrokerUnfenced)."""
+    changed = metadata.with_broker(metadata.registration(broker)._replace(fenced=False))
+    if changed.partition.leader != NO_LEADER:
+        return changed
+    return decide(changed, rules, isr=changed.partition.isr, election=_kind(rules))
+
+
+def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -> tuple[Metadata, Altered]:
+    """Change the ISR as its leader proposes, or say why not (ReplicationControlManager.validateAlterPartitionData).
+
+    A leader after an unclean election proposes as recovered: Kafka inspects no log (KIP-704).
+    """
+    partition = metadata.partition
+    error = _invalid(metadata, request, rules)
+    if error is not Error.NONE:
+        return metadata, Altered(request.leader, request.leader_epoch, error)
+    isr = request.isr if not rules.assignment_order else _in_assignment_order(partition, request.isr)
+    recovered = Metadata(partition._replace(recovering=False), metadata.brokers)
+    changed = decide(recovered, rules, isr=isr)
+    return changed, Altered(request.leader, request.leader_epoch, Error.NONE, changed.partition)
+
+
+def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error:
+    partition = metadata.partition
+    if request.leader_epoch > partition.leader_epoch:
+        return Error.NOT_CONTROLLER
+    if request.leader_epoch < partition.leader_epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if request.leader != partition.leader:
+        return Error.INVALID_REQUEST
+    if rules.partition_epoch_check and request.partition_epoch != partition.epoch:
+        ahead = request.partition_epoch > partition.epoch
+        return Error.NOT_CONTROLLER if ahead else Error.INVALID_UPDATE_VERSION
+    if request.leader not in request.isr or not set(request.isr) <= set(partition.replicas):
+        return Error.INVALID_REQUEST
+    for replica, epoch in zip(request.isr, request.isr_epochs, strict=True):
+        registered = metadata.registration(replica)
+        if rules.fencing and (registered.fenced or registered.stopping):
+            return Error.INELIGIBLE_REPLICA
+        if rules.broker_epoch_check and registered.epoch != epoch:
+            return Error.INELIGIBLE_REPLICA
+    return Error.NONE
+
+
+def _in_assignment_order(partition: Partition, isr: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(replica for replica in partition.replicas if replica in isr)
+
+
+def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
+    """An administrator, or the balancing timer, asks for a preferred or an unclean election (ElectLeaders)."""
+    if election is Election.UNCLEAN and metadata.partition.leader != NO_LEADER:
+        return metadata
+    return decide(metadata, rules, isr=metadata.partition.isr, election=election)
+
+
+def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
+    """Move a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455)."""
+    old = metadata.partition
+    current = tuple(replica for replica in old.replicas if replica not in old.adding)
+    adding = tuple(replica for replica in target if replica not in current)
+    removing = tuple(replica for replica in current if replica not in target)
+    moving = old._replace(replicas=(*target, *removing), adding=adding, removing=removing)
+    if moving == old:
+        return metadata
+    changed = decide(Metadata(moving, metadata.brokers), rules, isr=old.isr)
+    if changed.partition.epoch == old.epoch:
+        changed = Metadata(moving._replace(epoch=old.epoch + 1), metadata.brokers)
+    return changed

@@ -1,0 +1,146 @@
+"""Who leads next, and what becomes of ISR and ELR with it (PartitionChangeBuilder, KIP-966)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+from ackproof_reference.rules import Rules
+
+
+class Election(Enum):
+    """Why a leader is looked for."""
+
+    ANY = "whoever leads may go on leading"
+    PREFERRED = "the first of the assignment, if it may"
+    UNCLEAN = "if need be someone out of the ISR"
+
+
+def decide(
+    metadata: Metadata,
+    rules: Rules,
+    *,
+    isr: tuple[int, ...],
+    election: Election = Election.ANY,
+    unclean_shutdown: tuple[int, ...] = (),
+    barred: tuple[int, ...] = (),
+) -> Metadata:
+    """The partition after a change of its ISR, or of who is alive: members, eligible replicas, leader, epochs.
+
+    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut; `barred` may not lead.
+    The image is returned as it was if nothing changes.
+    """
+    old = metadata.partition
+    replicas, adding, removing = old.replicas, old.adding, old.removing
+    if (adding or removing) and set(replicas) - set(removing) <= set(isr):
+        replicas = tuple(replica for replica in replicas if replica not in removing)
+        isr = tuple(replica for replica in isr if replica in replicas)
+        adding, removing = (), ()
+    elr = _eligible(old, replicas, isr, unclean_shutdown, rules)
+    leader, clean = _elect(metadata, rules, election, replicas, isr, elr, barred)
+    recovering = old.recovering
+    if leader != NO_LEADER and (not clean or not isr):
+        isr, elr = (leader,), tuple(replica for replica in elr if clean and replica != leader)
+        recovering = not clean
+    if not isr and not rules.elr:
+        isr = old.isr  # The last member is never removed: it alone may come back as a clean leader.
+    shrunk = set(old.isr) - set(isr)
+    moved = leader != old.leader or replicas != old.replicas or bool(rules.bump_on_shrink and shrunk)
+    new = Partition(
+        replicas,
+        leader,
+        old.leader_epoch + moved,
+        old.epoch + 1,
+        isr,
+        elr,
+        _last_known(old, leader, isr, rules),
+        recovering,
+        adding,
+        removing,
+    )
+    if new._replace(epoch=old.epoch) == old:
+        return metadata
+    return Metadata(new, metadata.brokers)
+
+
+def _eligible(
+    old: Partition,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    unclean_shutdown: tuple[int, ...],
+    rules: Rules,
+) -> tuple[int, ...]:
+    """The ELR: while the ISR is below its minimum, who has left it since it was not (maybePopulateTargetElr).
+
+    The high watermark stands still for that time, so they hold all that is committed.
+    """
+    if not rules.elr or len(isr) >= rules.effective_min_isr(len(replicas)):
+        return ()
+    return tuple(
+        replica
+        for replica in replicas
+        if (replica in old.elr or replica in old.isr)
+        and replica not in isr
+        and replica not in unclean_shutdown
+    )
+
+
+def _elect(
+    metadata: Metadata,
+    rules: Rules,
+    election: Election,
+    replicas: tuple[int, ...],
+    isr: tuple[int, ...],
+    elr: tuple[int, ...],
+    barred: tuple[int, ...],
+) -> tuple[int, bool]:
+    """The leader and whether it was elected cleanly (electAnyLeader, electPreferredLeader).
+
+    In this order: who leads, if it still may; the first of the assignment in the ISR, or in the ELR when the ISR is
+    empty; the last known leader when both are; with unclean elections anyone alive; nobody.
+    """
+    old = metadata.partition
+
+    def acceptable(replica: int) -> bool:
+        registered = metadata.registration(replica)
+        return replica not in barred and not registered.fenced and not registered.stopping
+
+    def valid(replica: int) -> bool:
+        return replica in (isr or elr) and acceptable(replica)
+
+    order = replicas if rules.assignment_order else tuple(sorted(replicas, key=_place_in(isr)))
+    if election is Election.PREFERRED and valid(replicas[0]):
+        return replicas[0], True
+    if valid(old.leader):
+        return old.leader, True
+    for replica in order:
+        if valid(replica):
+            return replica, True
+    last = old.last_known_leader
+    nobody_left = rules.elr and not isr and not elr and last in replicas
+    if nobody_left and (acceptable(last) or not rules.last_known_leader_unfenced):
+        return last, False
+    if election is Election.UNCLEAN:
+        for replica in replicas:
+            if acceptable(replica):
+                return replica, False
+    return NO_LEADER, True
+
+
+class _place_in:  # noqa: N801 - a function with a memory
+    """Sorts by the place in an ISR, those not in it last (leaders were taken in this order before KAFKA-1503)."""
+
+    def __init__(self, isr: tuple[int, ...]) -> None:
+        self.isr = isr
+
+    def __call__(self, replica: int) -> int:
+        return self.isr.index(replica) if replica in self.isr else len(self.isr)
+
+
+def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules) -> int:
+    """With ELR, who led last is kept while there is no ISR at all (maybeUpdateLastKnownLeader)."""
+    if not rules.elr or leader != NO_LEADER:
+        return NO_LEADER
+    if not isr and old.leader != NO_LEADER:
+        return old.leader
+    return old.last_known_leader

@@ -1,0 +1,130 @@
+"""The world that is explored: a client, a controller, brokers with one partition, and what is on its way between them.
+
+A scope bounds what goes wrong, never what heals: so many kills, power losses, cuts, but as many restarts, fetches and
+elections as follow. The cells: what may still go wrong, the client, the controller, and for each broker its log, its
+memory, its one fetch under way (request or response) and its one proposal to the controller under way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from ackproof_reference.broker import Process
+from ackproof_reference.explore.search import Group
+from ackproof_reference.log import Log
+from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.rules import Rules
+
+
+class Budget(NamedTuple):
+    """What may still go wrong, or be done by an administrator; each counts down."""
+
+    kills: int = 0
+    power_losses: int = 0
+    clean_stops: int = 0
+    cuts: int = 0
+    """Brokers that live and are fenced all the same, for they do not reach the controller."""
+    shrinks: int = 0
+    """Slow followers dropped by their leader."""
+    lost: int = 0
+    """Responses to a fetch that never arrive."""
+    preferred: int = 0
+    unclean: int = 0
+    retries: int = 0
+
+
+NOTHING = Budget()
+
+
+class Client(NamedTuple):
+    """What the outside world has: records sent, acknowledged, and what a reader has seen below a high watermark.
+
+    Records are numbered from 0. `read` is the longest prefix that any leader showed; `wrong` what broke a promise.
+    """
+
+    sent: int = 0
+    acked: tuple[int, ...] = ()
+    read: tuple[int, ...] = ()
+    wrong: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class Scope:
+    """How large a world, by which rules. `acks` is 0, 1 or -1 for all records of it."""
+
+    rules: Rules
+    brokers: int = 3
+    records: int = 1
+    acks: int = -1
+    budget: Budget = NOTHING
+    assigned: tuple[int, ...] = ()
+    """The partition's replicas in assignment order; empty: all brokers."""
+    started_isr: tuple[int, ...] = ()
+    """The ISR at the start; empty: all replicas."""
+    idempotent: bool = False
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The brokers' numbers, from 1."""
+        return tuple(range(1, self.brokers + 1))
+
+
+BUDGET, CLIENT, CONTROLLER = 0, 1, 2
+_BEFORE, _EACH = 3, 4
+
+
+def log_cell(broker: int) -> int:
+    """The cell of a broker's log."""
+    return _BEFORE + _EACH * (broker - 1)
+
+
+def process_cell(broker: int) -> int:
+    """The cell of a broker's memory."""
+    return log_cell(broker) + 1
+
+
+def fetch_cell(broker: int) -> int:
+    """The cell of the fetch that a broker has under way: None, a request or a response."""
+    return log_cell(broker) + 2
+
+
+def proposal_cell(broker: int) -> int:
+    """The cell of the ISR change that a broker has under way: None, a request or a response."""
+    return log_cell(broker) + 3
+
+
+@dataclass
+class World:
+    """A scope as a model for the search. All brokers run and know the cluster; the first replica leads."""
+
+    scope: Scope
+    groups: Sequence[Group] = field(init=False)
+
+    def __post_init__(self) -> None:
+        from ackproof_reference.explore.invariants import checks
+        from ackproof_reference.explore.moves import moves
+
+        self.groups = (*moves(self.scope), *checks(self.scope))
+
+    @property
+    def names(self) -> Sequence[str]:
+        """A name for each cell."""
+        own = [
+            f"{what} of broker {i}" for i in self.scope.ids for what in ("log", "memory", "fetch", "proposal")
+        ]
+        return ("budget", "client", "controller", *own)
+
+    @property
+    def initial(self) -> tuple[Hashable, ...]:
+        """An empty partition; its leader and followers are about to learn of it."""
+        scope = self.scope
+        replicas = scope.assigned or scope.ids
+        isr = scope.started_isr or replicas
+        partition = Partition(replicas, isr[0], 0, 0, isr)
+        metadata = Metadata(partition, tuple(Registration(broker, 0) for broker in scope.ids))
+        row: list[Hashable] = [scope.budget, Client(), metadata]
+        for _ in scope.ids:
+            row += [Log(), Process(up=True, epoch=0), None, None]
+        return tuple(row)

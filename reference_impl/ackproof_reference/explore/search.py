@@ -1,0 +1,330 @@
+"""Breadth-first search through all states of a model, bounded, resumable, with the shortest way to each finding.
+
+A model's state is a row of cells (a broker's log, its memory, a message under way …), its steps are *groups* that
+read a few cells and may change them. The search numbers the values of each cell as they appear and packs a state into
+one integer, the numbers side by side. What a group does depends on its cells alone, so it is worked out once for each
+combination of their numbers, as differences to be added to the packed state: the rules stay plain functions over
+readable values, and most steps cost one look-up and one addition. States are kept exactly, not as hashes.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+_SLICE = 8192
+"""States between two looks at the clock and the limits."""
+_FIRST_WIDTH = 12
+"""Bits for a cell's number before it has to be widened."""
+_MORE_WIDTH = 4
+
+
+class Happening(NamedTuple):
+    """One step for a reader: who acts, on whom (as names, "" nobody), and what, as a sentence."""
+
+    actor: str
+    target: str
+    text: str
+
+
+Move = tuple[Happening, tuple[Hashable, ...]]
+
+
+class Group(NamedTuple):
+    """Steps that read and write the same cells.
+
+    `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
+    yields (class, sentence) for each invariant that these values break.
+    """
+
+    name: str
+    cells: tuple[int, ...]
+    moves: Callable[..., Iterable[Move]] | None = None
+    check: Callable[..., Iterable[tuple[str, str]]] | None = None
+
+
+class Model(Protocol):
+    """What can be searched."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """A name for each cell."""
+
+    @property
+    def initial(self) -> tuple[Hashable, ...]:
+        """The first state."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """All its steps and invariants."""
+
+
+class Finding(NamedTuple):
+    """A broken invariant, the number of steps to it, and the packed state in which it is broken."""
+
+    kind: str
+    text: str
+    depth: int
+    state: int
+
+
+class Told(NamedTuple):
+    """One line of a counterexample: the step, and the cells that it changed (name, before, after)."""
+
+    happening: Happening
+    changed: tuple[tuple[str, Hashable, Hashable], ...]
+
+
+@dataclass
+class Progress:
+    """How far a search is. `seconds` counts the searching itself, over all its parts."""
+
+    states: int = 0
+    depth: int = 0
+    waiting: int = 0
+    seconds: float = 0.0
+
+    @property
+    def rate(self) -> float:
+        """Distinct states per second."""
+        return self.states / self.seconds if self.seconds else 0.0
+
+
+class Cells:
+    """Numbers for the values of each cell, and the packing of a row of them into one integer."""
+
+    def __init__(self, count: int, widths: Sequence[int] | None = None) -> None:
+        self.values: list[list[Hashable]] = [[] for _ in range(count)]
+        self.numbers: list[dict[Hashable, int]] = [{} for _ in range(count)]
+        self.widths = list(widths or [_FIRST_WIDTH] * count)
+        self.shifts: list[int] = []
+        self.masks: list[int] = []
+        self.place()
+
+    def place(self) -> None:
+        """Work out where each cell lies, from the widths."""
+        self.shifts = [sum(self.widths[:cell]) for cell in range(len(self.widths))]
+        self.masks = [(1 << width) - 1 for width in self.widths]
+
+    def number(self, cell: int, value: Hashable) -> int:
+        """The number of a value, a new one if it is new. Raises _TooNarrowError when they run out."""
+        numbers = self.numbers[cell]
+        number = numbers.get(value)
+        if number is None:
+            number = len(numbers)
+            if number > self.masks[cell]:
+                raise _TooNarrowError(cell)
+            numbers[value] = number
+            self.values[cell].append(value)
+        return number
+
+    def pack(self, row: Sequence[Hashable]) -> int:
+        """A state as an integer."""
+        return sum(self.number(cell, value) << self.shifts[cell] for cell, value in enumerate(row))
+
+    def of(self, state: int, cell: int) -> Hashable:
+        """One cell's value in a packed state."""
+        return self.values[cell][state >> self.shifts[cell] & self.masks[cell]]
+
+    def row(self, state: int) -> tuple[Hashable, ...]:
+        """All values of a packed state."""
+        return tuple(self.of(state, cell) for cell in range(len(self.widths)))
+
+
+class _TooNarrowError(Exception):
+    """A cell has more values than its bits can number."""
+
+    def __init__(self, cell: int) -> None:
+        super().__init__(cell)
+        self.cell = cell
+
+
+@dataclass
+class Search:
+    """A search that can be run in parts, saved (`saved.py`) and gone on with.
+
+    `wanted` names the classes of findings after which it stops; empty: the first of any class. Findings of other
+    classes are kept, the shortest of each, and the search goes on behind them.
+    """
+
+    model: Model
+    wanted: frozenset[str] = frozenset()
+    cells: Cells = field(init=False)
+    seen: dict[int, int] = field(init=False)
+    level: list[int] = field(init=False)
+    place: int = 0
+    next_level: list[int] = field(default_factory=list)
+    findings: dict[str, Finding] = field(default_factory=dict)
+    progress: Progress = field(default_factory=Progress)
+
+    def __post_init__(self) -> None:
+        self.cells = Cells(len(self.model.names))
+        first = self.cells.pack(self.model.initial)
+        self.seen = {first: first}
+        self.level = [first]
+        self._table = self._groups()
+        self.progress.states = 1
+
+    def _groups(self) -> list[tuple[int, dict[int, tuple[int, ...]], Group]]:
+        cells = self.cells
+        table = []
+        for group in self.model.groups:
+            mask = sum(cells.masks[cell] << cells.shifts[cell] for cell in group.cells)
+            memo: dict[int, tuple[int, ...]] = {}
+            table.append((mask, memo, group))
+        return table
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether every reachable state was looked at."""
+        return self.place == len(self.level) and not self.next_level
+
+    @property
+    def found(self) -> Finding | None:
+        """The finding for which the search stops, the shortest if there are several."""
+        kept = [f for f in self.findings.values() if not self.wanted or f.kind in self.wanted]
+        return min(kept, key=lambda finding: finding.depth, default=None)
+
+    @property
+    def satisfied(self) -> bool:
+        """Whether nothing that is wanted is still to be found."""
+        if self.wanted:
+            return self.wanted <= self.findings.keys()
+        return bool(self.findings)
+
+    def run(
+        self,
+        *,
+        max_states: int | None = None,
+        max_seconds: float | None = None,
+        watch: Callable[[Progress], None] | None = None,
+    ) -> Progress:
+        """Go on until there is a finding, all is seen, or a limit is met; `watch` is called a few times a second."""
+        began = time.perf_counter()
+        before = self.progress.seconds
+        with _no_collector():
+            while not self.exhausted and not self.satisfied:
+                spent = time.perf_counter() - began
+                if max_states is not None and len(self.seen) >= max_states:
+                    break
+                if max_seconds is not None and spent >= max_seconds:
+                    break
+                if self.place == len(self.level):
+                    self.level, self.next_level, self.place = self.next_level, [], 0
+                    self.progress.depth += 1
+                self._look_at(min(self.place + _SLICE, len(self.level)))
+                self.progress.states = len(self.seen)
+                self.progress.waiting = len(self.level) - self.place + len(self.next_level)
+                self.progress.seconds = before + time.perf_counter() - began
+                if watch is not None:
+                    watch(self.progress)
+        return self.progress
+
+    def _look_at(self, end: int) -> None:
+        """Take the states of this level up to `end`, and note those that they lead to. The loop that counts."""
+        seen = self.seen
+        while self.place < end:
+            level, table, note = self.level, self._table, self.next_level.append
+            try:
+                for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
+                    state = level[self.place]
+                    for mask, memo, group in table:
+                        try:
+                            steps = memo[state & mask]
+                        except KeyError:
+                            steps = self._work_out(group, memo, state & mask, state)
+                        for difference in steps:
+                            successor = state + difference
+                            if successor not in seen:
+                                seen[successor] = state
+                                note(successor)
+                self.place = end
+            except _TooNarrowError as narrow:
+                self._widen(narrow.cell)
+                seen = self.seen
+
+    def _work_out(
+        self, group: Group, memo: dict[int, tuple[int, ...]], key: int, state: int
+    ) -> tuple[int, ...]:
+        """What a group does for one combination of its cells, as differences; and whether an invariant is broken."""
+        cells = self.cells
+        values = [cells.of(key, cell) for cell in group.cells]
+        if group.check is not None:
+            for kind, text in group.check(*values):
+                if kind not in self.findings:
+                    self.findings[kind] = Finding(kind, text, self.progress.depth, state)
+        steps: tuple[int, ...] = ()
+        if group.moves is not None:
+            differences = (self._difference(group, values, new) for _, new in group.moves(*values))
+            steps = tuple(dict.fromkeys(d for d in differences if d))
+        memo[key] = steps
+        return steps
+
+    def _difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
+        """What a step adds to a packed state."""
+        cells, sum_ = self.cells, 0
+        for cell, was, becomes in zip(group.cells, old, new, strict=True):
+            if becomes is not was:
+                sum_ += (cells.number(cell, becomes) - cells.number(cell, was)) << cells.shifts[cell]
+        return sum_
+
+    def _widen(self, cell: int) -> None:
+        """Give a cell more bits, and pack everything anew."""
+        old = list(zip(self.cells.shifts, self.cells.masks, strict=True))
+        self.cells.widths[cell] += _MORE_WIDTH
+        self.cells.place()
+        shifts = self.cells.shifts
+
+        def anew(state: int) -> int:
+            return sum((state >> shift & mask) << to for (shift, mask), to in zip(old, shifts, strict=True))
+
+        packed = {state: anew(state) for state in self.seen}
+        parents = iter(self.seen.values())
+        self.seen = {state: packed[parent] for state, parent in zip(packed.values(), parents, strict=True)}
+        self.level = [packed[state] for state in self.level]
+        self.next_level = [packed[state] for state in self.next_level]
+        self.findings = {
+            kind: finding._replace(state=packed[finding.state]) for kind, finding in self.findings.items()
+        }
+        self._table = self._groups()
+
+    def way_to(self, state: int) -> list[Told]:
+        """The shortest way from the first state to one that was seen."""
+        told: list[Told] = []
+        while (parent := self.seen[state]) != state:
+            told.append(self._between(parent, state))
+            state = parent
+        return told[::-1]
+
+    def _between(self, parent: int, state: int) -> Told:
+        before = self.cells.row(parent)
+        for group in self.model.groups:
+            values = [before[cell] for cell in group.cells]
+            for happening, new in group.moves(*values) if group.moves is not None else ():
+                if parent + self._difference(group, values, new) == state:
+                    names = self.model.names
+                    return Told(
+                        happening,
+                        tuple(
+                            (names[cell], was, becomes)
+                            for cell, was, becomes in zip(group.cells, values, new, strict=True)
+                            if was != becomes
+                        ),
+                    )
+        raise AssertionError("a state has no step that leads to it")
+
+
+@contextmanager
+def _no_collector() -> Iterator[None]:
+    """States are integers and make no cycles; the collector would walk them again and again."""
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was:
+            gc.enable()

@@ -1,0 +1,116 @@
+"""Following: fetching from the leader's log, and cutting what the leader does not have (AbstractFetcherThread)."""
+
+from __future__ import annotations
+
+from ackproof_reference.broker import Broker, Follower, Process, Step, with_role
+from ackproof_reference.leader import resign
+from ackproof_reference.log import UNKNOWN, Log, append, end_of_epoch, restart_at, truncate
+from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched
+from ackproof_reference.metadata import NO_LEADER, Metadata
+from ackproof_reference.rules import Rules, Truncation
+
+
+def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+    """Follow a new leader, or none (Partition.makeFollower).
+
+    Before KIP-101 the log is cut to its high watermark here; before KIP-595 the leader is first asked where the last
+    epoch ends; since then nothing is cut before the first fetch was answered.
+    """
+    partition = metadata.partition
+    log = broker.log
+    asks = rules.truncation in (Truncation.EPOCH, Truncation.WALK_BACK) and log.last_epoch != UNKNOWN
+    if rules.truncation is Truncation.HIGH_WATERMARK and partition.leader != NO_LEADER:
+        log = truncate(log, log.high_watermark)
+    role = Follower(partition.leader, partition.leader_epoch, truncating=asks)
+    process = Process(True, broker.process.epoch, metadata, role)
+    return Broker(broker.id, log, process), resign(broker)
+
+
+def next_request(broker: Broker) -> Fetch | AskEpochEnd | None:
+    """What a follower asks its leader now; None if it follows nobody."""
+    role = broker.process.role
+    if not isinstance(role, Follower) or role.leader == NO_LEADER:
+        return None
+    log = broker.log
+    if role.truncating:
+        return AskEpochEnd(broker.id, role.leader, role.epoch, log.last_epoch)
+    return Fetch(broker.id, role.leader, broker.process.epoch, role.epoch, log.end, log.last_epoch)
+
+
+def take_fetched(broker: Broker, answer: Fetched, rules: Rules) -> Step:
+    """Append what was fetched, or cut where the logs part, and take over the leader's high watermark.
+
+    A response to a fetch that this follower would not send now is dropped: it has moved on
+    (AbstractFetcherThread.processFetchRequest).
+    """
+    role, log = broker.process.role, broker.log
+    if not isinstance(role, Follower):
+        return broker, ()
+    if rules.match_responses and (
+        answer.leader_epoch != role.epoch or answer.leader != role.leader or answer.offset != log.end
+    ):
+        return broker, ()
+    if answer.error is Error.OFFSET_OUT_OF_RANGE:
+        return broker._replace(log=_reset(log, answer)), ()
+    if answer.error is not Error.NONE or role.truncating:
+        return broker, ()
+    if answer.diverging is not None:
+        return broker._replace(
+            log=truncate(log, _divergence(log, answer.diverging.epoch, answer.diverging.start))
+        ), ()
+    for batch in answer.batches:
+        if batch.base >= log.end:
+            log = append(log, batch)
+    high_watermark = answer.high_watermark
+    if rules.bounded_high_watermark:
+        high_watermark = min(high_watermark, log.end)
+    return broker._replace(log=log._replace(high_watermark=high_watermark)), ()
+
+
+def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
+    """Cut to where the leader says the follower's last epoch ends (KIP-101); fetch then.
+
+    With KIP-279 the leader names the epoch it found, and the follower goes on asking while it is none of its own.
+    A leader that has not come so far leaves the high watermark to cut to.
+    """
+    role, log = broker.process.role, broker.log
+    if not isinstance(role, Follower) or not role.truncating or answer.error is not Error.NONE:
+        return broker, ()
+    if rules.match_responses and (answer.leader_epoch, answer.leader) != (role.epoch, role.leader):
+        return broker, ()
+    done = True
+    if answer.end.start == UNKNOWN:
+        offset = log.high_watermark
+    elif rules.truncation is Truncation.EPOCH:
+        offset = answer.end.start
+    else:
+        offset = _divergence(log, answer.end.epoch, answer.end.start)
+        done = end_of_epoch(log, answer.end.epoch).epoch == answer.end.epoch
+    log = truncate(log, offset)
+    truncating = not done and log.last_epoch != UNKNOWN
+    return with_role(broker._replace(log=log), role._replace(truncating=truncating)), ()
+
+
+def _divergence(log: Log, epoch: int, end: int) -> int:
+    """Where a log has to be cut, given that the leader's `epoch` ends at `end` (getOffsetTruncationState, KIP-279).
+
+    The epoch is known here: at the end of it that comes first. It is not: at the end of the newest one below it.
+    """
+    own = end_of_epoch(log, epoch)
+    if own.start == UNKNOWN:
+        return min(end, log.end)
+    if own.epoch != epoch:
+        return min(own.start, log.end)
+    return min(own.start, end, log.end)
+
+
+def _reset(log: Log, answer: Fetched) -> Log:
+    """Out of the leader's range: cut to its end, or begin anew at its start (fetchOffsetAndTruncate).
+
+    In between the log is kept, though it may not match after an unclean election: "we are not solving it here".
+    """
+    if answer.leader_end < log.end:
+        return truncate(log, answer.leader_end)
+    if answer.leader_start > log.end:
+        return restart_at(log, answer.leader_start)
+    return log

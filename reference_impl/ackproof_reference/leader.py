@@ -1,0 +1,299 @@
+"""Leading: appends, serving fetches, the ISR, the high watermark, answers to producers (kafka.cluster.Partition)."""
+
+from __future__ import annotations
+
+from ackproof_reference.broker import Broker, Leader, Message, Process, Progress, Step, Waiting, with_role
+from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch
+from ackproof_reference.messages import (
+    Altered,
+    AlterPartition,
+    AskEpochEnd,
+    EpochEnd,
+    Error,
+    Fetch,
+    Fetched,
+    Produce,
+    Produced,
+)
+from ackproof_reference.metadata import Metadata, Partition
+from ackproof_reference.producers import check_sequence
+from ackproof_reference.rules import Rules, Truncation
+
+
+def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+    """Begin an epoch at the log end, knowing nothing of followers until they fetch in it (Partition.makeLeader)."""
+    partition, old = metadata.partition, broker.process.role
+    others = tuple(replica for replica in partition.replicas if replica != broker.id)
+    progress = tuple(Progress(replica) for replica in others)
+    waiting: tuple[Waiting, ...] = ()
+    if isinstance(old, Leader):
+        waiting = old.waiting
+        if not rules.reset_followers:
+            progress = old.progress
+    log = begin_epoch(broker.log, partition.leader_epoch)
+    led = Broker(
+        broker.id,
+        log,
+        Process(
+            True,
+            broker.process.epoch,
+            metadata,
+            Leader(partition.leader_epoch, log.end, progress, None, waiting),
+        ),
+    )
+    return advance_high_watermark(led, rules)
+
+
+def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
+    """Append as leader and answer acks=1 at once; acks=all waits for the high watermark (appendRecordsToLeader).
+
+    acks=all is refused before the append while the ISR is below its minimum; acks=0 and 1 are not.
+    """
+    leader = broker.process.role
+
+    def answer(error: Error, offset: int = UNKNOWN) -> tuple[Message, ...]:
+        return (Produced(request.producer, request.sequence, error, offset),)
+
+    if not isinstance(leader, Leader):
+        return broker, answer(Error.NOT_LEADER_OR_FOLLOWER)
+    partition = broker.process.partition
+    if request.acks == -1 and len(partition.isr) < rules.effective_min_isr(len(partition.replicas)):
+        return broker, answer(Error.NOT_ENOUGH_REPLICAS)
+    log = broker.log
+    error, held = check_sequence(log, request, rules)
+    if error is not Error.NONE:
+        return broker, answer(error)
+    if held is None:
+        held = Batch(
+            log.end,
+            leader.epoch,
+            request.producer,
+            request.sequence,
+            request.length,
+            request.producer_epoch,
+            key=request.key,
+        )
+        log = append(log, held)
+    if request.acks == -1:
+        waiting = Waiting(request.producer, request.sequence, held.base, held.next)
+        leader = leader._replace(waiting=(*leader.waiting, waiting))
+        return advance_high_watermark(with_role(broker._replace(log=log), leader), rules)
+    appended, messages = advance_high_watermark(broker._replace(log=log), rules)
+    return appended, (*messages, *answer(Error.NONE, held.base))
+
+
+def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
+    """Answer a follower's fetch, and take it as the proof of what the follower holds (Partition.fetchRecords).
+
+    The high watermark sent is that of before this fetch, so a follower's lags by one more fetch. A fetch whose last
+    epoch does not fit this log is told where the logs part (KIP-595) and proves nothing.
+    """
+    log = broker.log
+    leader = broker.process.role
+
+    def answer(error: Error, **found: object) -> Fetched:
+        return Fetched(
+            fetch.follower,
+            broker.id,
+            fetch.leader_epoch,
+            fetch.offset,
+            error,
+            **found,  # type: ignore[arg-type]
+        )
+
+    error = _refused(leader, fetch.leader_epoch, rules)
+    if error is not Error.NONE or not isinstance(leader, Leader):
+        return broker, (answer(error),)
+    if rules.truncation is Truncation.ON_FETCH and fetch.last_epoch != UNKNOWN:
+        end = end_of_epoch(log, fetch.last_epoch)
+        if end.epoch != UNKNOWN and (end.epoch < fetch.last_epoch or end.start < fetch.offset):
+            return broker, (answer(Error.NONE, diverging=end),)
+        if end.epoch == UNKNOWN:
+            return broker, (answer(Error.OFFSET_OUT_OF_RANGE, leader_start=log.start, leader_end=log.end),)
+    if not log.start <= fetch.offset <= log.end:
+        return broker, (answer(Error.OFFSET_OUT_OF_RANGE, leader_start=log.start, leader_end=log.end),)
+    batches = log.read(fetch.offset, rules.max_fetch_batches)
+    reply = answer(Error.NONE, batches=batches, high_watermark=log.high_watermark)
+    replicated = fetch.offset
+    if not rules.replicated_by_next_fetch and batches:
+        replicated = batches[-1].next
+    known = Progress(fetch.follower, replicated, fetch.broker_epoch)
+    progress = tuple(known if entry.replica == fetch.follower else entry for entry in leader.progress)
+    served, expansion = propose_expansion(
+        with_role(broker, leader._replace(progress=progress)), fetch.follower, rules
+    )
+    served, answers = advance_high_watermark(served, rules)
+    return served, (reply, *expansion, *answers)
+
+
+def answer_epoch_end(broker: Broker, asked: AskEpochEnd, rules: Rules) -> Step:
+    """Say where an epoch ends in the leader's log (KIP-101); with the epoch it was found under since KIP-279."""
+    leader = broker.process.role
+    error = _refused(leader, asked.leader_epoch, rules)
+    end = end_of_epoch(broker.log, asked.epoch)
+    if rules.truncation is Truncation.EPOCH and end.epoch != UNKNOWN:
+        end = end._replace(epoch=asked.epoch)
+    return broker, (EpochEnd(asked.follower, broker.id, asked.leader_epoch, asked.epoch, error, end),)
+
+
+def _refused(role: object, leader_epoch: int, rules: Rules) -> Error:
+    """Fence who is of another leader epoch (KIP-320); before, any leader served any follower."""
+    if not isinstance(role, Leader):
+        return Error.NOT_LEADER_OR_FOLLOWER
+    if rules.fetch_fencing and leader_epoch < role.epoch:
+        return Error.FENCED_LEADER_EPOCH
+    if rules.fetch_fencing and leader_epoch > role.epoch:
+        return Error.UNKNOWN_LEADER_EPOCH
+    return Error.NONE
+
+
+def waited_for(partition: Partition, pending: tuple[int, ...] | None, rules: Rules) -> tuple[int, ...]:
+    """Whose logs the high watermark waits for: the maximal ISR (KIP-497).
+
+    With a proposal under way that is the larger of both sets, since nobody knows which one the controller holds.
+    Without the protection it is the smaller one: a joining member is not waited for yet, a leaving one no more.
+    """
+    if pending is None:
+        return partition.isr
+    if rules.maximal_isr:
+        return tuple(r for r in partition.replicas if r in partition.isr or r in pending)
+    return tuple(replica for replica in partition.isr if replica in pending)
+
+
+def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
+    """Ask for a follower to join the ISR once it has caught up (Partition.maybeExpandIsr, on each fetch).
+
+    Caught up: it has reached the high watermark, and the start of this leader's epoch, below which the true high
+    watermark may lie without this leader knowing it (KIP-320). It must be unfenced (KIP-841) and fetch as the
+    incarnation that the leader's metadata names (KIP-903).
+    """
+    leader, partition = broker.process.role, broker.process.partition
+    assert isinstance(leader, Leader)
+    if leader.pending is not None or follower in partition.isr or follower not in partition.replicas:
+        return broker, ()
+    known = next(entry for entry in leader.progress if entry.replica == follower)
+    if known.end == UNKNOWN or known.end < broker.log.high_watermark:
+        return broker, ()
+    if rules.expand_from_epoch_start and known.end < leader.start:
+        return broker, ()
+    metadata = broker.process.metadata
+    assert metadata is not None
+    registered = metadata.registration(follower)
+    if rules.fencing and (registered.fenced or registered.stopping):
+        return broker, ()
+    if rules.broker_epoch_check and registered.epoch != known.broker_epoch:
+        return broker, ()
+    return _propose(broker, tuple(r for r in partition.replicas if r == follower or r in partition.isr))
+
+
+def may_shrink(broker: Broker) -> tuple[int, ...]:
+    """Members of the ISR that replica.lag.time.max.ms may drop now: those behind the leader's log end (KIP-537)."""
+    leader = broker.process.role
+    if not isinstance(leader, Leader) or leader.pending is not None:
+        return ()
+    isr = broker.process.partition.isr
+    return tuple(
+        entry.replica for entry in leader.progress if entry.replica in isr and entry.end < broker.log.end
+    )
+
+
+def propose_shrink(broker: Broker, slow: tuple[int, ...]) -> Step:
+    """Ask for slow followers to leave the ISR (Partition.maybeShrinkIsr, every half replica.lag.time.max.ms)."""
+    isr = broker.process.partition.isr
+    return _propose(broker, tuple(replica for replica in isr if replica not in slow))
+
+
+def _propose(broker: Broker, isr: tuple[int, ...]) -> Step:
+    leader, partition = broker.process.role, broker.process.partition
+    assert isinstance(leader, Leader)
+    as_of = {entry.replica: entry.broker_epoch for entry in leader.progress}
+    as_of[broker.id] = broker.process.epoch
+    metadata = broker.process.metadata
+    assert metadata is not None
+    epochs = tuple(
+        metadata.registration(replica).epoch if replica in partition.isr else as_of[replica]
+        for replica in isr
+    )
+    request = AlterPartition(broker.id, broker.process.epoch, leader.epoch, partition.epoch, isr, epochs)
+    return with_role(broker, leader._replace(pending=isr)), (request,)
+
+
+def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
+    """Take the controller's answer to a proposal (Partition.handleAlterPartitionUpdate).
+
+    An ineligible member ends the proposal; after the other refusals it stays pending until newer metadata comes,
+    for the leader cannot know what the controller holds.
+    """
+    leader = broker.process.role
+    if not isinstance(leader, Leader) or answer.leader_epoch != leader.epoch or leader.pending is None:
+        return broker, ()
+    if answer.error is Error.INELIGIBLE_REPLICA:
+        return advance_high_watermark(with_role(broker, leader._replace(pending=None)), rules)
+    if answer.partition is None or answer.partition.epoch <= broker.process.partition.epoch:
+        return broker, ()
+    metadata = broker.process.metadata
+    assert metadata is not None
+    return same_leader(broker, Metadata(answer.partition, metadata.brokers), rules)
+
+
+def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
+    """Apply newer metadata that leaves this leader in its epoch: a new ISR ends what was proposed."""
+    leader, process = broker.process.role, broker.process
+    assert isinstance(leader, Leader)
+    if metadata.partition.epoch != process.partition.epoch:
+        leader = leader._replace(pending=None)
+    known = {entry.replica: entry for entry in leader.progress}
+    others = (replica for replica in metadata.partition.replicas if replica != broker.id)
+    leader = leader._replace(progress=tuple(known.get(replica, Progress(replica)) for replica in others))
+    changed = Broker(broker.id, broker.log, Process(True, process.epoch, metadata, leader))
+    return advance_high_watermark(changed, rules)
+
+
+def advance_high_watermark(broker: Broker, rules: Rules) -> Step:
+    """Raise the high watermark to the lowest log end among those it waits for, and answer who waited for it.
+
+    It stands while the ISR is smaller than its minimum (KAFKA-15583), and never goes back on a leader
+    (Partition.maybeIncrementLeaderHW). Not modelled: it also waits, for a time, for those about to join the ISR.
+    """
+    leader, partition, log = broker.process.role, broker.process.partition, broker.log
+    assert isinstance(leader, Leader)
+    minimum = rules.effective_min_isr(len(partition.replicas))
+    if not rules.strict_min_isr or len(partition.isr) >= minimum:
+        members = waited_for(partition, leader.pending, rules)
+        ends = [entry.end for entry in leader.progress if entry.replica in members]
+        log = _raised(log, min([log.end, *ends]))
+    done = tuple(waiting for waiting in leader.waiting if waiting.until <= log.high_watermark)
+    if not done:
+        return Broker(broker.id, log, broker.process), ()
+    enough = len(waited_for(partition, leader.pending, rules)) >= minimum
+    error = Error.NONE if enough else Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    answers = tuple(
+        Produced(waiting.producer, waiting.sequence, error, waiting.offset if enough else UNKNOWN)
+        for waiting in done
+    )
+    left = tuple(waiting for waiting in leader.waiting if waiting.until > log.high_watermark)
+    return with_role(broker._replace(log=log), leader._replace(waiting=left)), answers
+
+
+def _raised(log: Log, offset: int) -> Log:
+    return log._replace(high_watermark=offset) if offset > log.high_watermark else log
+
+
+def time_out(broker: Broker, waiting: Waiting) -> Step:
+    """A waiting producer is told REQUEST_TIMED_OUT; its record stays in the log and may commit later."""
+    leader = broker.process.role
+    assert isinstance(leader, Leader)
+    left = tuple(other for other in leader.waiting if other != waiting)
+    answer = Produced(waiting.producer, waiting.sequence, Error.REQUEST_TIMED_OUT, UNKNOWN)
+    return with_role(broker, leader._replace(waiting=left)), (answer,)
+
+
+def resign(broker: Broker) -> tuple[Message, ...]:
+    """Who loses the leadership answers all who wait with NOT_LEADER_OR_FOLLOWER."""
+    leader = broker.process.role
+    if not isinstance(leader, Leader):
+        return ()
+    return tuple(
+        Produced(waiting.producer, waiting.sequence, Error.NOT_LEADER_OR_FOLLOWER, UNKNOWN)
+        for waiting in leader.waiting
+    )

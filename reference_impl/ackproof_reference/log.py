@@ -1,0 +1,184 @@
+"""A replica's log: batches, leader epochs, high watermark, and how much of it the disk has seen.
+
+Offsets count records; a batch is atomic: it is appended, fetched, truncated and lost as a whole. All functions return
+a new log. What is here survives a killed process; what `lose_power` cuts does not survive the machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+UNKNOWN = -1
+"""An epoch or an offset that is not known (Kafka's UNDEFINED_EPOCH and UNDEFINED_EPOCH_OFFSET)."""
+
+DATA, COMMIT, ABORT = "data", "commit", "abort"
+"""The kinds of batches: records, and the two markers that end a transaction."""
+
+
+class Batch(NamedTuple):
+    """Records `sequence` … `sequence + length - 1` of a producer at offsets `base` … `base + length - 1`.
+
+    `epoch` is the leader epoch that the leader stamped. A negative `producer_epoch` means no idempotence. `key` is
+    that of a compacted topic (-1: none); `tombstone` deletes it. Markers (KIP-98) hold one control record.
+    """
+
+    base: int
+    epoch: int
+    producer: int
+    sequence: int
+    length: int = 1
+    producer_epoch: int = -1
+    kind: str = DATA
+    transactional: bool = False
+    key: int = -1
+    tombstone: bool = False
+
+    @property
+    def next(self) -> int:
+        """The offset after the last record."""
+        return self.base + self.length
+
+    @property
+    def identity(self) -> tuple[int, int, int, str]:
+        """What makes it the same batch in any log at any place, whoever led."""
+        return self.producer, self.sequence, self.length, self.kind
+
+
+class EpochEntry(NamedTuple):
+    """A leader epoch and the offset at which it began (a line of leader-epoch-checkpoint)."""
+
+    epoch: int
+    start: int
+
+
+class Log(NamedTuple):
+    """One replica's copy of one partition, as on its disk.
+
+    `end` is the log end offset (LEO). `high_watermark` is taken as checkpointed at once, `flushed` is the recovery
+    point: what lies behind it is only in the page cache.
+    """
+
+    batches: tuple[Batch, ...] = ()
+    epochs: tuple[EpochEntry, ...] = ()
+    start: int = 0
+    end: int = 0
+    high_watermark: int = 0
+    flushed: int = 0
+
+    @property
+    def last_epoch(self) -> int:
+        """The newest epoch in the cache, UNKNOWN if there is none."""
+        return self.epochs[-1].epoch if self.epochs else UNKNOWN
+
+    def below(self, offset: int) -> tuple[Batch, ...]:
+        """The batches that lie wholly below an offset."""
+        batches = self.batches
+        if batches and batches[-1].next <= offset:
+            return batches
+        return tuple(batch for batch in batches if batch.next <= offset)
+
+    def read(self, offset: int, limit: int) -> tuple[Batch, ...]:
+        """Up to `limit` batches from an offset on."""
+        return tuple(_from(self.batches, offset, limit))
+
+
+def _from(batches: tuple[Batch, ...], offset: int, limit: int) -> Iterator[Batch]:
+    for batch in batches:
+        if limit <= 0:
+            return
+        if batch.next > offset:
+            yield batch
+            limit -= 1
+
+
+def append(log: Log, batch: Batch) -> Log:
+    """Add a batch at the end; its epoch enters the cache (UnifiedLog.append).
+
+    For a follower the batch comes as the leader wrote it; one that does not continue the log is an error of the model.
+    """
+    if batch.base < log.end:
+        raise ValueError(f"{batch} does not continue a log that ends at {log.end}")
+    epochs = log.epochs
+    if batch.epoch > log.last_epoch:
+        epochs = (*epochs, EpochEntry(batch.epoch, batch.base))
+    return Log((*log.batches, batch), epochs, log.start, batch.next, log.high_watermark, log.flushed)
+
+
+def begin_epoch(log: Log, epoch: int) -> Log:
+    """A new leader enters its epoch at its log end, even with no record yet (LeaderEpochFileCache.assign, KIP-101).
+
+    Entries that began at or after the log end belong to leaders that wrote nothing, and go.
+    """
+    kept = tuple(entry for entry in log.epochs if entry.epoch < epoch and entry.start < log.end)
+    return log._replace(epochs=(*kept, EpochEntry(epoch, log.end)))
+
+
+def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
+    """The newest epoch not above the one asked for, and where it ends (LeaderEpochFileCache.endOffsetFor, KIP-279).
+
+    (UNKNOWN, UNKNOWN) if this log has not come so far, or has nothing to say.
+    """
+    if not log.epochs or epoch == UNKNOWN or epoch > log.last_epoch:
+        return EpochEntry(UNKNOWN, UNKNOWN)
+    if epoch == log.last_epoch:
+        return EpochEntry(epoch, log.end)
+    if epoch < log.epochs[0].epoch:
+        return EpochEntry(epoch, log.epochs[0].start)
+    floor = max(entry.epoch for entry in log.epochs if entry.epoch <= epoch)
+    after = min(entry.start for entry in log.epochs if entry.epoch > epoch)
+    return EpochEntry(floor, after)
+
+
+def truncate(log: Log, offset: int) -> Log:
+    """Cut to an offset, on a batch's boundary; the epoch cache and the high watermark follow (UnifiedLog.truncateTo).
+
+    Where nothing is cut, epochs that began at the log end still leave the cache: nobody wrote in them.
+    """
+    if offset >= log.end:
+        return log._replace(epochs=tuple(entry for entry in log.epochs if entry.start < log.end))
+    kept = log.below(offset)
+    end = max(kept[-1].next if kept else log.start, log.start)
+    epochs = tuple(entry for entry in log.epochs if entry.start < end)
+    return Log(kept, epochs, log.start, end, min(log.high_watermark, end), min(log.flushed, end))
+
+
+def restart_at(log: Log, offset: int) -> Log:
+    """Drop everything and go on at the leader's log start (ReplicaManager.truncateFullyAndStartAt)."""
+    del log
+    return Log(start=offset, end=offset, high_watermark=offset, flushed=offset)
+
+
+def flush(log: Log) -> Log:
+    """fsync: what is here now survives a power loss."""
+    return log._replace(flushed=log.end)
+
+
+def lose_power(log: Log, kept: int) -> Log:
+    """The machine dies: a suffix of what was only in the page cache is gone (LogLoader.recoverLog cuts there)."""
+    return truncate(log, max(kept, log.flushed))
+
+
+def compact(log: Log, below: int) -> Log:
+    """Keep the newest record of each key below an offset; offsets stay, gaps appear (LogCleaner, KIP-58).
+
+    Batches without a key, markers and what holds several records stay as they are; tombstones too.
+    """
+    newest = {batch.key: batch.base for batch in log.batches if batch.key >= 0 and batch.next <= below}
+    kept = tuple(
+        batch
+        for batch in log.batches
+        if batch.key < 0 or batch.next > below or batch.length > 1 or newest[batch.key] == batch.base
+    )
+    return log._replace(batches=kept)
+
+
+def last_batches(log: Log, producer: int, limit: int = 5) -> tuple[Batch, ...]:
+    """The newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
+    found: list[Batch] = []
+    for batch in reversed(log.batches):
+        if batch.producer == producer and batch.kind == DATA:
+            found.append(batch)
+            if len(found) == limit:
+                break
+    return tuple(reversed(found))

@@ -1,0 +1,114 @@
+"""What brokers, the controller and clients say to each other: Kafka's requests, with the fields that count."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from ackproof_reference.log import Batch, EpochEntry
+from ackproof_reference.metadata import Partition
+
+
+class Error(Enum):
+    """Kafka's error codes, as far as the protocol core speaks them."""
+
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    NOT_CONTROLLER = 41
+    INVALID_REQUEST = 42
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    INVALID_UPDATE_VERSION = 95
+    INELIGIBLE_REPLICA = 107
+
+
+class Produce(NamedTuple):
+    """A client sends one batch. `acks` is 0, 1 or -1 (all)."""
+
+    producer: int
+    sequence: int
+    acks: int
+    length: int = 1
+    producer_epoch: int = -1
+    key: int = -1
+
+
+class Produced(NamedTuple):
+    """The leader's answer to a produce request; `offset` is the batch's first, -1 with an error."""
+
+    producer: int
+    sequence: int
+    error: Error
+    offset: int
+
+
+class Fetch(NamedTuple):
+    """A follower asks its leader for what comes after its log end (its leader epoch: KIP-320; its last: KIP-595)."""
+
+    follower: int
+    leader: int
+    broker_epoch: int
+    leader_epoch: int
+    offset: int
+    last_epoch: int
+
+
+class Fetched(NamedTuple):
+    """The answer: batches, or where the logs part (`diverging`). `leader_epoch` and `offset` repeat the request's."""
+
+    follower: int
+    leader: int
+    leader_epoch: int
+    offset: int
+    error: Error = Error.NONE
+    batches: tuple[Batch, ...] = ()
+    high_watermark: int = 0
+    diverging: EpochEntry | None = None
+    leader_start: int = 0
+    leader_end: int = 0
+
+
+class AskEpochEnd(NamedTuple):
+    """OffsetForLeaderEpoch (KIP-101): where does this epoch end in the leader's log?"""
+
+    follower: int
+    leader: int
+    leader_epoch: int
+    epoch: int
+
+
+class EpochEnd(NamedTuple):
+    """The answer to it; (UNKNOWN, UNKNOWN) if the leader has not come so far."""
+
+    follower: int
+    leader: int
+    leader_epoch: int
+    asked: int
+    error: Error
+    end: EpochEntry
+
+
+class AlterPartition(NamedTuple):
+    """A leader proposes a new ISR, each member with the incarnation that it fetched as (KIP-497, KIP-903)."""
+
+    leader: int
+    broker_epoch: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[int, ...]
+    isr_epochs: tuple[int, ...]
+
+
+class Altered(NamedTuple):
+    """The controller's answer: the partition as it is now, or why not."""
+
+    leader: int
+    leader_epoch: int
+    error: Error
+    partition: Partition | None = None

@@ -1,0 +1,51 @@
+"""What the controller knows and every broker learns: one partition's state and the brokers' registrations."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NO_LEADER = -1
+
+
+class Partition(NamedTuple):
+    """One partition as the controller last decided it (PartitionRegistration; in ZooKeeper the state node).
+
+    `replicas` is in assignment order. Every change raises `epoch`, a new leader also `leader_epoch`.
+    """
+
+    replicas: tuple[int, ...]
+    leader: int
+    leader_epoch: int
+    epoch: int
+    isr: tuple[int, ...]
+    elr: tuple[int, ...] = ()
+    last_known_leader: int = NO_LEADER
+    recovering: bool = False
+    adding: tuple[int, ...] = ()
+    removing: tuple[int, ...] = ()
+
+
+class Registration(NamedTuple):
+    """A broker's incarnation: its epoch, whether it may lead (fenced: no), whether it is on its way out."""
+
+    broker: int
+    epoch: int
+    fenced: bool = False
+    stopping: bool = False
+
+
+class Metadata(NamedTuple):
+    """An image of the cluster, as brokers replay it from the metadata log."""
+
+    partition: Partition
+    brokers: tuple[Registration, ...]
+
+    def registration(self, broker: int) -> Registration:
+        """A broker's newest registration."""
+        return next(entry for entry in self.brokers if entry.broker == broker)
+
+    def with_broker(self, changed: Registration) -> Metadata:
+        """The same image with one registration replaced."""
+        return Metadata(
+            self.partition, tuple(changed if e.broker == changed.broker else e for e in self.brokers)
+        )

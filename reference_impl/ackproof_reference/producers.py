@@ -1,0 +1,34 @@
+"""Idempotent producers: the leader knows the last five batches of each (KIP-98, ProducerAppendInfo)."""
+
+from __future__ import annotations
+
+from ackproof_reference.log import Batch, Log, last_batches
+from ackproof_reference.messages import Error, Produce
+from ackproof_reference.rules import Rules
+
+
+def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
+    """Whether a batch may be appended: (NONE, None); or is held already: (NONE, the one in the log); or why not.
+
+    A producer that the log does not know may begin at any sequence; a new producer epoch begins at 0.
+    """
+    if request.producer_epoch < 0 or not rules.idempotence:
+        return Error.NONE, None
+    known = last_batches(log, request.producer)
+    if not known:
+        return Error.NONE, None
+    last = known[-1]
+    if request.producer_epoch < last.producer_epoch:
+        return Error.INVALID_PRODUCER_EPOCH, None
+    if request.producer_epoch > last.producer_epoch:
+        return (Error.NONE if request.sequence == 0 else Error.OUT_OF_ORDER_SEQUENCE_NUMBER), None
+    for batch in known:
+        if (batch.producer_epoch, batch.sequence, batch.length) == (
+            request.producer_epoch,
+            request.sequence,
+            request.length,
+        ):
+            return Error.NONE, batch
+    if request.sequence != last.sequence + last.length:
+        return Error.OUT_OF_ORDER_SEQUENCE_NUMBER, None
+    return Error.NONE, None

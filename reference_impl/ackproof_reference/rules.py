@@ -1,0 +1,170 @@
+"""Every variant of the protocol as a switch, the protections that can be taken away one by one, presets by version.
+
+A rule is read where it acts (`leader.py`, `follower.py`, `controller.py`, `election.py`); here stands only what it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from enum import Enum
+
+
+class Truncation(Enum):
+    """How a follower makes its log agree with a new leader's."""
+
+    HIGH_WATERMARK = "to its own high watermark (before KIP-101)"
+    EPOCH = "to the end of its last epoch, asked once (KIP-101, 0.11)"
+    WALK_BACK = "walking back epoch by epoch (KIP-279, 2.0)"
+    ON_FETCH = "as the answer to a fetch that names its last epoch (KIP-595, 2.7)"
+
+
+@dataclass(frozen=True)
+class Rules:
+    """One variant of the protocol with the settings of one topic. The defaults are Kafka 4.1 and later."""
+
+    # Settings of the topic and the brokers.
+    min_insync: int = 1
+    unclean_election: bool = False
+    max_fetch_batches: int = 1
+    """How many batches one fetch answers with; 1 shows the most interleavings."""
+
+    # Logs.
+    truncation: Truncation = Truncation.ON_FETCH
+    fetch_fencing: bool = True
+    """A fetch carries the follower's current leader epoch and is refused by a leader of another one (KIP-320)."""
+    match_responses: bool = True
+    """A follower drops a response to a fetch it would not send now (AbstractFetcherThread.processFetchRequest)."""
+    bounded_high_watermark: bool = True
+    """A follower's high watermark never passes its own log end (UnifiedLog.maybeUpdateHighWatermark)."""
+
+    # The leader.
+    replicated_by_next_fetch: bool = True
+    """A record counts as replicated when the follower fetches the offset after it, not when it was sent."""
+    maximal_isr: bool = True
+    """While an ISR change is in flight the high watermark waits for the larger of both sets (KIP-497)."""
+    strict_min_isr: bool = True
+    """The high watermark stands still while the ISR is smaller than min.insync.replicas (KAFKA-15583, 3.7)."""
+    expand_from_epoch_start: bool = True
+    """Who joins the ISR must have reached the start of the leader's epoch (KIP-320's fourth rule)."""
+    reset_followers: bool = True
+    """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
+
+    # The controller.
+    alter_partition: bool = True
+    """The ISR is changed by a request to the controller (KIP-497); off: the leader writes the state node itself."""
+    partition_epoch_check: bool = True
+    """An ISR change must know the newest partition epoch (compare and set on the version)."""
+    broker_epoch_check: bool = True
+    """An ISR change names the incarnation of every member, and old ones are refused (KIP-903, 3.5)."""
+    fencing: bool = True
+    """Fenced and stopping brokers may not join the ISR (KIP-841, 3.3)."""
+    elr: bool = True
+    """Eligible leader replicas: who left an ISR that fell below its minimum can still be elected (KIP-966, 4.1)."""
+    unclean_shutdown_detection: bool = True
+    """With ELR, a broker that comes back from an unclean stop leaves ISR and ELR (KIP-966, 4.0)."""
+    last_known_leader_unfenced: bool = True
+    """The last known leader is elected only when it is unfenced (KAFKA-19522, 4.1)."""
+    assignment_order: bool = True
+    """Leaders are taken in assignment order (KAFKA-1503, 0.8.2); off: the first of the ISR as it was written."""
+    bump_on_shrink: bool = False
+    """The leader epoch rises whenever the ISR shrinks (before metadata version 3.6, and in ZooKeeper mode)."""
+
+    # Producers.
+    idempotence: bool = True
+    """The leader drops a batch whose sequence it already holds (KIP-98); only for producers that ask for it."""
+
+    def effective_min_isr(self, replicas: int) -> int:
+        """min.insync.replicas, but never more than there are replicas (Partition.effectiveMinIsr)."""
+        return min(self.min_insync, replicas)
+
+
+PROTECTIONS: Mapping[str, Mapping[str, object]] = {
+    "eligible leader replicas": {"elr": False},
+    "strict minimum ISR": {"strict_min_isr": False},
+    "unclean shutdown leaves the ELR": {"unclean_shutdown_detection": False},
+    "broker epochs": {"broker_epoch_check": False},
+    "maximal ISR": {"maximal_isr": False},
+    "expansion from the epoch's start": {"expand_from_epoch_start": False},
+    "truncation by epoch": {"truncation": Truncation.HIGH_WATERMARK},
+    "walking back": {"truncation": Truncation.EPOCH},
+    "fetch fencing": {"fetch_fencing": False},
+    "clean elections only": {"unclean_election": True},
+    "partition epoch compare and set": {"partition_epoch_check": False},
+    "assignment order": {"assignment_order": False},
+    "replicated by the next fetch": {"replicated_by_next_fetch": False},
+    "bounded high watermark": {"bounded_high_watermark": False},
+    "unfenced last known leader": {"last_known_leader_unfenced": False},
+    "forgotten followers": {"reset_followers": False},
+    "matched responses": {"match_responses": False},
+}
+"""Each protection, and what `without` changes to take it away."""
+
+
+def without(rules: Rules, *names: str) -> Rules:
+    """The same rules with these protections taken away."""
+    for name in names:
+        rules = replace(rules, **PROTECTIONS[name])  # type: ignore[arg-type]
+    return rules
+
+
+_KRAFT_41 = Rules()
+_KRAFT_40 = replace(_KRAFT_41, elr=False, unclean_shutdown_detection=False, last_known_leader_unfenced=False)
+_KRAFT_39 = _KRAFT_40
+_KRAFT_35 = replace(_KRAFT_39, strict_min_isr=False, bump_on_shrink=True)
+_KRAFT_33 = replace(_KRAFT_35, broker_epoch_check=False)
+_ZK_28 = replace(_KRAFT_33, fencing=False)
+_ZK_39 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True)
+_ZK_21 = replace(_ZK_28, truncation=Truncation.WALK_BACK, alter_partition=False)
+_ZK_20 = replace(_ZK_21, fetch_fencing=False, expand_from_epoch_start=False)
+_ZK_011 = replace(_ZK_20, truncation=Truncation.EPOCH)
+_ZK_010 = replace(_ZK_011, truncation=Truncation.HIGH_WATERMARK, unclean_election=True, idempotence=False)
+_ZK_08 = replace(_ZK_010, assignment_order=False)
+
+VERSIONS: Mapping[str, Rules] = {
+    "0.8": _ZK_08,
+    "0.10": _ZK_010,
+    "0.11": _ZK_011,
+    "2.0": _ZK_20,
+    "2.1": _ZK_21,
+    "2.8-zk": _ZK_28,
+    "3.9-zk": _ZK_39,
+    "3.3": _KRAFT_33,
+    "3.5": _KRAFT_35,
+    "3.9": _KRAFT_39,
+    "4.0": _KRAFT_40,
+    "4.1": _KRAFT_41,
+}
+"""What each release does by default, KRaft unless the name ends in -zk; releases before 2.8 have ZooKeeper only."""
+
+
+def rules_of(version: str, *, elr: bool | None = None) -> Rules:
+    """The preset for a Kafka release such as "4.3.1" or "3.9-zk": the newest one not above it.
+
+    `elr` overrides what the release does by default. Raises ValueError for what is no version.
+    """
+    wanted, mode = _parsed(version)
+    known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _mode(name, wanted) == mode]
+    if not known:
+        raise ValueError(f"no rules for Kafka {version}: known are {', '.join(VERSIONS)}")
+    rules = VERSIONS[max(known, key=lambda name: _parsed(name)[0])]
+    if elr is None:
+        return rules
+    return replace(rules, elr=elr, unclean_shutdown_detection=elr)
+
+
+def _parsed(version: str) -> tuple[tuple[int, ...], str]:
+    number, _, mode = version.partition("-")
+    try:
+        parts = tuple(int(part) for part in number.split("."))
+    except ValueError:
+        raise ValueError(f"{version!r} is no version of Kafka") from None
+    if mode not in {"", "zk"}:
+        raise ValueError(f"{version!r} is no version of Kafka")
+    return parts, "zk" if mode or parts < (2, 8) else "kraft"
+
+
+def _mode(preset: str, wanted: tuple[int, ...]) -> str:
+    """ZooKeeper's early presets serve every later ZooKeeper release that has none of its own."""
+    del wanted
+    return _parsed(preset)[1]

@@ -1,0 +1,12 @@
+"""The explorer, for the tests of the reference implementation."""
+
+from __future__ import annotations
+
+import pytest
+
+from exploration import Explorer
+
+
+@pytest.fixture(scope="session")
+def explore() -> Explorer:
+    return Explorer()

@@ -1,0 +1,38 @@
+"""Searching small scopes of the reference implementation, and the stories that are found in them."""
+
+from __future__ import annotations
+
+from ackproof_reference.explore.scope import Scope, World
+from ackproof_reference.explore.search import Search
+
+
+class Explorer:
+    """Searches scopes to the end, or to what is wanted."""
+
+    def __call__(self, scope: Scope, *wanted: str, max_states: int = 400_000) -> Search:
+        search = Search(World(scope), frozenset(wanted) or frozenset({"whatever there is"}))
+        search.run(max_states=max_states)
+        return search
+
+    def finds_nothing(self, scope: Scope, *kinds: str) -> int:
+        """Exhausts a scope; nothing of these classes (default: nothing at all) is in it. The number of states."""
+        search = self(scope)
+        assert search.exhausted, f"{len(search.seen)} states were not all"
+        found = {
+            kind: finding.text for kind, finding in search.findings.items() if not kinds or kind in kinds
+        }
+        assert found == {}, "\n".join(self.story(search, next(iter(found))))
+        return len(search.seen)
+
+    def finds(self, scope: Scope, kind: str) -> list[str]:
+        """The shortest story of a finding."""
+        search = self(scope, kind)
+        assert kind in search.findings, (
+            f"no {kind!r} among {len(search.seen)} states; found {search.findings}"
+        )
+        return self.story(search, kind)
+
+    @staticmethod
+    def story(search: Search, kind: str) -> list[str]:
+        told = search.way_to(search.findings[kind].state)
+        return [f"{line.happening.actor}: {line.happening.text}" for line in told]
