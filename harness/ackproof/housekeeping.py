@@ -6,12 +6,15 @@ written is turned into Parquet, its broker data is removed. Ledgers and logs are
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof.errors import BadInput
+from ackproof.network import packets
+from ackproof.network.failure import LinkError
 from ackproof.processes import Found, end_children, find_children, is_alive
 from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -85,6 +88,7 @@ class Swept:
     stuck: list[tuple[Found, str]] = field(default_factory=list)
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
 
     def lines(self) -> Iterator[str]:
         """In words."""
@@ -96,7 +100,9 @@ class Swept:
             yield f"kept what clients had written: {path}"
         for path in self.data:
             yield f"removed broker data: {path}"
-        if not (self.ended or self.stuck or self.data or self.ledgers):
+        for table in self.rules:
+            yield f"removed packet rules: nft table {table}"
+        if not (self.ended or self.stuck or self.data or self.ledgers or self.rules):
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str] | int]:
@@ -106,6 +112,7 @@ class Swept:
             "stuck": len(self.stuck),
             "data": self.data,
             "ledgers": self.ledgers,
+            "rules": self.rules,
         }
 
 
@@ -116,6 +123,7 @@ def sweep() -> Swept:
     swept.ended += ended.gone
     swept.stuck += ended.left
     held = {child.run_id for child, _ in ended.left}
+    _remove_rules(swept)
     directories = {str(child.directory) for child in ended.gone}
     for path, entry in entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
@@ -127,6 +135,13 @@ def sweep() -> Swept:
     for directory in sorted(directories):
         _tidy(CaseDir(Path(directory)), swept)
     return swept
+
+
+def _remove_rules(swept: Swept) -> None:
+    for table in packets.left_behind():
+        with contextlib.suppress(LinkError):  # another sweep was faster
+            packets.remove_table(table)
+            swept.rules.append(table)
 
 
 def _tidy(run: CaseDir, swept: Swept) -> None:

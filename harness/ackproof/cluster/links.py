@@ -16,6 +16,7 @@ from ackproof.network.proxied import ProxiedMesh, Way
 from ackproof.network.server import ProxyServer
 from ackproof.plan.ground import LINKS, Need
 from ackproof.processes import RunTag
+from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.toxiproxy import toxiproxy_server
 
@@ -27,7 +28,7 @@ def require(needs: Set[Need], progress: ProgressSink = ignore) -> None:
     if needs & LINKS:
         toxiproxy_server(progress)
     if Need.PACKETS in needs:
-        packets.require()
+        find_nft()
 
 
 class ProcessLinks:

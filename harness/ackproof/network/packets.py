@@ -8,45 +8,33 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import subprocess
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from ackproof.errors import BadInput, MissingTool
+from ackproof.errors import BadInput
 from ackproof.network.failure import LinkError
 from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, Loss
+from ackproof.processes import is_alive, started
+from ackproof.provision.nft import find_nft
 
 TIMEOUT_S: Final = 10.0
 PREFIX: Final = "ackproof_"
-INSTALL: Final = "apt-get install nftables"
 _CHAIN: Final = "links"
-
-
-def require() -> Path:
-    """The program `nft`. Raises `MissingTool`, or `BadInput` where this user may not use it."""
-    if os.geteuid() != 0:
-        raise BadInput(
-            "lost and dropped packets are not possible without root: a TCP proxy has no packets, and the "
-            "kernel's packet filter takes rules from root only"
-        )
-    found = shutil.which("nft", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
-    if found is None:
-        raise MissingTool("nft", "lost and dropped packets are made with the kernel's packet filter", INSTALL)
-    return Path(found)
+_NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
 
 
 def table_of(run_id: str) -> str:
-    """The name of a run's table."""
-    return PREFIX + re.sub(r"[^A-Za-z0-9]", "_", run_id)
+    """The name of the table of a run that the present process drives: its owner stands in it."""
+    owner = os.getpid()
+    return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
 
 
 def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
     """Call nft (`enter`: a command in front of it that enters a namespace). Raises `LinkError` with its words."""
-    argv = [*enter, str(require()), *words]
+    argv = [*enter, str(find_nft()), *words]
     try:
         done = subprocess.run(
             argv, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
@@ -99,7 +87,7 @@ class PacketRules:
     def remove(self, mark: str) -> None:
         """Remove the rules with this mark."""
         with self._lock:
-            handles = [handle for handle, comment, _ in self._rules() if comment == mark]
+            handles = [handle for handle, comment in self._rules() if comment == mark]
             if handles:
                 lines = [f"delete rule inet {self.table} {_CHAIN} handle {handle}" for handle in handles]
                 self._run(["-f", "-"], "\n".join(lines) + "\n")
@@ -108,7 +96,7 @@ class PacketRules:
         """The marks that the kernel has rules for, and how many."""
         with self._lock:
             found: dict[str, int] = {}
-            for _, comment, _ in self._rules():
+            for _, comment in self._rules():
                 found[comment] = found.get(comment, 0) + 1
             return found
 
@@ -120,19 +108,18 @@ class PacketRules:
                 self._made = False
 
     def _frame(self) -> list[str]:
-
         return [
             f"add table inet {self.table}",
             f"add chain inet {self.table} {_CHAIN} {{ type filter hook output priority 0; policy accept; }}",
         ]
 
-    def _rules(self) -> list[tuple[int, str, int]]:
-        """Handle, comment and packets of each rule."""
+    def _rules(self) -> list[tuple[int, str]]:
+        """Handle and comment of each rule."""
         if not self._made:
             return []
         listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
         return [
-            (entry["rule"]["handle"], entry["rule"].get("comment", ""), 0)
+            (entry["rule"]["handle"], entry["rule"].get("comment", ""))
             for entry in listed["nftables"]
             if "rule" in entry
         ]
@@ -154,6 +141,15 @@ def tables(enter: Sequence[str] = ()) -> list[str]:
     ]
 
 
+def left_behind() -> list[str]:
+    """The tables of runs whose harness is dead."""
+    return [
+        name
+        for name in tables()
+        if (match := _NAME.match(name)) and not is_alive(int(match[1]), int(match[2]))
+    ]
+
+
 def remove_table(table: str, enter: Sequence[str] = ()) -> None:
     """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
     if table in tables(enter):
@@ -162,6 +158,8 @@ def remove_table(table: str, enter: Sequence[str] = ()) -> None:
 
 def _action(effect: Effect) -> str:
     match effect:
+        case Loss(share) if share > 0.9995:
+            return "counter drop"
         case Loss(share):
             return f"numgen random mod 1000 < {max(1, round(share * 1000))} counter drop"
         case DropLarge(above):

@@ -14,12 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackproof.errors import AckproofError, MissingTool
-from ackproof.provision import maven
+from ackproof.provision import maven, toxiproxy
 from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
 from ackproof.provision.cache import cache_root
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java
+from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 from ackproof.provision.releases import DEFAULT_VERSION
 from ackproof.provision.trial import Trial, TrialNode
@@ -61,6 +62,8 @@ def doctor(
         ("loopback", "brokers need all of 127.0.0.0/8: ip addr add 127.0.0.1/8 dev lo", _loopback),
         ("jars", "look at Maven's settings and the network", lambda: _jars(version, progress)),
         ("class data", "a run works without, but starts slower", lambda: _archive(version, progress)),
+        ("links", "", lambda: _optional(toxiproxy.where, "links are broken")),
+        ("packets", "", lambda: _optional(find_nft, "packets are lost")),
         ("start", "the node's last log lines say more", lambda: _start(version, progress)),
     ]
     checks: list[Check] = []
@@ -83,6 +86,13 @@ def _python() -> str:
     if sys.version_info < _LEAST_PYTHON:
         raise ProvisionFailed(f"{platform.python_version()} is too old")
     return f"{platform.python_version()} ({sys.executable})"
+
+
+def _optional(look: Callable[[], object], where: str) -> str:
+    try:
+        return str(look())
+    except AckproofError as error:
+        return f"not there, and needed only where {where}: {error}"
 
 
 def _java() -> str:

@@ -1,0 +1,68 @@
+"""Planted duds: effects on proxies that nobody uses, and on links that carry nothing, do not pass for bites."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.links import ProcessLinks
+from ackproof.plan.ground import Need
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def around(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    """A cluster of which every proxy is there, and every node reaches its peers past them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ProcessLinks, "route", lambda self, viewer, peer: self._layout.addresses.node(peer))
+        needs = frozenset({Need.BROKER_LINKS})
+        with Bench(tmp_path_factory.mktemp("around"), installed=installs("4.3.1"), needs=needs) as made:
+            yield made
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cut: {link: follower(t/0) -> leader(t/0)}",
+        "isolate: {target: leader(t/0), from: peers, silent: true}",
+        "reset: {link: follower(t/0) -> leader(t/0)}",
+        "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
+        "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms}",
+        "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
+        "flap: {link: follower(t/0) -> leader(t/0), down: 100ms, up: 100ms}",
+    ],
+)
+def test_a_toxic_on_an_unused_proxy_is_no_bite(
+    around: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.0)
+    bite = around.bite(fault, record=False)
+    assert not bite.bit
+    assert "waited" in bite.failures[0]
+
+
+def test_a_link_to_the_dead_is_nothing_to_break(around: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    around.await_full_isr()
+    node = around.cluster.node(2)
+    node.stop()
+    monkeypatch.setattr("faultbench.bench.ISR_BACK_WITHIN_S", 0.0)
+    try:
+        bite = around.bite("cut: {link: broker(1) -> broker(2)}", record=False, settled=False)
+    finally:
+        node.start()
+        node.await_ready(30.0)
+    assert not bite.bit
+    assert "nothing to break" in bite.failures[0]
+    assert "node 2 is gone" in bite.failures[0]
+
+
+def test_a_link_that_was_not_laid_cannot_be_broken(around: Bench) -> None:
+    bite = around.bite("cut: {link: clients -> leader(t/0)}", record=False)
+    assert not bite.bit
+    assert "does not go through a proxy" in bite.failures[0]

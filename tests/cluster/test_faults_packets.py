@@ -1,0 +1,59 @@
+"""Faults of single packets, by the kernel's own filter: as root only."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.network import packets
+from ackproof.plan.ground import Need
+from faultbench import Bench
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(os.geteuid() != 0, reason="packet rules are root's"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    before = packets.tables()
+    needs = frozenset({Need.BROKER_LINKS, Need.PACKETS})
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), needs=needs) as made:
+        yield made
+    assert packets.tables() == before
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
+        "loss: {link: followers(t/0) -> leader(t/0), share: 100%}",
+        "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
+    ],
+)
+def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+
+
+def test_rules_for_another_address_do_not_pass_for_a_bite(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lay = packets.PacketRules.lay
+
+    def astray(
+        self: packets.PacketRules, mark: str, streams: list[packets.Stream], effect: packets.Effect
+    ) -> None:
+        lay(self, mark, [packets.Stream("127.0.0.77", stream.port) for stream in streams], effect)
+
+    monkeypatch.setattr(packets.PacketRules, "lay", astray)
+    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)
+    bite = bench.bite("loss: {link: follower(t/0) -> leader(t/0), share: 50%}", record=False)
+    assert not bite.bit
+    assert "to show on" in bite.failures[0]
