@@ -1,11 +1,14 @@
 """The rates of a producer with its ledger against a bare one, and of a reader against bare consume, on real brokers.
 
-``python tests/bench/workload.py [rounds]``. Both sides in turn, each a process of its own with the same settings of
-librdkafka; the bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5.
+``python tests/bench/workload.py [rounds] [producer|reader …]``. Both sides in turn, who is first changing from round
+to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
+The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
+of another run, as in a topic that is not ours alone.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import secrets
@@ -14,12 +17,15 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from statistics import median
 
 import pyarrow.compute as pc
+from confluent_kafka import Producer
 
 from ackproof.cluster.process import ProcessCluster
 from ackproof.plan.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
@@ -38,6 +44,9 @@ TOPICS = {"orders": TopicSpec(partitions=6)}
 PLACES = tuple(Place("orders", number) for number in range(6))
 LOAD_S = 3.0
 VALUE = 100
+READ = 3_000_000
+"""Records that a reader reads: enough that what it needs to begin and to end does not matter."""
+RUN, OTHER_RUN = "00" * 8, "11" * 8
 
 
 @dataclass(frozen=True)
@@ -47,15 +56,26 @@ class Bench:
     bootstrap: str
     folder: Path
 
-    def case(self) -> tuple[CaseDir, RunClock, RunTag]:
+    def case(self, run_id: str = RUN) -> tuple[CaseDir, RunClock, RunTag]:
         run = CaseDir(self.folder / secrets.token_hex(4))
         run.path.mkdir(parents=True)
-        return run, RunClock.start(), RunTag(secrets.token_hex(8), self.folder, run.path)
+        return run, RunClock.start(), RunTag(run_id, self.folder, run.path)
 
     def bare(self, what: str, config: dict[str, ConfigValue]) -> float:
         """Records per second of a process that does nothing but produce, or consume."""
-        words = [sys.executable, __file__, what, json.dumps(config)]
+        words = [sys.executable, __file__, f"bare-{what}", json.dumps(config)]
         return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
+
+    def load(self) -> None:
+        """Fill the topic until there is enough to read."""
+        producer = Producer(producer_config(ProducerSpec(acks="1"), self.bootstrap, "load"))
+        missing = READ - sum(ends_of(self.bootstrap).values())
+        encode = BulkEncoder(RUN, 1, PLACES, 0, VALUE)
+        for seq in range(0, missing, 510):
+            for value, (topic, partition) in zip(encode.values(seq, 510), cycle(PLACES), strict=False):
+                send(producer, topic, value, partition)
+            producer.poll(0)
+        producer.flush()
 
     def producer(self, spec: ProducerSpec) -> float:
         """Records per second, from the first send to the last acknowledgement, as the ledger has it."""
@@ -70,9 +90,9 @@ class Bench:
         span_ns = pc.max(rows["done_ns"]).as_py() - pc.min(rows["sent_ns"]).as_py()
         return rows.num_rows / span_ns * 1e9
 
-    def reader(self, ends: dict[Place, int]) -> float:
-        """Records per second, from the first batch to the closed ledger."""
-        run, clock, tag = self.case()
+    def reader(self, ends: dict[Place, int], run_id: str) -> float:
+        """Records per second, from the first batch to the closed ledger, of a reader of this run."""
+        run, clock, tag = self.case(run_id)
 
         class Known:
             def look(self, places: object) -> dict[Place, End]:
@@ -84,16 +104,25 @@ class Bench:
         result = final_read(order, Known(), run, clock, tag)
         assert result.complete, result.reasons
         rows = read_parts(run.consumed, CONSUMED)
+        assert pc.all(rows["intact"]).as_py()
+        assert pc.all(pc.equal(pc.equal(rows["producer"], -1), run_id != RUN)).as_py()
         end_ns = (run.consumed / "client=f0" / END).stat().st_mtime_ns - clock.wall_ns
         return rows.num_rows / (end_ns - pc.min(rows["read_ns"]).as_py()) * 1e9
 
 
+def send(producer: Producer, topic: str, value: bytes, partition: int) -> None:
+    """Produce one record; while the queue is full, wait."""
+    while True:
+        try:
+            return producer.produce(topic, value, None, partition)
+        except BufferError:
+            producer.poll(0.01)
+
+
 def bare_produce(config: dict[str, ConfigValue]) -> float:
     """Produce the same records without a ledger: no journal, no delivery callback, no counters."""
-    from confluent_kafka import Producer
-
     producer = Producer(config)
-    produce, encode = producer.produce, BulkEncoder("00" * 8, 0, PLACES, 0, VALUE)
+    produce, encode = producer.produce, BulkEncoder(RUN, 0, PLACES, 0, VALUE)
     count, began = 0, time.monotonic()
     while time.monotonic() - began < LOAD_S:
         for value, (topic, partition) in zip(encode.values(count, 510), cycle(PLACES), strict=False):
@@ -147,29 +176,44 @@ def show(name: str, ours: list[float], bare: list[float], bar: float) -> None:
     )
 
 
-def measure(bench: Bench, rounds: int) -> None:
+def side_by_side(
+    name: str, rounds: int, ours: Callable[[], float], bare: Callable[[], float], bar: float
+) -> None:
+    """Measure both, each first in every other round; show the medians."""
+    rates: dict[Callable[[], float], list[float]] = {ours: [], bare: []}
+    for number in range(rounds):
+        for one in (bare, ours) if number % 2 == 0 else (ours, bare):
+            rates[one].append(one())
+    show(name, rates[ours], rates[bare], bar)
+
+
+def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
     """All measurements, side by side."""
-    for name, spec in (
-        ("producer acks=1", ProducerSpec(acks="1", value_size=VALUE)),
-        ("producer acks=all", ProducerSpec(acks="all", value_size=VALUE)),
-        ("producer acks=0", ProducerSpec(acks="0", value_size=VALUE)),
-    ):
-        ours, bare = [], []
-        for _ in range(rounds):
-            bare.append(bench.bare("produce", producer_config(spec, bench.bootstrap, "bare")))
-            ours.append(bench.producer(spec))
-        show(name, ours, bare, 0.7)
-    ours, bare = [], []
-    for _ in range(rounds):
+    for acks in ("1", "all", "0") if "producer" in what else ():
+        spec = ProducerSpec(acks=acks, value_size=VALUE)
+        config = producer_config(spec, bench.bootstrap, "bare")
+        side_by_side(
+            f"producer acks={acks}",
+            rounds,
+            partial(bench.producer, spec),
+            partial(bench.bare, "produce", config),
+            0.7,
+        )
+    if "reader" in what:
+        bench.load()
+        ends = ends_of(bench.bootstrap)
         config = reader_config({}, "read_uncommitted", bench.bootstrap, "bare", final=False)
-        bare.append(bench.bare("consume", config))
-        ours.append(bench.reader(ends_of(bench.bootstrap)))
-    show("reader", ours, bare, 0.5)
+        for name, run_id in (("reader", RUN), ("reader, strangers", OTHER_RUN)):
+            side_by_side(
+                name, rounds, partial(bench.reader, ends, run_id), partial(bench.bare, "consume", config), 0.5
+            )
 
 
 def main() -> None:
     """Start a cluster, measure, end it."""
-    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 3
+    numbers = [word for word in sys.argv[1:] if word.isdigit()]
+    what = [word for word in sys.argv[1:] if not word.isdigit()] or ["producer", "reader"]
+    rounds = int(numbers[0]) if numbers else 5
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is ended then too
     with tempfile.TemporaryDirectory(prefix="ackproof-bench-") as name:
         folder = Path(name)
@@ -178,14 +222,15 @@ def main() -> None:
         try:
             cluster.start()
             cluster.create_topics(TOPICS)
-            measure(Bench(cluster.bootstrap, folder), rounds)
+            measure(Bench(cluster.bootstrap, folder), rounds, what)
         finally:
             cluster.stop()
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] in ("produce", "consume"):
-        run = bare_produce if sys.argv[1] == "produce" else bare_consume
+    if len(sys.argv) > 2 and sys.argv[1].startswith("bare-"):
+        gc.disable()  # as our own clients do
+        run = bare_produce if sys.argv[1] == "bare-produce" else bare_consume
         print(run(json.loads(sys.argv[2])))
     else:
         main()

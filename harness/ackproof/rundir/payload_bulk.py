@@ -33,6 +33,10 @@ _SHORT: Final = 1 << 15
 _VARIABLE: Final = 12
 """Bytes of a record that vary within one (run, producer, topic, size): seq and partition."""
 _CRC_SIZE: Final = 4
+_SMALLEST: Final = HEADER_SIZE + _CRC_SIZE
+"""What is shorter says nothing."""
+_FEW: Final = 30
+"""So many values of one length cost as much at once as one by one."""
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -117,6 +121,20 @@ class Decoded:
         """The columns that no value of ours has negative numbers in."""
         return (self.producer, self.seq, self.origin_partition)
 
+    def columns(self) -> tuple[npt.NDArray[np.generic], ...]:
+        """All of them, in order."""
+        return (self.producer, self.seq, self.origin, self.origin_partition, self.intact)
+
+
+def _nobodies(count: int) -> Decoded:
+    return Decoded(
+        producer=np.full(count, -1, np.int32),
+        seq=np.full(count, -1, np.int64),
+        origin=np.zeros(count, np.int32),
+        origin_partition=np.full(count, -1, np.int32),
+        intact=np.zeros(count, np.bool_),
+    )
+
 
 def _lowest(numbers: npt.NDArray[np.signedinteger]) -> int:
     return int(numbers.min())
@@ -145,18 +163,33 @@ class BulkDecoder:
         ]
 
     def __call__(self, values: Sequence[bytes | None]) -> Decoded:
-        """Decode a batch. Values of one length are decoded in numpy, others and odd ones one by one."""
+        """Decode a batch: in numpy all values of one length together, what is left one by one."""
         count = len(values)
-        if count == 0 or values[0] is None or len(values[0]) < HEADER_SIZE + _CRC_SIZE:
-            return self._singly(values)
-        size = len(values[0])
         try:
-            raw = b"".join(values)  # type: ignore[arg-type]
+            sizes = set(map(len, values))  # type: ignore[arg-type]
         except TypeError:  # a None among them
-            return self._singly(values)
-        if len(raw) != count * size or set(map(len, values)) != {size}:  # type: ignore[arg-type]
-            return self._singly(values)
-        return self._at_once(values, raw, count, size)
+            return self._by_length([b"" if value is None else value for value in values])
+        if len(sizes) == 1 and (size := sizes.pop()) >= _SMALLEST:
+            return self._at_once(values, b"".join(values), count, size)  # type: ignore[arg-type]
+        return self._by_length(values)
+
+    def _by_length(self, values: Sequence[bytes | None]) -> Decoded:
+        """Decode values of several lengths, or too short ones."""
+        decoded = _nobodies(len(values))
+        length = np.fromiter(map(len, values), np.int64, len(values))  # type: ignore[arg-type]
+        sizes, counts = np.unique(length, return_counts=True)
+        for size, count in zip(sizes.tolist(), counts.tolist(), strict=True):
+            if size < _SMALLEST:
+                continue
+            which = np.flatnonzero(length == size)
+            if count < _FEW:
+                self._replace(decoded, values, which.tolist())
+                continue
+            own = [values[at] for at in which.tolist()]
+            part = self._at_once(own, b"".join(own), count, size)  # type: ignore[arg-type]
+            for whole, column in zip(decoded.columns(), part.columns(), strict=True):
+                whole[which] = column
+        return decoded
 
     def _at_once(self, values: Sequence[bytes | None], raw: bytes, count: int, size: int) -> Decoded:
         rows = np.frombuffer(raw, _layout(size), count)
@@ -171,15 +204,16 @@ class BulkDecoder:
         )
         if ours and decoded.origin.all() and min(map(_lowest, decoded.numbers())) >= 0:
             return decoded
-        plain = (
-            (rows["magic"] == self._magic)
-            & (rows["run"] == self._run)
-            & (decoded.origin != 0)
-            & (decoded.producer >= 0)
-            & (decoded.seq >= 0)
-            & (decoded.origin_partition >= 0)
-        )
-        self._replace(decoded, values, np.flatnonzero(~plain).tolist())
+        of_this_run = rows["run"] == self._run
+        told = (rows["magic"] == self._magic) & (rows["topic_len"] <= size - _SMALLEST)
+        negative = (decoded.producer < 0) | (decoded.seq < 0) | (decoded.origin_partition < 0)
+        identified = told & of_this_run & ~negative
+        # of another run and intact: foreign; all else that is not identified is nobody's
+        decoded.intact[~(identified | (told & ~of_this_run))] = False
+        for column in decoded.numbers():
+            column[~identified] = -1
+        decoded.origin[~identified] = 0
+        self._replace(decoded, values, np.flatnonzero(identified & (decoded.origin == 0)).tolist())
         return decoded
 
     def _intact(
@@ -221,18 +255,6 @@ class BulkDecoder:
         named = len(name).to_bytes(2, "big") + name.tobytes()
         at = HEADER_SIZE - 2
         return block[:, at : at + len(named)].tobytes() == named * len(block)
-
-    def _singly(self, values: Sequence[bytes | None]) -> Decoded:
-        count = len(values)
-        decoded = Decoded(
-            producer=np.empty(count, np.int32),
-            seq=np.empty(count, np.int64),
-            origin=np.empty(count, np.int32),
-            origin_partition=np.empty(count, np.int32),
-            intact=np.empty(count, np.bool_),
-        )
-        self._replace(decoded, values, range(count))
-        return decoded
 
     def _replace(self, decoded: Decoded, values: Sequence[bytes | None], which: Sequence[int]) -> None:
         for at in which:

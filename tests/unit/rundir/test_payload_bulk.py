@@ -86,6 +86,12 @@ def test_decoder_mixed(values: list[bytes | None], known: list[str]) -> None:
     agrees(values, known)
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(value(), max_size=6), st.lists(topics, unique=True))
+def test_decoder_mixed_and_many_of_each_length(values: list[bytes | None], known: list[str]) -> None:
+    agrees(values * 31, known)
+
+
 @settings(max_examples=300, deadline=None)
 @given(st.data(), st.integers(1, 20), st.lists(topics, unique=True))
 def test_decoder_of_values_of_one_length(data: st.DataObject, count: int, known: list[str]) -> None:
