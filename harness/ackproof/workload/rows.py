@@ -79,6 +79,7 @@ class RowBuffer:
         messages: Sequence[Message],
         place: npt.NDArray[np.int32],
         offset: npt.NDArray[np.int64],
+        timestamp_ms: npt.NDArray[np.int64],
         assignment: int,
         read_ns: int,
         decode: BulkDecoder,
@@ -97,9 +98,7 @@ class RowBuffer:
         self.origin_partition[rows] = decoded.origin_partition
         self.intact[rows] = decoded.intact
         self.read_ns[rows] = read_ns
-        self.timestamp_ms[rows] = np.fromiter(
-            map(_milliseconds, map(Message.timestamp, messages)), np.int64, count
-        )
+        self.timestamp_ms[rows] = timestamp_ms
         self.used += count
 
     def rows(
@@ -129,6 +128,11 @@ class RowBuffer:
         )
 
 
+def timestamps_ms(messages: Sequence[Message]) -> npt.NDArray[np.int64]:
+    """The time of each record in milliseconds; -1 of a record without one, and of an error that stands for one."""
+    return np.fromiter(map(_milliseconds, map(Message.timestamp, messages)), np.int64, len(messages))
+
+
 def _epochs(messages: Sequence[Message]) -> npt.NDArray[np.int32]:
     count = len(messages)
     try:
@@ -147,6 +151,7 @@ class PartWriter:
         self._folder = folder
         self._reader, self._phase, self._places, self._origins = reader, phase, places, origins
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
+        self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
         self._error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="parts", daemon=True)
         self._thread.start()
@@ -156,6 +161,13 @@ class PartWriter:
         self._queue.put(buffer)
         if self._error is not None:
             raise self._error
+
+    def empty_buffer(self) -> RowBuffer | None:
+        """A buffer that was written, to be filled again: fresh memory costs more than what is put into it."""
+        try:
+            return self._written.get_nowait()
+        except queue.Empty:
+            return None
 
     def finish(self) -> None:
         """Wait until all is written. Raises what the thread met."""
@@ -177,5 +189,7 @@ class PartWriter:
                 rows = buffer.rows(self._reader, self._phase, self._places, tuple(self._origins))
                 write_consumed(self._folder, number, rows)
                 number += 1
+                buffer.used = 0
+                self._written.put(buffer)
             except Exception as error:  # noqa: BLE001 - raised in the main thread, which ends the client with it
                 self._error = error
