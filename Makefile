@@ -8,7 +8,7 @@ PYTEST_ARGS ?=
 NIGHT_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint nightly setup setup-dev doctor bench schema lock clean
+.PHONY: help run test unit lint nightly setup setup-dev doctor bench healthy schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -36,6 +36,9 @@ doctor: setup ## say what this machine has, what it lacks, how to get it
 bench: setup-dev ## audit, producer and reader against their references, side by side
 	@$(BIN)/python tests/bench/bench_audit.py
 	@$(BIN)/python tests/bench/workload.py
+
+healthy: setup-dev ## 50 runs in which nothing may be found: each must be a PASS (20 minutes; goes on where it stopped)
+	@$(BIN)/python tests/bench/healthy.py --runs 50
 
 schema: setup ## write experiments/experiment.schema.json anew
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json

@@ -1,10 +1,11 @@
 """Healthy runs: nothing that Kafka forbids happens, so that every verdict must be PASS, and no finding made.
 
-    python tests/bench/healthy.py [--runs 50] [--batch 10] [--out runs/healthy]
+    python tests/bench/healthy.py [--runs 50] [--batch 10] [--at-most N] [--out runs/healthy]
 
 No faults; kills of leaders, of followers and of the controller, a restart and a pause, all with acks=all on two
-replicas and idempotent producers. Prints each run that is not PASS with its reasons, then the numbers. The exit code
-is 0 when all passed without a finding.
+replicas and idempotent producers. Prints each run that is not PASS with its reasons, then the numbers. What was run
+is kept in `figures.jsonl` of the folder, a line per run, and the next call goes on from there: --at-most N runs no
+more than N in this call. The exit code is 0 when all so far passed without a finding.
 """
 
 from __future__ import annotations
@@ -82,9 +83,8 @@ def files_of(kinds: Sequence[str], folder: Path) -> Iterator[Path]:
         yield file
 
 
-def run_batch(number: int, kinds: Sequence[str], out: Path) -> BatchFile:
+def run_batch(number: int, kinds: Sequence[str], own: Path) -> BatchFile:
     """Run these as one batch by the command."""
-    own = out / f"{number:02d}"
     files = list(files_of(kinds, own / "files"))
     done = subprocess.run(
         [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", str(number), "--json"],
@@ -103,25 +103,31 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="healthy runs must pass")
     parser.add_argument("--runs", type=int, default=50)
     parser.add_argument("--batch", type=int, default=10)
+    parser.add_argument("--at-most", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=Path("runs/healthy"))
     given = parser.parse_args(arguments)
-    tally, began = Tally(), time.monotonic()
-    for number, first in enumerate(range(0, given.runs, given.batch), start=1):
+    given.out.mkdir(parents=True, exist_ok=True)
+    tally, began, figures = Tally(), time.monotonic(), given.out / "figures.jsonl"
+    if figures.exists():
+        for line in figures.read_text(encoding="utf-8").splitlines():
+            tally.add(BatchCase.model_validate_json(line))
+    done = tally.verdicts.total()
+    for first in range(done, min(given.runs, done + given.at_most), given.batch):
         kinds = [KINDS[i % len(KINDS)] for i in range(first, min(first + given.batch, given.runs))]
-        for case in run_batch(number, kinds, given.out / time.strftime("%Y%m%dT%H%M%S")).cases:
+        own = given.out / f"{first:02d}-{time.strftime('%H%M%S')}"
+        for case in run_batch(first, kinds, own).cases:
             tally.add(case)
+            with figures.open("a", encoding="utf-8") as file:
+                file.write(case.model_dump_json() + "\n")
             found = {name: n for name, n in case.counts.items() if n and name not in FIGURES}
             if str(case.verdict) != "PASS" or found:
-                print(
-                    f"{case.run}: {case.verdict} {found} {case.error or ''}\n    "
-                    + "\n    ".join(case.reasons)
-                )
+                print(f"{case.run}: {case.verdict} {found} {case.error or ''}", *case.reasons, sep="\n    ")
         print(
-            f"after {sum(tally.verdicts.values())} runs, {time.monotonic() - began:.0f} s: {dict(tally.verdicts)}, "
+            f"after {tally.verdicts.total()} runs, {time.monotonic() - began:.0f} s: {dict(tally.verdicts)}, "
             f"findings {dict(+tally.found)}, load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
-    print(f"records: {dict(tally.records)}")
+    print(f"verdicts: {dict(tally.verdicts)}, findings: {dict(+tally.found)}, records: {dict(tally.records)}")
     return 0 if tally.well else 1
 
 
