@@ -11,7 +11,11 @@ from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.zookeeper import ZooKeeper
+from ackproof.cluster.zookeeper_session import end_session
+from ackproof.faults import zookeeper as faults_zookeeper
+from ackproof.plan.ground import Need
 from ackproof.plan.spec import TopicSpec
+from ackproof.wait import wait_until
 from faultbench import Bench
 
 from .conftest import OLDER, Clusters
@@ -60,6 +64,8 @@ def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
         "pause: {target: follower(t/0)}",
         "kill: {target: zookeeper}",
         "pause: {target: zookeeper}",
+        "expire_session: {target: leader(t/0)}",
+        "expire_session: {target: controller}",
         pytest.param("kill: {target: leader(t/0)}", marks=pytest.mark.nightly),
         pytest.param("stop: {target: leader(t/0)}", marks=pytest.mark.nightly),
         pytest.param("stop: {target: zookeeper}", marks=pytest.mark.nightly),
@@ -68,6 +74,82 @@ def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault, name=f"{fault.replace('{', '').replace('}', '')} (ZooKeeper mode)")
+    assert bite.good, bite
+
+
+@pytest.mark.nightly
+def test_a_paused_broker_whose_session_ends_is_found_out(bench: Bench) -> None:
+    """It registers anew only when it goes on: what was confirmed is what the znodes said, not what the broker did."""
+    bench.await_full_isr()
+    node = bench.cluster.node(2)
+    node.pause()
+    try:
+        assert end_session(keeper(bench.cluster).addresses, session_of(bench, 2))
+        wait_until(
+            lambda: keeper(bench.cluster).registration(2) is None, what="the znode to go", timeout_s=5.0
+        )
+    finally:
+        node.resume()
+    node.await_ready(30.0)
+
+
+def test_a_session_closed_with_another_password_is_no_bite(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        faults_zookeeper,
+        "end_session",
+        lambda addresses, session: end_session(addresses, session, password=b"x" * 16),
+    )
+    monkeypatch.setattr(faults_zookeeper, "GONE_WITHIN_S", 1.0)
+    bite = bench.bite("expire_session: {target: leader(t/0)}", record=False)
+    assert not bite.bit
+    assert "still held by session" in bite.failures[0]
+
+
+def test_a_broker_without_a_session_is_nothing_to_break(bench: Bench) -> None:
+    bench.await_full_isr()
+    node = bench.cluster.node(3)
+    node.stop()
+    try:
+        bite = bench.bite("expire_session: {target: broker(3)}", record=False, settled=False)
+    finally:
+        node.start()
+        node.await_ready(30.0)
+    assert not bite.bit
+    assert "nothing to break" in bite.failures[0]
+
+
+def session_of(bench: Bench, broker: int) -> int:
+    held = keeper(bench.cluster).registration(broker)
+    assert held is not None
+    return held.session
+
+
+@pytest.fixture(scope="module")
+def linked(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("linked")
+    needs = frozenset({Need.BROKER_LINKS})
+    with Bench(folder, installed=installs(OLDER), needs=needs, kafka=OLDER, mode="zookeeper") as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cut: {link: leader(t/0) -> zookeeper}\nfor: 5s",
+        "black_hole: {link: follower(t/0) -> zookeeper}",
+        pytest.param("isolate: {target: controller, from: controllers}\nfor: 5s", marks=pytest.mark.nightly),
+        pytest.param("delay: {link: brokers -> zookeeper, latency: 100ms}", marks=pytest.mark.nightly),
+        pytest.param("throttle: {link: brokers -> zookeeper, rate: 10KB/s}", marks=pytest.mark.nightly),
+        pytest.param("slow_close: {link: brokers -> zookeeper, delay: 1s}", marks=pytest.mark.nightly),
+        pytest.param("reset: {link: follower(t/0) -> zookeeper}", marks=pytest.mark.nightly),
+    ],
+)
+def test_links_to_zookeeper_break_and_mend(linked: Bench, fault: str) -> None:
+    bite = linked.bite(fault)
     assert bite.good, bite
 
 

@@ -12,6 +12,7 @@ from ackproof.cluster.properties import Layout
 from ackproof.network import packets
 from ackproof.network.mesh import CLIENTS, Link
 from ackproof.network.packets import PacketRules
+from ackproof.network.probe import KAFKA, ZOOKEEPER, Speech
 from ackproof.network.proxied import ProxiedMesh, Way
 from ackproof.network.server import ProxyServer
 from ackproof.plan.ground import LINKS, Need
@@ -92,6 +93,11 @@ class NodesView:
             return ()
         return tuple((found, port) for port in ports(self._layout, link))
 
+    def speech(self, link: Link) -> Speech:
+        """ZooKeeper's servers speak another protocol than all other nodes."""
+        layout = self._layout
+        return ZOOKEEPER if layout.is_zookeeper and layout.is_controller(link.target) else KAFKA
+
     def _read(self, node: int, file: str) -> str:
         try:
             return (self._nodes_dir / str(node) / file).read_text(encoding="utf-8")
@@ -107,6 +113,8 @@ def ports(layout: Layout, link: Link) -> tuple[int, ...]:
         return ()
     if source == CLIENTS:
         return (addresses.external_port,) if layout.is_broker(target) else ()
+    if layout.is_zookeeper and not layout.is_broker(source):
+        return ()  # the servers' own links are of another kind, and nobody breaks them here
     found = []
     if layout.is_broker(source) and layout.is_broker(target):
         found.append(addresses.internal_port)
@@ -146,7 +154,11 @@ def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
             link = Link(source, target)
             if not ports(layout, link):
                 continue
-            of_brokers = layout.is_broker(source) and Need.BROKER_LINKS in needs
+            # With ZooKeeper a controller is a broker: what is needed of controllers is needed of brokers.
+            wanted = (
+                {Need.BROKER_LINKS, Need.CONTROLLER_LINKS} if layout.is_zookeeper else {Need.BROKER_LINKS}
+            )
+            of_brokers = layout.is_broker(source) and bool(wanted & needs)
             of_controllers = (
                 layout.is_controller(source)
                 and layout.is_controller(target)

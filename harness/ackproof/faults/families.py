@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from ackproof.faults import links, processes
+from ackproof.faults import links, processes, zookeeper
 
-__all__ = ["links", "processes"]
+__all__ = ["links", "processes", "zookeeper"]

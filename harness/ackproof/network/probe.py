@@ -1,7 +1,8 @@
 """A probe: a connection over a link, and a question that every Kafka node answers on every listener.
 
 The question is ApiVersions v0. Its header names the client, in up to 32 KB: so a question can be made as large as a
-bandwidth or a packet size asks for.
+bandwidth or a packet size asks for. A ZooKeeper server is asked whether a znode exists, of a name as long as need be,
+in a session that lasts as long as the probe and a moment more.
 """
 
 from __future__ import annotations
@@ -24,6 +25,21 @@ _TOTAL_RETRANS: Final = 100
 """Offset of tcpi_total_retrans in `struct tcp_info` (linux/tcp.h)."""
 OVERHEAD: Final = 14
 """Bytes of a question beside the client's name."""
+ZOOKEEPER_OVERHEAD: Final = 17
+
+
+_CONNECT: Final = struct.pack(">iiqiqi16s?", 45, 0, 0, 500, 0, 16, bytes(16), False)
+"""ZooKeeper's ConnectRequest: no session yet, one of 0.5 s is wanted."""
+_EXISTS: Final = 3
+
+
+@dataclass(frozen=True)
+class Speech:
+    """What a kind of server answers. `greeting` begins each connection, and is answered too."""
+
+    question: Callable[[int, int], bytes]
+    """`question(number, size)`: a framed question of at least `size` bytes (at most some 32 KB)."""
+    greeting: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -50,13 +66,20 @@ def dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
 
 
 def ask(
-    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, connect: Dial = dial
+    address: tuple[str, int],
+    *,
+    timeout_s: float,
+    size: int = 0,
+    asks: int = 1,
+    connect: Dial = dial,
+    speech: Speech | None = None,
 ) -> Answer:
     """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
     began = time.monotonic()
     deadline = began + timeout_s
     line: socket.socket | None = None
     answers = 0
+    spoken = KAFKA if speech is None else speech
 
     def ended(how: How) -> Answer:
         resent = 0 if line is None else _resent(line)
@@ -65,10 +88,10 @@ def ask(
     try:
         line = connect(address, timeout_s)
         line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if spoken.greeting and not _exchanged(line, spoken.greeting, deadline):
+            return ended("closed")
         for number in range(asks):
-            line.settimeout(_left(deadline))
-            line.sendall(question(number, size))
-            if not _answered(line, deadline):
+            if not _exchanged(line, spoken.question(number, size), deadline):
                 return ended("closed")
             answers += 1
         return ended("answered")
@@ -83,14 +106,15 @@ def ask(
             line.close()
 
 
-def closing(address: tuple[str, int], *, timeout_s: float, connect: Dial = dial) -> float | None:
+def closing(
+    address: tuple[str, int], *, timeout_s: float, connect: Dial = dial, speech: Speech | None = None
+) -> float | None:
     """Ask once, end our sending, and wait for the other end: the seconds it took, None if it did not come."""
     deadline = time.monotonic() + timeout_s
     try:
         with contextlib.closing(connect(address, timeout_s)) as line:
-            line.settimeout(_left(deadline))
-            line.sendall(question(0, 0))
-            if not _answered(line, deadline):
+            spoken = KAFKA if speech is None else speech
+            if not _exchanged(line, spoken.greeting or spoken.question(0, 0), deadline):
                 return None
             began = time.monotonic()
             line.shutdown(socket.SHUT_WR)
@@ -105,6 +129,24 @@ def question(number: int, size: int) -> bytes:
     name = b"ackproof".ljust(min(max(0, size - OVERHEAD), _LARGEST_NAME), b".")
     body = struct.pack(">hhih", _API_VERSIONS, 0, number, len(name)) + name
     return struct.pack(">i", len(body)) + body
+
+
+def zookeeper_question(number: int, size: int) -> bytes:
+    """A framed `exists` request of at least `size` bytes (at most some 32 KB)."""
+    name = b"/ackproof".ljust(min(max(0, size - ZOOKEEPER_OVERHEAD), _LARGEST_NAME), b".")
+    body = struct.pack(">iii", number + 1, _EXISTS, len(name)) + name + b"\0"
+    return struct.pack(">i", len(body)) + body
+
+
+KAFKA: Final = Speech(question)
+ZOOKEEPER: Final = Speech(zookeeper_question, _CONNECT)
+
+
+def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
+    """Send a frame and read one. False when the other side closed."""
+    line.settimeout(_left(deadline))
+    line.sendall(frame)
+    return _answered(line, deadline)
 
 
 def _answered(line: socket.socket, deadline: float) -> bool:

@@ -24,7 +24,7 @@ from ackproof.network.mesh import (
     Throttle,
 )
 from ackproof.network.packets import PacketRules, Stream
-from ackproof.network.probe import Answer
+from ackproof.network.probe import Answer, Speech
 from ackproof.network.server import ProxyServer
 from ackproof.network.sockets import Traffic, flows, inodes_of
 from ackproof.network.toxiproxy import STREAMS, ProxyState, Toxic
@@ -47,6 +47,9 @@ class Sight(Protocol):
 
     def reaches(self, link: Link) -> tuple[tuple[str, int], ...]:
         """The addresses at which `source` really looks for `target`, its main one first."""
+
+    def speech(self, link: Link) -> Speech:
+        """What `target` understands."""
 
     def pid(self, node: int) -> int | None:
         """The process of a node, None while it has none."""
@@ -150,11 +153,17 @@ class ProxiedMesh:
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
         """Connect to where the node's own files say that its peer is."""
-        return probe.ask(self._main_address(link), timeout_s=timeout_s, size=size, asks=asks)
+        return probe.ask(
+            self._main_address(link),
+            timeout_s=timeout_s,
+            size=size,
+            asks=asks,
+            speech=self._sight.speech(link),
+        )
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
         """Seconds until the other end of a probe is closed; None: not within `timeout_s`."""
-        return probe.closing(self._main_address(link), timeout_s=timeout_s)
+        return probe.closing(self._main_address(link), timeout_s=timeout_s, speech=self._sight.speech(link))
 
     def traffic(self, link: Link) -> Traffic:
         """What the kernel counted on the connections of the source's process (of anybody, for clients)."""

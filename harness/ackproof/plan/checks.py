@@ -179,6 +179,9 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
     if spec.backend in fault.NOT_ON and found.sound(backend):
         why = fault.NOT_ON[spec.backend]
         found.report(body, f"not possible on the backend {spec.backend}, because {why}", key=True)
+    mode = spec.cluster.mode
+    if mode in fault.NOT_IN and spec.backend not in fault.NOT_ON and found.sound(("cluster", "mode")):
+        found.report(body, f"not possible with cluster.mode: {mode}, because {fault.NOT_IN[mode]}", key=True)
     for name in type(fault).model_fields:
         for role in roles_in(getattr(fault, name)):
             if found.sound((*body, name)):

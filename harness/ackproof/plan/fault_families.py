@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.plan import fault_links, fault_processes
+from ackproof.plan import fault_links, fault_processes, fault_zookeeper
 
-FAMILIES = (fault_processes, fault_links)
+FAMILIES = (fault_processes, fault_links, fault_zookeeper)
 """The modules that register kinds."""

@@ -35,6 +35,9 @@ class FaultSpec(Spec):
     NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Backends on which it cannot be injected, and why: "not possible on this backend, because …"."""
 
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
+
     number: int = Field(ge=1)
     trigger: Trigger
     hold: Duration | None = None

@@ -68,6 +68,9 @@ class LinkEnds:
 
 def between(source: Role, target: Role) -> frozenset[Need]:
     """The classes of the links from one role's holders to another's."""
+    if RoleKind.ZOOKEEPER in (source.kind, target.kind):
+        # Only brokers connect to ZooKeeper, and in its mode the role `controller` is one of them.
+        return frozenset({Need.BROKER_LINKS})
     if source.kind not in _OF_CONTROLLERS:
         return frozenset({Need.BROKER_LINKS})
     if target.kind in _OF_CONTROLLERS:
