@@ -169,7 +169,8 @@ class Bench:
             finally:
                 driver.heal_all()
             failures = tuple(driver.failures())
-            isr_back_ns = self._isr_back(timeline)
+            # A dud whose node is left dead keeps the ISR short: there is nothing to wait for.
+            isr_back_ns = self._isr_back(timeline) if settled else None
         bite = _bite(name or _name(entry), self.backend, events, failures, isr_back_ns)
         if record:
             TABLE.rows.append(bite)

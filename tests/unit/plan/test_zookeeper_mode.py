@@ -68,3 +68,44 @@ def test_what_there_is_not(load_text: Load, cluster: str, target: str, where: st
     assert [(problem.path, said in problem.message) for problem in caught.value.problems] == [
         (where, True)
     ], caught.value.problems
+
+
+EXPIRE = """\
+name: x
+backend: {backend}
+cluster: {cluster}
+topics: {{t: {{}}}}
+faults:
+  - expire_session: {{target: {target}}}
+    at: 1s{more}
+"""
+
+
+def test_a_session_of_brokers_can_be_expired(load_text: Load) -> None:
+    spec = load_text(EXPIRE.format(backend="process", cluster=GOOD, target="leader(t/0)", more=""))
+    assert str(spec.faults[0]) == "expire_session leader(t/0)"
+
+
+@pytest.mark.parametrize(
+    ("cluster", "target", "more", "where", "said"),
+    [
+        (
+            '{kafka: "3.9.2"}',
+            "broker",
+            "",
+            "faults[1].expire_session",
+            "there is no ZooKeeper, nor a session",
+        ),
+        (GOOD, "zookeeper", "", "faults[1].expire_session.target", "aim at brokers"),
+        (GOOD, "leader(t/1)", "", "faults[1].expire_session.target", "0 only"),
+        (GOOD, "broker", "\n    for: 2s", "faults[1].for", "ends by itself"),
+    ],
+)
+def test_other_sessions_cannot(
+    load_text: Load, cluster: str, target: str, more: str, where: str, said: str
+) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(EXPIRE.format(backend="process", cluster=cluster, target=target, more=more))
+    assert [(problem.path, said in problem.message) for problem in caught.value.problems] == [
+        (where, True)
+    ], caught.value.problems
