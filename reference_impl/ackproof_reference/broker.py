@@ -50,11 +50,15 @@ class Leader(NamedTuple):
 
 
 class Follower(NamedTuple):
-    """A replica that follows; `truncating`: no fetch before its log agrees with its leader's (until KIP-595)."""
+    """A replica that follows; `truncating`: no fetch before its log agrees with its leader's (until KIP-595).
+
+    `remembered` is what it knew of others when it led; only rules that do not forget it fill it.
+    """
 
     leader: int
     epoch: int
     truncating: bool = False
+    remembered: tuple[Progress, ...] = ()
 
 
 class Process(NamedTuple):

@@ -120,6 +120,11 @@ def elect(metadata: Metadata, election: Election, rules: Rules) -> Metadata:
     return decide(metadata, rules, isr=metadata.partition.isr, election=election)
 
 
+def hand_over(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
+    """Leadership goes to another member of the ISR, both alive: any cause of a quick change of leaders."""
+    return decide(metadata, rules, isr=metadata.partition.isr, election=Election.PREFERRED, first=broker)
+
+
 def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metadata:
     """Move a partition: its replicas are target ∪ removing until the whole target is in the ISR (KIP-455)."""
     old = metadata.partition

@@ -24,10 +24,12 @@ def decide(
     election: Election = Election.ANY,
     unclean_shutdown: tuple[int, ...] = (),
     barred: tuple[int, ...] = (),
+    first: int = NO_LEADER,
 ) -> Metadata:
     """The partition after a change of its ISR, or of who is alive: members, eligible replicas, leader, epochs.
 
-    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut; `barred` may not lead.
+    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut; `barred` may not
+    lead; with a preferred election `first` (default: the first of the assignment) is to lead.
     The image is returned as it was if nothing changes.
     """
     old = metadata.partition
@@ -37,7 +39,11 @@ def decide(
         isr = tuple(replica for replica in isr if replica in replicas)
         adding, removing = (), ()
     elr = _eligible(old, replicas, isr, unclean_shutdown, rules)
-    leader, clean = _elect(metadata, rules, election, replicas, isr, elr, barred)
+    preferred = first if first != NO_LEADER else replicas[0]
+    order = replicas if rules.assignment_order else tuple(sorted(replicas, key=_place_in(isr)))
+    if election is Election.PREFERRED:
+        order = (preferred, *order)
+    leader, clean = _elect(metadata, rules, election, order, isr, elr, barred)
     recovering = old.recovering
     if leader != NO_LEADER and (not clean or not isr):
         isr, elr = (leader,), tuple(replica for replica in elr if clean and replica != leader)
@@ -89,14 +95,14 @@ def _elect(
     metadata: Metadata,
     rules: Rules,
     election: Election,
-    replicas: tuple[int, ...],
+    order: tuple[int, ...],
     isr: tuple[int, ...],
     elr: tuple[int, ...],
     barred: tuple[int, ...],
 ) -> tuple[int, bool]:
     """The leader and whether it was elected cleanly (electAnyLeader, electPreferredLeader).
 
-    In this order: who leads, if it still may; the first of the assignment in the ISR, or in the ELR when the ISR is
+    In this order: who leads, if it still may; the first of the order in the ISR, or in the ELR when the ISR is
     empty; the last known leader when both are; with unclean elections anyone alive; nobody.
     """
     old = metadata.partition
@@ -108,20 +114,19 @@ def _elect(
     def valid(replica: int) -> bool:
         return replica in (isr or elr) and acceptable(replica)
 
-    order = replicas if rules.assignment_order else tuple(sorted(replicas, key=_place_in(isr)))
-    if election is Election.PREFERRED and valid(replicas[0]):
-        return replicas[0], True
+    if election is Election.PREFERRED and valid(order[0]):
+        return order[0], True
     if valid(old.leader):
         return old.leader, True
     for replica in order:
         if valid(replica):
             return replica, True
     last = old.last_known_leader
-    nobody_left = rules.elr and not isr and not elr and last in replicas
+    nobody_left = rules.elr and not isr and not elr and last in order
     if nobody_left and (acceptable(last) or not rules.last_known_leader_unfenced):
         return last, False
     if election is Election.UNCLEAN:
-        for replica in replicas:
+        for replica in old.replicas:
             if acceptable(replica):
                 return replica, False
     return NO_LEADER, True

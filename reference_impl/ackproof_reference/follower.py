@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Follower, Process, Step, with_role
+from ackproof_reference.broker import Broker, Follower, Leader, Process, Progress, Step, with_role
 from ackproof_reference.leader import resign
 from ackproof_reference.log import UNKNOWN, Log, append, end_of_epoch, restart_at, truncate
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched
@@ -13,15 +13,20 @@ from ackproof_reference.rules import Rules, Truncation
 def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     """Follow a new leader, or none (Partition.makeFollower).
 
-    Before KIP-101 the log is cut to its high watermark here; before KIP-595 the leader is first asked where the last
+    Before KIP-101 the log is cut to its high watermark here, if the leader is another broker than before; before KIP-595 the leader is first asked where the last
     epoch ends; since then nothing is cut before the first fetch was answered.
     """
     partition = metadata.partition
     log = broker.log
     asks = rules.truncation in (Truncation.EPOCH, Truncation.WALK_BACK) and log.last_epoch != UNKNOWN
-    if rules.truncation is Truncation.HIGH_WATERMARK and partition.leader != NO_LEADER:
+    old = broker.process.role
+    same = isinstance(old, Follower) and old.leader == partition.leader
+    if rules.truncation is Truncation.HIGH_WATERMARK and partition.leader != NO_LEADER and not same:
         log = truncate(log, log.high_watermark)
-    role = Follower(partition.leader, partition.leader_epoch, truncating=asks)
+    remembered: tuple[Progress, ...] = ()
+    if not rules.reset_followers:
+        remembered = old.progress if isinstance(old, Leader) else old.remembered if old is not None else ()
+    role = Follower(partition.leader, partition.leader_epoch, asks, remembered)
     process = Process(True, broker.process.epoch, metadata, role)
     return Broker(broker.id, log, process), resign(broker)
 

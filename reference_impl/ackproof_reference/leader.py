@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Leader, Message, Process, Progress, Step, Waiting, with_role
+from ackproof_reference.broker import Broker, Follower, Leader, Message, Process, Progress, Step, Waiting, with_role
 from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch
 from ackproof_reference.messages import (
     Altered,
@@ -21,15 +21,23 @@ from ackproof_reference.rules import Rules, Truncation
 
 
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
-    """Begin an epoch at the log end, knowing nothing of followers until they fetch in it (Partition.makeLeader)."""
+    """Begin an epoch at the log end, knowing nothing of the followers' logs until they fetch (Partition.makeLeader).
+
+    Who leads on in a new epoch keeps what it knows: its log was not cut meanwhile (Replica.resetReplicaState).
+    """
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)
-    progress = tuple(Progress(replica) for replica in others)
     waiting: tuple[Waiting, ...] = ()
-    if isinstance(old, Leader):
-        waiting = old.waiting
-        if not rules.reset_followers:
-            progress = old.progress
+    if isinstance(old, Leader) and (partition.leader_epoch == old.epoch + 1 or not rules.notice_skipped_epochs):
+        waiting, known = old.waiting, old.progress
+    elif isinstance(old, Leader) and not rules.reset_followers:
+        known = old.progress
+    elif isinstance(old, Follower) and not rules.reset_followers:
+        known = old.remembered
+    else:
+        known = ()
+    of = {entry.replica: entry for entry in known}
+    progress = tuple(of.get(replica, Progress(replica)) for replica in others)
     log = begin_epoch(broker.log, partition.leader_epoch)
     led = Broker(
         broker.id,

@@ -49,6 +49,9 @@ class Rules:
     """Who joins the ISR must have reached the start of the leader's epoch (KIP-320's fourth rule)."""
     reset_followers: bool = True
     """A new leader knows nothing of its followers' logs until they fetch in its epoch (Replica.resetReplicaState)."""
+    notice_skipped_epochs: bool = True
+    """A broker applies every image by itself. Off: two that come in one delta are one, and a leader that was deposed
+    and elected again between them keeps what it knew of its followers (Partition.makeLeader: `isNewLeader`)."""
 
     # The controller.
     alter_partition: bool = True
@@ -97,6 +100,7 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
     "unfenced last known leader": {"last_known_leader_unfenced": False},
     "forgotten followers": {"reset_followers": False},
     "matched responses": {"match_responses": False},
+    "noticed epochs": {"notice_skipped_epochs": False},
 }
 """Each protection, and what `without` changes to take it away."""
 

@@ -107,6 +107,11 @@ class _Elections(_Steps):
 
     def __call__(self, budget: Budget, metadata: Metadata) -> Iterator[Move]:
         rules = self.scope.rules
+        for broker in metadata.partition.isr if budget.hand_overs else ():
+            changed = controller.hand_over(metadata, broker, rules)
+            if changed != metadata:
+                spent = budget._replace(hand_overs=budget.hand_overs - 1)
+                yield self.said("controller", f"moves the leadership: {_decided(changed)}"), (spent, changed)
         for kind, left in ((Election.PREFERRED, budget.preferred), (Election.UNCLEAN, budget.unclean)):
             if left:
                 changed = controller.elect(metadata, kind, rules)
@@ -127,7 +132,7 @@ class _Life(_BrokerSteps):
                 self.said(self.name, "is killed"),
                 (budget._replace(kills=budget.kills - 1), log, dead.process),
             )
-        if budget.power_losses:
+        if budget.power_losses and self.broker in (self.scope.lossy or self.scope.ids):
             less = budget._replace(power_losses=budget.power_losses - 1)
             places = [log.flushed, *(batch.base for batch in log.batches if batch.base > log.flushed)]
             for kept in places:

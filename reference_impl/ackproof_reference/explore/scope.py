@@ -11,10 +11,11 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ackproof_reference.broker import Process
+from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.search import Group
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.node import step
 from ackproof_reference.rules import Rules
 
 
@@ -31,6 +32,8 @@ class Budget(NamedTuple):
     lost: int = 0
     """Responses to a fetch that never arrive."""
     preferred: int = 0
+    hand_overs: int = 0
+    """Leadership given to another member of the ISR, both alive: what makes quick changes of leaders."""
     unclean: int = 0
     retries: int = 0
 
@@ -64,6 +67,10 @@ class Scope:
     started_isr: tuple[int, ...] = ()
     """The ISR at the start; empty: all replicas."""
     idempotent: bool = False
+    settled: bool = False
+    """Whether all brokers know the partition at the start; else they learn of it as the first steps."""
+    lossy: tuple[int, ...] = ()
+    """Who may lose power; empty: everyone."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -118,13 +125,16 @@ class World:
 
     @property
     def initial(self) -> tuple[Hashable, ...]:
-        """An empty partition; its leader and followers are about to learn of it."""
+        """An empty partition, and its replicas, which know of it or are about to learn."""
         scope = self.scope
         replicas = scope.assigned or scope.ids
         isr = scope.started_isr or replicas
         partition = Partition(replicas, isr[0], 0, 0, isr)
         metadata = Metadata(partition, tuple(Registration(broker, 0) for broker in scope.ids))
         row: list[Hashable] = [scope.budget, Client(), metadata]
-        for _ in scope.ids:
-            row += [Log(), Process(up=True, epoch=0), None, None]
+        for broker in scope.ids:
+            begun = Broker(broker, Log(), Process(up=True, epoch=0))
+            if scope.settled:
+                begun, _ = step(begun, metadata, scope.rules)
+            row += [begun.log, begun.process, None, None]
         return tuple(row)
