@@ -89,6 +89,9 @@ def alter_partition(metadata: Metadata, request: AlterPartition, rules: Rules) -
 
 def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error:
     partition = metadata.partition
+    if not rules.alter_partition:
+        # A conditional write of the state node: ZooKeeper compares the version and asks nothing else.
+        return Error.NONE if request.partition_epoch == partition.epoch else Error.INVALID_UPDATE_VERSION
     if request.leader_epoch > partition.leader_epoch:
         return Error.NOT_CONTROLLER
     if request.leader_epoch < partition.leader_epoch:

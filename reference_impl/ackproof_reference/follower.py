@@ -13,8 +13,8 @@ from ackproof_reference.rules import Rules, Truncation
 def become_follower(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     """Follow a new leader, or none (Partition.makeFollower).
 
-    Before KIP-101 the log is cut to its high watermark here, if the leader is another broker than before; before KIP-595 the leader is first asked where the last
-    epoch ends; since then nothing is cut before the first fetch was answered.
+    Before KIP-101 the log is cut to its high watermark here, if the leader is another broker than before; before
+    KIP-595 the leader is first asked where the last epoch ends; since then nothing is cut before the first answer.
     """
     partition = metadata.partition
     log = broker.log

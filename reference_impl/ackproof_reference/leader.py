@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Follower, Leader, Message, Process, Progress, Step, Waiting, with_role
+from ackproof_reference.broker import (
+    Broker,
+    Follower,
+    Leader,
+    Message,
+    Process,
+    Progress,
+    Step,
+    Waiting,
+    with_role,
+)
 from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch
 from ackproof_reference.messages import (
     Altered,
@@ -28,7 +38,9 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     partition, old = metadata.partition, broker.process.role
     others = tuple(replica for replica in partition.replicas if replica != broker.id)
     waiting: tuple[Waiting, ...] = ()
-    if isinstance(old, Leader) and (partition.leader_epoch == old.epoch + 1 or not rules.notice_skipped_epochs):
+    if isinstance(old, Leader) and (
+        partition.leader_epoch == old.epoch + 1 or not rules.notice_skipped_epochs
+    ):
         waiting, known = old.waiting, old.progress
     elif isinstance(old, Leader) and not rules.reset_followers:
         known = old.progress

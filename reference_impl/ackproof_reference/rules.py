@@ -100,6 +100,7 @@ PROTECTIONS: Mapping[str, Mapping[str, object]] = {
     "unfenced last known leader": {"last_known_leader_unfenced": False},
     "forgotten followers": {"reset_followers": False},
     "matched responses": {"match_responses": False},
+    "sequence numbers": {"idempotence": False},
     "noticed epochs": {"notice_skipped_epochs": False},
 }
 """Each protection, and what `without` changes to take it away."""

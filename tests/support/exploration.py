@@ -14,9 +14,9 @@ class Explorer:
         search.run(max_states=max_states)
         return search
 
-    def finds_nothing(self, scope: Scope, *kinds: str) -> int:
+    def finds_nothing(self, scope: Scope, *kinds: str, max_states: int = 1_500_000) -> int:
         """Exhausts a scope; nothing of these classes (default: nothing at all) is in it. The number of states."""
-        search = self(scope)
+        search = self(scope, max_states=max_states)
         assert search.exhausted, f"{len(search.seen)} states were not all"
         found = {
             kind: finding.text for kind, finding in search.findings.items() if not kinds or kind in kinds

@@ -70,7 +70,7 @@ class _Complete:
                 )
             if held[: len(client.read)] != client.read:
                 yield VANISHED, f"readers saw {client.read}, the leader, broker {self.broker}, holds {held}"
-            if self.scope.idempotent and self.scope.rules.idempotence and len(set(held)) < len(held):
+            if self.scope.idempotent and len(set(held)) < len(held):
                 yield DUPLICATE, f"broker {self.broker} leads with {held}"
         registered = metadata.registration(self.broker)
         member = self.broker in partition.isr or self.broker in partition.elr

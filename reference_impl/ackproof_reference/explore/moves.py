@@ -132,7 +132,7 @@ class _Life(_BrokerSteps):
                 self.said(self.name, "is killed"),
                 (budget._replace(kills=budget.kills - 1), log, dead.process),
             )
-        if budget.power_losses and self.broker in (self.scope.lossy or self.scope.ids):
+        if budget.power_losses and self.scope.strikes(self.broker):
             less = budget._replace(power_losses=budget.power_losses - 1)
             places = [log.flushed, *(batch.base for batch in log.batches if batch.base > log.flushed)]
             for kept in places:
@@ -171,7 +171,7 @@ class _Session(_BrokerSteps):
             free = controller.unfence(metadata, self.broker, rules)
             text = f"has caught up and is unfenced: {_decided(free)}"
             yield self.said(self.name, text, "controller"), (budget, free, log, process)
-        if not registered.fenced and budget.cuts:
+        if not registered.fenced and budget.cuts and self.scope.strikes(self.broker):
             fenced = controller.fence(metadata, self.broker, rules)
             text = f"fences {self.name}, which lives but cannot reach it: {_decided(fenced)}"
             less = budget._replace(cuts=budget.cuts - 1)
@@ -198,7 +198,7 @@ class _Learn(_BrokerSteps):
         if process.up and process.metadata != metadata:
             before = self.at(log, process)
             after, messages = step(before, metadata, self.scope.rules)
-            text = f"learns that {_image(metadata)}{_now(before, after)}"
+            text = f"learns that {_decided(metadata)}{_answered(messages)}{_now(before, after)}"
             yield (
                 self.said(self.name, text),
                 (witness(client, before, after, messages, self.scope), metadata, after.log, after.process),
@@ -349,10 +349,6 @@ def _decided(metadata: Metadata) -> str:
     leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
     elr = f", ELR {_set(partition.elr)}" if partition.elr else ""
     return f"{leader} in epoch {partition.leader_epoch}, ISR {_set(partition.isr)}{elr}"
-
-
-def _image(metadata: Metadata) -> str:
-    return _decided(metadata)
 
 
 def _now(before: Broker, after: Broker) -> str:

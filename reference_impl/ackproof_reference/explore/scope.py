@@ -69,13 +69,17 @@ class Scope:
     idempotent: bool = False
     settled: bool = False
     """Whether all brokers know the partition at the start; else they learn of it as the first steps."""
-    lossy: tuple[int, ...] = ()
-    """Who may lose power; empty: everyone."""
+    victims: tuple[int, ...] = ()
+    """Whom power losses and cuts may strike; empty: everyone."""
 
     @property
     def ids(self) -> tuple[int, ...]:
         """The brokers' numbers, from 1."""
         return tuple(range(1, self.brokers + 1))
+
+    def strikes(self, broker: int) -> bool:
+        """Whether this broker may lose power or be cut off."""
+        return not self.victims or broker in self.victims
 
 
 BUDGET, CLIENT, CONTROLLER = 0, 1, 2
