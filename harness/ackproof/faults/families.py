@@ -2,6 +2,18 @@
 
 from __future__ import annotations
 
-from ackproof.faults import links, processes, zookeeper
+from ackproof.faults import (
+    links,
+    planned,
+    planned_config,
+    processes,
+    zookeeper,
+)
 
-__all__ = ["links", "processes", "zookeeper"]
+__all__ = [
+    "links",
+    "planned",
+    "planned_config",
+    "processes",
+    "zookeeper",
+]

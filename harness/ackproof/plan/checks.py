@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.links import roles_in
 from ackproof.plan.nodes import ListNode
+from ackproof.plan.places import Place
 from ackproof.plan.problems import Path, nearest
 from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
 from ackproof.plan.roles import Role, RoleKind, minority_of
@@ -186,6 +188,10 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
         for role in roles_in(getattr(fault, name)):
             if found.sound((*body, name)):
                 _check_role(spec, role, (*body, name), found)
+        place = getattr(fault, name)
+        if isinstance(place, Place) and found.sound((*body, name)):
+            _check_place(spec, place.topic, place.partition, (*body, name), found)
+    fault.check(spec, _Complaints(found, body))
     trigger = fault.trigger
     if isinstance(trigger, After):
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
@@ -204,6 +210,26 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
         return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
     return None
+
+
+class _Complaints:
+    """What a fault says against its own fields, put where the file has them."""
+
+    def __init__(self, found: Findings, body: Path) -> None:
+        self._found = found
+        self._body = body
+
+    def sound(self, *paths: Path, cluster: bool = False) -> bool:
+        around: tuple[Path, ...] = (("cluster", "brokers"), ("cluster", "kafka")) if cluster else ()
+        return self._found.sound(*(self._body + path for path in paths), *around)
+
+    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        if self._found.sound(self._body + path):
+            self._found.report(self._body + path, message, suggestion, key=key)
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
+        if self._found.sound(self._body + path, ("topics",)):
+            self._found.unknown_value(self._body + path, what, name, valid)
 
 
 def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -> None:

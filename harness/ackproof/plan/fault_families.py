@@ -1,8 +1,18 @@
-"""All families of faults: importing this module makes every kind known."""
+"""The families of faults: importing this module makes every kind known to the registry."""
 
 from __future__ import annotations
 
-from ackproof.plan import fault_links, fault_processes, fault_zookeeper
+from ackproof.plan import (
+    fault_links,
+    fault_planned,
+    fault_processes,
+    fault_zookeeper,
+)
 
-FAMILIES = (fault_processes, fault_links, fault_zookeeper)
+FAMILIES = (
+    fault_processes,
+    fault_planned,
+    fault_links,
+    fault_zookeeper,
+)
 """The modules that register kinds."""

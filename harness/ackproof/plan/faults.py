@@ -7,19 +7,36 @@ subclass adds; everything else here reads them from the class.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
 from ackproof.plan.base import Spec
 from ackproof.plan.ground import Need
+from ackproof.plan.problems import Path
 from ackproof.plan.quantities import Duration
 from ackproof.plan.roles import Role, RoleField
 from ackproof.plan.triggers import Trigger
 
+if TYPE_CHECKING:
+    from ackproof.plan.spec import ExperimentSpec
+
 HoldKey = Literal["for", "restart_after"]
+
+
+class Complaints(Protocol):
+    """Where a fault says what does not fit its experiment. Paths begin inside the braces after its kind."""
+
+    def sound(self, *paths: Path, cluster: bool = False) -> bool:
+        """Whether these fields (and with `cluster` what the file says of the cluster) have no problem yet."""
+
+    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        """Note a problem of a field's value, or with `key` of its name."""
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
+        """Note a value that names something which does not exist; the nearest of `valid` is suggested."""
 
 
 class FaultSpec(Spec):
@@ -57,6 +74,19 @@ class FaultSpec(Spec):
     def needs(self) -> frozenset[Need]:
         """What must be laid before the cluster starts so that it can be done."""
         return frozenset()
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
+
+    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
+        """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
+        del spec, topic
+        return {}
+
+    def may_shrink_to(self, topic: str) -> int | None:
+        """The fewest replicas that a partition of the topic has because of it; None: as many as before."""
+        del topic
+        return None
 
     def __str__(self) -> str:
         return " ".join([self.kind, ", ".join(map(str, self.targets))]).rstrip()

@@ -40,7 +40,7 @@ def experiment_schema() -> Schema:
         _mend_texts(part)
     parts["Expectation"] = _expectation()
     parts["Fault"] = _fault()
-    parts |= {f"{kind.KIND.capitalize()}Fields": _body(kind, parts) for kind in KINDS.values()}
+    parts |= {fields_of(kind): _body(kind, parts) for kind in KINDS.values()}
     properties = _mapping(schema, "properties")
     _mapping(properties, "faults")["items"] = {"$ref": "#/$defs/Fault"}
     _mapping(properties, "expect")["items"] = {"$ref": "#/$defs/Expectation"}
@@ -56,6 +56,11 @@ def experiment_schema() -> Schema:
         "title": "ackproof experiment",
         **{k: v for k, v in schema.items() if k != "title"},
     }
+
+
+def fields_of(kind: type[FaultSpec]) -> str:
+    """The name of the schema of a kind's own fields: `KillFields`, `ElectPreferredFields`."""
+    return "".join(part.capitalize() for part in kind.KIND.split("_")) + "Fields"
 
 
 def _mapping(schema: Schema, name: str) -> Schema:
@@ -117,7 +122,7 @@ def _duration(title: str, description: str) -> Schema:
 def _fault() -> Schema:
     """An entry of `faults`: one kind, one trigger, and how long it lasts if the kind lasts."""
     kinds: Schema = {
-        kind.KIND: {"$ref": f"#/$defs/{kind.KIND.capitalize()}Fields", "description": kind.SUMMARY}
+        kind.KIND: {"$ref": f"#/$defs/{fields_of(kind)}", "description": kind.SUMMARY}
         for kind in KINDS.values()
     }
     beside: Schema = {

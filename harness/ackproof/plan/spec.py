@@ -17,6 +17,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.ground import Need
 from ackproof.plan.quantities import Duration, Rate, Size, wrong
 from ackproof.plan.releases import KRAFT
+from ackproof.plan.versions import Version
 from ackproof.rundir.documents import Scalar
 
 Backend: TypeAlias = Literal["process"]
@@ -25,7 +26,6 @@ FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller; brokers count from 1."""
 
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
-_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NODE: Final = re.compile(r"[0-9]{1,9}\Z")
@@ -36,14 +36,6 @@ def _read_acks(value: object) -> object:
     if isinstance(value, (int, str)) and not isinstance(value, bool) and value in _ACKS:
         return _ACKS[value]
     raise wrong("expected 0, 1 or all")
-
-
-def _read_version(value: object) -> object:
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        raise wrong(f'a version is a text: without quotes this is the number {value}; write it as "4.3.1"')
-    if not isinstance(value, str) or not _VERSION.match(value):
-        raise wrong('expected a full version in quotes, such as "4.3.1"')
-    return value
 
 
 def _read_node(value: object) -> object:
@@ -68,13 +60,6 @@ def _read_topic(value: object) -> object:
 
 AcksField: TypeAlias = Annotated[
     Acks, BeforeValidator(_read_acks), WithJsonSchema({"enum": [0, 1, -1, "0", "1", "-1", "all"]})
-]
-Version: TypeAlias = Annotated[
-    str,
-    BeforeValidator(_read_version),
-    WithJsonSchema(
-        {"type": "string", "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$", "examples": ["4.3.1", "3.9.2"]}
-    ),
 ]
 TopicName: TypeAlias = Annotated[
     str,

@@ -117,6 +117,34 @@ faults: [{{kill: {{target: leader(orders/0)}}, at: 1s, restart_after: 1s}}]
     assert judge_case(make_run(experiment=experiment, lost=1)).verdict is expected
 
 
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        ("set: {topic: orders, config: {min.insync.replicas: 1}}", Verdict.PASS),
+        ("set: {topic: orders, config: {min.insync.replicas: 3}}", Verdict.FAIL),
+        ("set: {topic: orders, config: {unclean.leader.election.enable: true}}", Verdict.PASS),
+        ("set: {topic: other, config: {min.insync.replicas: 1}}", Verdict.FAIL),
+        ("set: {config: {unclean.leader.election.enable: true}}", Verdict.PASS),
+        ("set: {config: {min.insync.replicas: 1}}", Verdict.FAIL),  # the topic has its own
+        ("elect_unclean: {partition: orders/0}", Verdict.PASS),
+        ("elect_preferred: {partition: orders/0}", Verdict.FAIL),
+        ("reassign: {partition: orders/0, to: [1]}", Verdict.PASS),
+        ("reassign: {partition: orders/0, to: [1, 2]}", Verdict.FAIL),
+    ],
+)
+def test_what_is_changed_on_the_way_counts_by_its_weakest(
+    make_run: MakeRun, fault: str, expected: Verdict
+) -> None:
+    experiment = f"""\
+name: t
+topics: {{orders: {{config: {{min.insync.replicas: 2}}}}, other: {{config: {{min.insync.replicas: 2}}}}}}
+workload: {{duration: 1s, producers: {{topics: [orders]}}}}
+faults: [{{{fault}, at: 1s}}]
+"""
+    run = make_run(experiment=experiment, lost=1, findings=[finding("lost", "orders")])
+    assert judge_case(run).verdict is expected
+
+
 def test_more_replicas_than_there_are_cannot_be_in_sync(make_run: MakeRun) -> None:
     """Kafka takes min(min.insync.replicas, replication factor)."""
     experiment = STRONG_AND_WEAK.replace("strong: {", "strong: {replication_factor: 1, ")

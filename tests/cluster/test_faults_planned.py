@@ -1,0 +1,112 @@
+"""Planned work under load: each is seen at another broker than the one that was asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import TopicPartition
+from ackproof.wait import wait_until
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+PLACE = TopicPartition("t", 0)
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    topics: dict[str, object] = {
+        "t": {"assignment": [[1, 2, 3]], "config": {"min.insync.replicas": 1}},
+    }
+    folder = tmp_path_factory.mktemp("bench")
+    with Bench(folder, installed=installs("4.3.1"), brokers=4, topics=topics) as made:
+        yield made
+
+
+def test_reassignments_and_elections_in_turn(bench: Bench) -> None:
+    """One after the other: each finds what the one before it left."""
+    for fault in (
+        "reassign: {partition: t/0, to: [2, 1, 3]}",  # another order alone
+        "elect_preferred: {partition: t/0}",
+        "reassign: {partition: t/0, to: [2, 1, 3, 4]}",  # grow
+        "reassign: {partition: t/0, to: [2, 3]}",  # shrink
+        "reassign: {partition: t/0, to: [4, 1]}",  # move, the leader too
+        "cancel_reassign: {partition: t/0, to: [2, 3], throttle: 100B}",
+        "reassign: {partition: t/0, to: [1, 2, 3], throttle: 1MB}",
+    ):
+        bite = bench.bite(fault)
+        assert bite.good, bite
+        assert "metadata of broker" in bite.witness
+    state = bench.cluster.topic_state(["t"])[PLACE]
+    assert state.replicas == (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "set: {topic: t, config: {min.insync.replicas: 2}}",
+        "set: {topic: t, config: {unclean.leader.election.enable: true}}",
+        "set: {broker: 2, config: {log.cleaner.threads: 2}}",
+        "set: {config: {message.max.bytes: 2000000}}",
+    ],
+)
+def test_settings_change_and_are_put_back(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+    assert bite.witness.startswith("DescribeConfigs at broker")
+
+
+def test_an_unclean_election_by_hand(bench: Bench) -> None:
+    bench.await_full_isr()
+    state = bench.cluster.topic_state(["t"])[PLACE]
+    leader = bench.cluster.node(state.leader)
+    followers = [bench.cluster.node(node) for node in state.replicas if node != state.leader]
+    for node in followers:
+        node.kill()
+    wait_until(
+        lambda: bench.cluster.topic_state(["t"])[PLACE].isr == (leader.id,),
+        what="the leader to be alone in the ISR",
+        timeout_s=30.0,
+    )
+    leader.kill()
+    try:
+        wait_until(
+            lambda: bench.cluster.topic_state(["t"]).get(PLACE, state).leader < 0,
+            what="nobody to lead",
+            timeout_s=30.0,
+        )
+        for node in followers:
+            node.start()
+            node.await_ready(30.0)
+        bite = bench.bite("elect_unclean: {partition: t/0}", settled=False)
+    finally:
+        leader.start()
+        leader.await_ready(30.0)
+    bench.await_full_isr()
+    assert bite.bit, bite
+    assert bite.healed, bite
+    assert bench.cluster.topic_state(["t"])[PLACE].leader in [node.id for node in followers]
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("elect_preferred: {partition: t/0}", "nothing to elect"),
+        ("elect_unclean: {partition: t/0}", "takes a leaderless partition"),
+        ("reassign: {partition: t/0, to: [1, 2, 3]}", "nothing to move"),
+        ("cancel_reassign: {partition: t/0, to: [3, 2, 1], throttle: 1GB}", "nothing to cancel"),
+        ("set: {topic: t, config: {min.insync.replicas: 1}}", "in force already"),
+        ("set: {broker: 2, config: {num.partitions: 5}}", "num.partitions"),
+    ],
+)
+def test_what_changes_nothing_does_not_pass_for_a_bite(bench: Bench, fault: str, why: str) -> None:
+    bench.bite("reassign: {partition: t/0, to: [1, 2, 3]}", record=False)
+    bench.bite("elect_preferred: {partition: t/0}", record=False)
+    bite = bench.bite(fault, record=False)
+    assert not bite.bit, bite
+    assert why in bite.failures[0]
