@@ -115,11 +115,12 @@ def without(rules: Rules, *names: str) -> Rules:
 
 _KRAFT_41 = Rules()
 _KRAFT_40 = replace(_KRAFT_41, elr=False, unclean_shutdown_detection=False, last_known_leader_unfenced=False)
-_KRAFT_39 = _KRAFT_40
-_KRAFT_35 = replace(_KRAFT_39, strict_min_isr=False, bump_on_shrink=True)
+_KRAFT_37 = _KRAFT_40
+_KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
+_KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True)
 _KRAFT_33 = replace(_KRAFT_35, broker_epoch_check=False)
 _ZK_28 = replace(_KRAFT_33, fencing=False)
-_ZK_39 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True)
+_ZK_37 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True)
 _ZK_21 = replace(_ZK_28, truncation=Truncation.WALK_BACK, alter_partition=False)
 _ZK_20 = replace(_ZK_21, fetch_fencing=False, expand_from_epoch_start=False)
 _ZK_011 = replace(_ZK_20, truncation=Truncation.EPOCH)
@@ -133,10 +134,11 @@ VERSIONS: Mapping[str, Rules] = {
     "2.0": _ZK_20,
     "2.1": _ZK_21,
     "2.8-zk": _ZK_28,
-    "3.9-zk": _ZK_39,
+    "3.7-zk": _ZK_37,
     "3.3": _KRAFT_33,
     "3.5": _KRAFT_35,
-    "3.9": _KRAFT_39,
+    "3.6": _KRAFT_36,
+    "3.7": _KRAFT_37,
     "4.0": _KRAFT_40,
     "4.1": _KRAFT_41,
 }

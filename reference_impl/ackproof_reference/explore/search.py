@@ -10,6 +10,7 @@ readable values, and most steps cost one look-up and one addition. States are ke
 from __future__ import annotations
 
 import gc
+import sys
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -166,8 +167,12 @@ class Search:
         first = self.cells.pack(self.model.initial)
         self.seen = {first: first}
         self.level = [first]
-        self._table = self._groups()
         self.progress.states = 1
+        self.renew()
+
+    def renew(self) -> None:
+        """Forget what was worked out about groups; needed when the packing has changed."""
+        self._table = self._groups()
 
     def _groups(self) -> list[tuple[int, dict[int, tuple[int, ...]], Group]]:
         cells = self.cells
@@ -196,10 +201,19 @@ class Search:
             return self.wanted <= self.findings.keys()
         return bool(self.findings)
 
+    @property
+    def bytes(self) -> int:
+        """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
+        state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
+        tables = [self.seen, self.level, self.next_level, *(memo for _, memo, _ in self._table)]
+        worked_out = sum(len(memo) for _, memo, _ in self._table)
+        return len(self.seen) * state + worked_out * 2 * state + sum(map(sys.getsizeof, tables))
+
     def run(
         self,
         *,
         max_states: int | None = None,
+        max_bytes: int | None = None,
         max_seconds: float | None = None,
         watch: Callable[[Progress], None] | None = None,
     ) -> Progress:
@@ -210,6 +224,8 @@ class Search:
             while not self.exhausted and not self.satisfied:
                 spent = time.perf_counter() - began
                 if max_states is not None and len(self.seen) >= max_states:
+                    break
+                if max_bytes is not None and self.bytes >= max_bytes:
                     break
                 if max_seconds is not None and spent >= max_seconds:
                     break
@@ -290,7 +306,7 @@ class Search:
         self.findings = {
             kind: finding._replace(state=packed[finding.state]) for kind, finding in self.findings.items()
         }
-        self._table = self._groups()
+        self.renew()
 
     def way_to(self, state: int) -> list[Told]:
         """The shortest way from the first state to one that was seen."""

@@ -1,0 +1,68 @@
+"""Small states of the reference implementation, written as they would be drawn on a board."""
+
+from __future__ import annotations
+
+from ackproof_reference.broker import Broker, Follower, Leader, Process, Progress
+from ackproof_reference.log import Batch, Log, append
+from ackproof_reference.messages import Fetch
+from ackproof_reference.metadata import Metadata, Partition, Registration
+
+REPLICAS = (1, 2, 3)
+
+
+def log(*epochs: int, high_watermark: int = 0, flushed: int = 0) -> Log:
+    """A log with one record per epoch given, in order; record n is the n-th."""
+    made = Log()
+    for place, epoch in enumerate(epochs):
+        made = append(made, Batch(place, epoch, 0, place))
+    return made._replace(high_watermark=high_watermark, flushed=flushed)
+
+
+def partition(
+    leader: int = 1,
+    isr: tuple[int, ...] = REPLICAS,
+    epoch: int = 0,
+    version: int = 0,
+    replicas: tuple[int, ...] = REPLICAS,
+    elr: tuple[int, ...] = (),
+    last: int = -1,
+) -> Partition:
+    """A partition led by `leader` in leader epoch `epoch`, at partition epoch `version`."""
+    return Partition(replicas, leader, epoch, version, isr, elr, last)
+
+
+def metadata(of: Partition, *, fenced: tuple[int, ...] = (), stopping: tuple[int, ...] = ()) -> Metadata:
+    """The cluster with this partition, all brokers in their first incarnation."""
+    return Metadata(of, tuple(Registration(i, 0, i in fenced, i in stopping) for i in REPLICAS))
+
+
+def leading(
+    held: Log,
+    ends: dict[int, int] | None = None,
+    of: Partition | None = None,
+    start: int = 0,
+    broker: int = 1,
+    known: Metadata | None = None,
+) -> Broker:
+    """A broker that leads since `start` and knows where its followers are."""
+    of = of or partition()
+    ends = ends or {}
+    progress = tuple(Progress(r, ends.get(r, -1), 0 if r in ends else -1) for r in of.replicas if r != broker)
+    return Broker(
+        broker, held, Process(True, 0, known or metadata(of), Leader(of.leader_epoch, start, progress))
+    )
+
+
+def following(held: Log, of: Partition | None = None, broker: int = 2, *, truncating: bool = False) -> Broker:
+    """A broker that follows the leader of a partition."""
+    of = of or partition()
+    return Broker(
+        broker, held, Process(True, 0, metadata(of), Follower(of.leader, of.leader_epoch, truncating))
+    )
+
+
+def fetch(
+    offset: int, last_epoch: int = 0, follower: int = 2, epoch: int = 0, broker_epoch: int = 0
+) -> Fetch:
+    """A fetch from broker 1."""
+    return Fetch(follower, 1, broker_epoch, epoch, offset, last_epoch)
