@@ -27,6 +27,8 @@ from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Field
+from ackproof.observe import metadata_log, replica_logs
+from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.phases import Hook, Orders, Phase, Running, Watcher
 from ackproof.plan.cases import Case
@@ -185,6 +187,7 @@ class CaseRun:
         self._drain(workload)
         self._phase(Phase.READ)
         self._read(cluster, workload)
+        self._look_at_logs(cluster)
         self._phase(Phase.END)
         self._through = True
 
@@ -307,6 +310,18 @@ class CaseRun:
         )
         self._save_case((*workload.clients, order.client))
         final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
+
+    def _look_at_logs(self, cluster: RunningCluster) -> None:
+        """What is on the nodes' disks, while they are at rest and before it is removed."""
+        data = {node: self.run.nodes / str(node.id) / "data" for node in cluster.nodes}
+        brokers = [LogDir(node.id, path) for node, path in data.items() if node.is_broker]
+        replica_logs.collect(brokers, self.spec.topics, self.run)
+        if self.spec.cluster.mode == "kraft":
+            failed = metadata_log.collect(
+                [path for node, path in data.items() if node.is_controller], self.run
+            )
+            if failed:
+                self.timeline.add(EventKind.NOTE, note=failed)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""

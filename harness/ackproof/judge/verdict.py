@@ -19,6 +19,7 @@ from ackproof.judge.forbidden import (
     by_topic,
     rule,
 )
+from ackproof.judge.witness import testimony
 from ackproof.plan.cases import Case
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
@@ -48,7 +49,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
     """
     case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
     audit = AuditFile.load(run.audit_json)
-    lacks = lacking(run, case, audit)
+    logs = testimony(run, case)
+    lacks = [*lacking(run, case, audit), *logs.doubts]
     expects = case.experiment.expect
     classes = list(_classes(run, case, audit, {anomaly for expect in expects for anomaly in expect.bounds}))
     breaches = [
@@ -57,7 +59,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     breaches += _broken_upper_bounds(expects, audit.counts)
     unmet = _unmet_lower_bounds(expects, audit.counts)
 
-    proven = [b.reason for b in breaches if b.anomaly in PRESENCE]
+    proven = [*(b.reason for b in breaches if b.anomaly in PRESENCE), *logs.breaks]
     if proven:
         verdict, reasons = Verdict.FAIL, [*proven, *lacks]
     elif lacks:
@@ -72,7 +74,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
         verdict=verdict,
         reasons=tuple(dict.fromkeys(reasons)),
         classes=tuple(classes),
-        not_judged=NOT_JUDGED,
+        not_judged=(*NOT_JUDGED, *((logs.unseen,) if logs.unseen else ())),
+        witnesses=tuple(logs.agree),
     )
     result.save(run.verdict_json)
     return result

@@ -143,6 +143,8 @@ class VerdictFile(Document):
     reasons: tuple[str, ...]
     classes: tuple[ClassJudgement, ...] = ()
     not_judged: tuple[str, ...] = ()
+    witnesses: tuple[str, ...] = ()
+    """What the logs on disk confirm of the final read."""
 
 
 class BatchCase(Document):

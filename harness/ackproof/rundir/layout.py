@@ -81,6 +81,21 @@ class CaseDir:
         return self.observed / "final-read.json"
 
     @property
+    def replicas(self) -> Path:
+        """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
+        return self.observed / "replicas.json"
+
+    @property
+    def replica_batches(self) -> Path:
+        """One row per record batch of each replica at the end."""
+        return self.observed / "replicas.parquet"
+
+    @property
+    def metadata_log(self) -> Path:
+        """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
+        return self.observed / "metadata.jsonl"
+
+    @property
     def audit_json(self) -> Path:
         """Counts of the audit."""
         return self.path / "audit.json"

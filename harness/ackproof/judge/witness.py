@@ -1,0 +1,149 @@
+"""The second witness: what the replicas had on disk, beside what the final reader was handed (DESIGN §3.6).
+
+The reader could be wrong, and then nothing may be called lost. The replicas could differ, and then what a reader is
+handed depends on who leads: below the high watermark no configuration permits that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ackproof.plan.cases import Case
+from ackproof.rundir.documents import FinalReadFile, PartitionRead
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.replicas import Replica, ReplicasFile
+from ackproof.rundir.samples import read_samples
+
+Place: TypeAlias = tuple[str, int]
+
+
+@dataclass
+class Testimony:
+    """What the logs on disk say. `doubts` keep a verdict from being said, `breaks` are Kafka's, `agree` is good."""
+
+    doubts: list[str] = field(default_factory=list)
+    breaks: list[str] = field(default_factory=list)
+    agree: list[str] = field(default_factory=list)
+    unseen: str = ""
+    """Why there is no such witness; empty when there is."""
+
+
+class _Row(NamedTuple):
+    first: int
+    last: int
+    epoch: int
+    crc: int
+    records: int
+    control: bool
+    transactional: bool
+
+
+def testimony(run: CaseDir, case: Case) -> Testimony:
+    """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
+    said = Testimony()
+    if not run.replicas.exists() or not run.final_read.exists():
+        said.unseen = "the logs on disk were not seen, so the final read has no second witness"
+        return said
+    seen = ReplicasFile.load(run.replicas)
+    said.doubts += [f"the logs on disk: {reason}" for reason in seen.reasons]
+    in_sync = _in_sync(run)
+    for read in FinalReadFile.load(run.final_read).partitions:
+        place = read.topic, read.partition
+        policy = case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
+        if not read.complete or "compact" in policy:
+            continue  # the one says so itself; of the other each replica may have compacted another part
+        mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
+        _of_a_partition(run, read, mine, in_sync.get(place, ()), said)
+    return said
+
+
+def _of_a_partition(
+    run: CaseDir, read: PartitionRead, replicas: Sequence[Replica], in_sync: Sequence[int], said: Testimony
+) -> None:
+    name = f"{read.topic}/{read.partition}"
+    present = {replica.node: replica for replica in replicas if replica.node in in_sync}
+    missing = sorted(set(in_sync) - present.keys())
+    if missing or not present:
+        said.doubts.append(
+            f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}"
+        )
+        return
+    broken = [replica for replica in present.values() if replica.reason]
+    said.doubts += [f"{name}: the log of node {replica.node}: {replica.reason}" for replica in broken]
+    for replica in present.values():
+        if not replica.reason and replica.log_end < read.end:
+            said.breaks.append(
+                f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
+                f"watermark {read.end}"
+            )
+    whole = {node: replica for node, replica in present.items() if not replica.reason}
+    if not whole:
+        return
+    start = max(read.start, *(replica.log_start for replica in whole.values()))
+    rows = {node: _rows(run, replica, start, read.end) for node, replica in whole.items()}
+    differing = list(_differences(name, rows))
+    said.breaks += differing
+    doubts = list(_of_the_reader(name, read, start, rows))
+    said.doubts += doubts
+    if not differing and not doubts and not broken:
+        said.agree.append(
+            f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end} and hold what the final read was handed"
+        )
+
+
+def _differences(name: str, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:
+    (first, reference), *others = sorted(rows.items())
+    for node, mine in others:
+        odd = sorted(set(mine) ^ set(reference))
+        if odd:
+            yield (
+                f"{name}: nodes {first} and {node} are in the ISR, and below the high watermark their logs differ "
+                f"from offset {odd[0].first} on ({len(odd)} batches)"
+            )
+
+
+def _of_the_reader(
+    name: str, read: PartitionRead, start: int, rows: Mapping[int, Sequence[_Row]]
+) -> Iterator[str]:
+    """Whether the reader was handed what each log holds. Records of transactions it may or may not be handed."""
+    if read.records < 0 or start != read.start:
+        return
+    for node, mine in sorted(rows.items()):
+        most = sum(row.records for row in mine if not row.control)
+        sure = (row for row in mine if row.first >= start and row.last < read.end and not row.transactional)
+        least = sum(row.records for row in sure if not row.control)
+        if not least <= read.records <= most:
+            holds = str(most) if least == most else f"{least} to {most}"
+            yield (
+                f"{name}: the final reader was handed {read.records} records, and the log of node {node} holds {holds}"
+            )
+            return
+
+
+def _rows(run: CaseDir, replica: Replica, start: int, end: int) -> list[_Row]:
+    wanted = (
+        (pc.field("node") == replica.node)
+        & (pc.field("topic") == replica.topic)
+        & (pc.field("partition") == replica.partition)
+        & (pc.field("last_offset") >= start)
+        & (pc.field("first_offset") < end)
+    )
+    names = ["first_offset", "last_offset", "leader_epoch", "crc", "records", "control", "transactional"]
+    table = pq.read_table(run.replica_batches, columns=names, filters=wanted)
+    return [_Row(*row) for row in zip(*(table[name].to_pylist() for name in names), strict=True)]
+
+
+def _in_sync(run: CaseDir) -> dict[Place, tuple[int, ...]]:
+    """The ISR of each partition when it was seen last."""
+    return {
+        (sample.topic, sample.partition): sample.isr for sample in read_samples(run.samples) if sample.isr
+    }
+
+
+def _nodes(numbers: Sequence[int]) -> str:
+    return ("node " if len(numbers) == 1 else "nodes ") + ", ".join(map(str, numbers))

@@ -1,0 +1,297 @@
+"""The controllers' metadata log, decoded: who was in sync, who led, who was fenced, by the controllers' own word.
+
+Source: the messages of org.apache.kafka.common.metadata (`metadata/src/main/resources/common/metadata/*.json`) and
+PartitionRegistration.merge. A record is framed by three unsigned varints: frame version, API key, version.
+"""
+
+from __future__ import annotations
+
+import struct
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ackproof.cluster.record_batches import records, scan, unsigned_varint
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigDecided,
+    FeatureDecided,
+    MetadataRecord,
+    OtherDecided,
+    PartitionDecided,
+    TopicCreated,
+    TopicRemoved,
+    write_metadata,
+)
+
+FOLDER: Final = "__cluster_metadata-0"
+_FRAME_VERSION: Final = 1
+
+
+class NotDecoded(ValueError):
+    """A record is not what this decoder knows. The text says where and what."""
+
+
+@dataclass(frozen=True)
+class When:
+    """Where a record stands, and of when it is."""
+
+    offset: int
+    epoch: int
+    timestamp_ms: int
+
+
+class _Body:
+    """A message body in the flexible encoding (KIP-482), read from front to back."""
+
+    def __init__(self, data: bytes, at: int) -> None:
+        self._data, self._at = data, at
+
+    def number(self, form: str) -> int:
+        """A fixed number: `b`, `h`, `i`, `q` as struct names them, big-endian."""
+        size = struct.calcsize(form)
+        (value,) = struct.unpack_from(f">{form}", self._data, self._at)
+        self._at += size
+        return int(value)
+
+    def flag(self) -> bool:
+        return self.number("b") != 0
+
+    def id(self) -> str:
+        self._at += 16
+        return str(uuid.UUID(bytes=self._data[self._at - 16 : self._at].ljust(16, b"\0")))
+
+    def count(self) -> int:
+        value, self._at = unsigned_varint(self._data, self._at)
+        return value
+
+    def text(self) -> str | None:
+        size = self.count() - 1
+        if size < 0:
+            return None
+        if self._at + size > len(self._data):
+            raise ValueError("a text reaches beyond its record")
+        self._at += size
+        return self._data[self._at - size : self._at].decode()
+
+    def nodes(self) -> tuple[int, ...]:
+        return tuple(self.number("i") for _ in range(self.count() - 1))
+
+    def ids(self) -> None:
+        for _ in range(self.count() - 1):
+            self.id()
+
+    def tagged(self) -> dict[int, _Body]:
+        """The tagged fields by number."""
+        found: dict[int, _Body] = {}
+        for _ in range(self.count()):
+            tag, size = self.count(), self.count()
+            found[tag] = _Body(self._data[: self._at + size], self._at)
+            self._at += size
+        return found
+
+
+@dataclass
+class MetadataLog:
+    """Decodes record after record, and knows what it has been told so far."""
+
+    _topics: dict[str, str] = field(default_factory=dict)
+    _partitions: dict[tuple[str, int], PartitionDecided] = field(default_factory=dict)
+
+    def decode(self, value: bytes, when: When) -> MetadataRecord:
+        """One record. Raises `NotDecoded`."""
+        try:
+            frame, at = unsigned_varint(value, 0)
+            api_key, at = unsigned_varint(value, at)
+            version, at = unsigned_varint(value, at)
+            if frame != _FRAME_VERSION:
+                raise ValueError(f"frame version {frame}")
+            decoder = self._decoders().get(api_key)
+            if decoder is None:
+                return OtherDecided(**vars(when), api_key=api_key)
+            return decoder(_Body(value, at), version, when)
+        except (ValueError, struct.error, KeyError) as error:
+            raise NotDecoded(f"offset {when.offset} of the metadata log: {error!r}") from error
+
+    def _decoders(self) -> dict[int, Callable[[_Body, int, When], MetadataRecord]]:
+        return {
+            0: _broker_registered,
+            1: _broker_unregistered,
+            2: self._topic,
+            3: self._partition,
+            4: _config,
+            5: self._partition_change,
+            9: self._topic_removed,
+            12: _feature,
+            17: _broker_change,
+        }
+
+    def _topic(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+        name, topic_id = body.text() or "", body.id()
+        self._topics[topic_id] = name
+        return TopicCreated(**vars(when), topic=name, topic_id=topic_id)
+
+    def _topic_removed(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+        topic_id = body.id()
+        name = self._topics.pop(topic_id)
+        for place in [place for place in self._partitions if place[0] == topic_id]:
+            del self._partitions[place]
+        return TopicRemoved(**vars(when), topic=name, topic_id=topic_id)
+
+    def _partition(self, body: _Body, version: int, when: When) -> MetadataRecord:
+        partition, topic_id = body.number("i"), body.id()
+        replicas, isr, removing, adding = body.nodes(), body.nodes(), body.nodes(), body.nodes()
+        leader, leader_epoch, partition_epoch = body.number("i"), body.number("i"), body.number("i")
+        if version >= 1:
+            body.ids()  # the log dir of each replica
+        tags = body.tagged()
+        decided = PartitionDecided(
+            **vars(when),
+            topic=self._topics[topic_id],
+            partition=partition,
+            leader=leader,
+            leader_epoch=leader_epoch,
+            partition_epoch=partition_epoch,
+            replicas=replicas,
+            isr=isr,
+            adding=adding,
+            removing=removing,
+            recovering=0 in tags and tags[0].flag(),
+            elr=tags[1].nodes() if 1 in tags else (),
+            last_known_elr=tags[2].nodes() if 2 in tags else (),
+            changed=("created",),
+        )
+        self._partitions[topic_id, partition] = decided
+        return decided
+
+    def _partition_change(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+        partition, topic_id = body.number("i"), body.id()
+        before, tags = self._partitions[topic_id, partition], body.tagged()
+        update: dict[str, object] = {**vars(when), "partition_epoch": before.partition_epoch + 1}
+        for tag, name in _LISTS.items():
+            if tag in tags:
+                update[name] = tags[tag].nodes()
+        if _LEADER in tags:
+            update |= {"leader": tags[_LEADER].number("i"), "leader_epoch": before.leader_epoch + 1}
+        if _RECOVERING in tags:
+            update["recovering"] = tags[_RECOVERING].flag()
+        update["changed"] = tuple(_CHANGES[tag] for tag in sorted(tags) if tag in _CHANGES)
+        decided = before.model_copy(update=update)
+        self._partitions[topic_id, partition] = decided
+        return decided
+
+
+_LEADER, _RECOVERING = 1, 5
+_LISTS: Final = {0: "isr", 2: "replicas", 3: "removing", 4: "adding", 6: "elr", 7: "last_known_elr"}
+_CHANGES: Final = {**_LISTS, _LEADER: "leader", _RECOVERING: "recovering"}
+
+
+def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
+    node = body.number("i")
+    if version >= 2:
+        body.flag()  # whether it migrates from ZooKeeper
+    incarnation, broker_epoch = body.id(), body.number("q")
+    for _ in range(body.count() - 1):  # endpoints: name, host, port, protocol
+        body.text()
+        body.text()
+        body.number("h")
+        body.number("h")
+        body.tagged()
+    for _ in range(body.count() - 1):  # features: name, lowest, highest
+        body.text()
+        body.number("h")
+        body.number("h")
+        body.tagged()
+    body.text()  # rack
+    fenced = body.flag()
+    return BrokerRegistered(
+        **vars(when),
+        node=node,
+        broker_epoch=broker_epoch,
+        incarnation=incarnation,
+        fenced=fenced,
+        controlled_shutdown=version >= 1 and body.flag(),
+    )
+
+
+def _broker_unregistered(body: _Body, _version: int, when: When) -> MetadataRecord:
+    return BrokerUnregistered(**vars(when), node=body.number("i"), broker_epoch=body.number("q"))
+
+
+def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
+    node, broker_epoch, tags = body.number("i"), body.number("q"), body.tagged()
+    return BrokerChanged(
+        **vars(when),
+        node=node,
+        broker_epoch=broker_epoch,
+        fenced=tags[0].number("b") > 0 if 0 in tags else None,
+        controlled_shutdown=tags[1].number("b") > 0 if 1 in tags else None,
+    )
+
+
+def _feature(body: _Body, _version: int, when: When) -> MetadataRecord:
+    return FeatureDecided(**vars(when), feature=body.text() or "", level=body.number("h"))
+
+
+def _config(body: _Body, _version: int, when: When) -> MetadataRecord:
+    resource = body.number("b")
+    return ConfigDecided(
+        **vars(when), resource=resource, name=body.text() or "", key=body.text() or "", value=body.text()
+    )
+
+
+def decode(folder: Path) -> Iterator[MetadataRecord]:
+    """Every record of a controller's log in `folder`, the uncommitted tail included.
+
+    Raises `NotDecoded` and OSError; a log whose beginning was cut off after a snapshot is not decoded.
+    """
+    log = MetadataLog()
+    segments = sorted(path for path in folder.glob("[0-9]*.log") if path.stem.isdigit())
+    if segments and int(segments[0].stem) > 0:
+        raise NotDecoded(
+            f"{folder}: it begins at offset {int(segments[0].stem)}, what was before is in a snapshot"
+        )
+    for segment in segments:
+        for batch in scan(segment).batches:
+            if batch.control:
+                continue
+            for record in records(segment, batch):
+                when = When(record.offset, batch.epoch, record.timestamp_ms)
+                yield log.decode(record.value or b"", when)
+
+
+def log_end(folder: Path) -> int:
+    """The log end offset of a controller's metadata log; 0 for none."""
+    segments = sorted(path for path in folder.glob("[0-9]*.log") if path.stem.isdigit())
+    for segment in reversed(segments):
+        batches = scan(segment).batches
+        if batches:
+            return batches[-1].last + 1
+    return 0
+
+
+def collect(voters: Sequence[Path], run: CaseDir) -> str:
+    """Write `observed/metadata.jsonl` from the voters' data folders; why it could not be, '' when it could."""
+    ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in voters}
+    if not ends:
+        return "there is no metadata log"
+    longest = max(ends, key=lambda folder: ends[folder])
+    bound = committed(list(ends.values()))
+    try:
+        write_metadata(run.metadata_log, (record for record in decode(longest) if record.offset < bound))
+    except (NotDecoded, OSError) as error:
+        return f"the metadata log was not decoded: {error}"
+    return ""
+
+
+def committed(ends: Sequence[int]) -> int:
+    """What a majority of the voters have, by their log ends (their logs agree up to there): 0 for no voter.
+
+    The quorum's high watermark is at least this once the voters are at rest.
+    """
+    return sorted(ends, reverse=True)[len(ends) // 2] if ends else 0

@@ -1,0 +1,150 @@
+"""The replicas' logs on disk at the end of a run: the second witness of what was kept (DESIGN §3.6).
+
+Read from the files of live brokers that are at rest: what a broker appended is in its file at once, fsync or not.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.cluster.record_batches import Batch, scan
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
+
+_FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
+"""A partition's folder; those that are being deleted or moved have a further suffix after a dot."""
+_HIGH_WATERMARK, _RECOVERY_POINT = "replication-offset-checkpoint", "recovery-point-offset-checkpoint"
+_EPOCHS: Final = "leader-epoch-checkpoint"
+
+
+@dataclass(frozen=True)
+class LogDir:
+    """A log dir of a node, as this machine sees it."""
+
+    node: int
+    path: Path
+
+
+def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> ReplicasFile:
+    """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised."""
+    wanted = frozenset(topics)
+    replicas: list[Replica] = []
+    reasons: list[str] = []
+    run.observed.mkdir(parents=True, exist_ok=True)
+    with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
+        for log_dir in log_dirs:
+            try:
+                folders = sorted(path for path in log_dir.path.iterdir() if path.is_dir())
+            except OSError as error:
+                reasons.append(f"node {log_dir.node}: {error.strerror}")
+                continue
+            marks, starts = (
+                _checkpoint(log_dir.path / _HIGH_WATERMARK),
+                _checkpoint(log_dir.path / _RECOVERY_POINT),
+            )
+            for folder in folders:
+                match = _FOLDER.fullmatch(folder.name)
+                if match is None or match["topic"] not in wanted:
+                    continue
+                place = match["topic"], int(match["partition"])
+                replica, batches = _read(folder, log_dir, place, marks.get(place, -1), starts.get(place, -1))
+                replicas.append(replica)
+                if batches:
+                    writer.write_table(_table(replica, batches))
+    result = ReplicasFile(replicas=tuple(replicas), reasons=tuple(reasons))
+    result.save(run.replicas)
+    return result
+
+
+def _read(
+    folder: Path, log_dir: LogDir, place: tuple[str, int], high_watermark: int, recovery_point: int
+) -> tuple[Replica, list[Batch]]:
+    batches: list[Batch] = []
+    rest, reason = 0, ""
+    start = end = -1
+    try:
+        segments = sorted((path for path in folder.glob("[0-9]*.log") if path.stem.isdigit()), key=_base)
+        for segment in segments:
+            if rest:
+                reason = f"{segment.name} follows {rest} bytes that are no batch"
+                break
+            found = scan(segment)
+            batches += found.batches
+            rest = found.rest
+        if segments:
+            start = batches[0].first if batches else _base(segments[-1])
+            end = batches[-1].last + 1 if batches else _base(segments[-1])
+    except OSError as error:
+        reason = f"{error.filename}: {error.strerror}"
+    replica = Replica(
+        node=log_dir.node,
+        topic=place[0],
+        partition=place[1],
+        folder=str(folder),
+        log_start=start,
+        log_end=end,
+        high_watermark=high_watermark,
+        recovery_point=recovery_point,
+        epochs=tuple(_epochs(folder / _EPOCHS)),
+        records=sum(batch.records for batch in batches if not batch.control),
+        rest=rest,
+        reason=reason,
+    )
+    return replica, batches
+
+
+def _base(segment: Path) -> int:
+    return int(segment.stem)
+
+
+def _table(replica: Replica, batches: list[Batch]) -> pa.Table:
+    count = len(batches)
+    columns = {
+        "node": [replica.node] * count,
+        "topic": [replica.topic] * count,
+        "partition": [replica.partition] * count,
+        "first_offset": [batch.first for batch in batches],
+        "last_offset": [batch.last for batch in batches],
+        "leader_epoch": [batch.epoch for batch in batches],
+        "records": [batch.records for batch in batches],
+        "control": [batch.control for batch in batches],
+        "transactional": [batch.transactional for batch in batches],
+        "producer_id": [batch.producer_id for batch in batches],
+        "producer_epoch": [batch.producer_epoch for batch in batches],
+        "base_sequence": [batch.base_sequence for batch in batches],
+        "max_timestamp_ms": [batch.max_timestamp_ms for batch in batches],
+        "crc": [batch.crc for batch in batches],
+        "bytes": [batch.size for batch in batches],
+    }
+    return pa.table(columns, schema=BATCHES)
+
+
+def _checkpoint(path: Path) -> Mapping[tuple[str, int], int]:
+    """`topic partition offset` a line, behind a version and a count. Empty where there is none."""
+    found: dict[tuple[str, int], int] = {}
+    for words in _lines(path):
+        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
+            found[words[0], int(words[1])] = int(words[2])
+    return found
+
+
+def _epochs(path: Path) -> Iterator[EpochStart]:
+    for words in _lines(path):
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            yield EpochStart(epoch=int(words[0]), start=int(words[1]))
+
+
+def _lines(path: Path) -> Iterator[list[str]]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return  # not written yet, or lost: the batches say the same
+    for line in lines[2:]:
+        yield line.split()

@@ -1,0 +1,153 @@
+"""`observed/metadata.jsonl`: what the controllers decided, record by record, as their metadata log says it.
+
+One JSON object a line, in the order of the log; `kind` tells which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from ackproof.errors import BadInput
+from ackproof.rundir.documents import Document, write_atomically
+
+Nodes: TypeAlias = tuple[int, ...]
+
+
+class Decided(Document):
+    """What every record has. `offset` in the metadata log, `epoch` of the controller, `timestamp_ms` of its append."""
+
+    offset: int
+    epoch: int
+    timestamp_ms: int
+
+
+class TopicCreated(Decided):
+    """TopicRecord (2)."""
+
+    kind: Literal["topic"] = "topic"
+    topic: str
+    topic_id: str
+
+
+class TopicRemoved(Decided):
+    """RemoveTopicRecord (9)."""
+
+    kind: Literal["topic-removed"] = "topic-removed"
+    topic: str
+    topic_id: str
+
+
+class PartitionDecided(Decided):
+    """A partition's state after PartitionRecord (3) or PartitionChangeRecord (5).
+
+    The epochs follow from the log (org.apache.kafka.metadata.PartitionRegistration.merge): each change takes the
+    next partition epoch, each that names a leader the next leader epoch. `changed`: what this record names.
+    """
+
+    kind: Literal["partition"] = "partition"
+    topic: str
+    partition: int
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: Nodes
+    isr: Nodes
+    adding: Nodes = ()
+    removing: Nodes = ()
+    elr: Nodes = ()
+    """Eligible leader replicas (KIP-966)."""
+    last_known_elr: Nodes = ()
+    recovering: bool = False
+    """The leader was elected uncleanly and has not recovered its ISR yet."""
+    changed: tuple[str, ...] = ()
+
+
+class BrokerRegistered(Decided):
+    """RegisterBrokerRecord (0)."""
+
+    kind: Literal["broker-registered"] = "broker-registered"
+    node: int
+    broker_epoch: int
+    incarnation: str
+    fenced: bool
+    controlled_shutdown: bool = False
+
+
+class BrokerChanged(Decided):
+    """BrokerRegistrationChangeRecord (17). None: not changed."""
+
+    kind: Literal["broker"] = "broker"
+    node: int
+    broker_epoch: int
+    fenced: bool | None = None
+    controlled_shutdown: bool | None = None
+
+
+class BrokerUnregistered(Decided):
+    """UnregisterBrokerRecord (1)."""
+
+    kind: Literal["broker-unregistered"] = "broker-unregistered"
+    node: int
+    broker_epoch: int
+
+
+class FeatureDecided(Decided):
+    """FeatureLevelRecord (12)."""
+
+    kind: Literal["feature"] = "feature"
+    feature: str
+    level: int
+
+
+class ConfigDecided(Decided):
+    """ConfigRecord (4). `resource`: 2 a topic, 4 a broker ('' all brokers). `value` None: back to the default."""
+
+    kind: Literal["config"] = "config"
+    resource: int
+    name: str
+    key: str
+    value: str | None
+
+
+class OtherDecided(Decided):
+    """A record of another kind, by its API key."""
+
+    kind: Literal["other"] = "other"
+    api_key: int
+
+
+MetadataRecord: TypeAlias = Annotated[
+    TopicCreated
+    | TopicRemoved
+    | PartitionDecided
+    | BrokerRegistered
+    | BrokerChanged
+    | BrokerUnregistered
+    | FeatureDecided
+    | ConfigDecided
+    | OtherDecided,
+    Field(discriminator="kind"),
+]
+_RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)
+
+
+def write_metadata(path: Path, records: Iterable[MetadataRecord]) -> None:
+    """Write the file in one step."""
+    write_atomically(path, "".join(record.model_dump_json() + "\n" for record in records))
+
+
+def read_metadata(path: Path) -> Iterator[MetadataRecord]:
+    """Read it back. Raises `BadInput` for a file that is missing or not such a file."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except OSError as error:
+        raise BadInput(f"{path}: cannot be read: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        try:
+            yield _RECORD.validate_json(line)
+        except ValueError as error:
+            raise BadInput(f"{path}:{number}: not a record of the metadata log: {error}") from error

@@ -1,0 +1,67 @@
+"""The replicas' logs on disk at the end: `observed/replicas.json`, and batch by batch `observed/replicas.parquet`."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+from ackproof.rundir.documents import Document
+
+BATCHES: pa.Schema = pa.schema(
+    [
+        pa.field(name, type_, nullable=False)
+        for name, type_ in (
+            ("node", pa.int32()),
+            ("topic", pa.string()),
+            ("partition", pa.int32()),
+            ("first_offset", pa.int64()),
+            ("last_offset", pa.int64()),
+            ("leader_epoch", pa.int32()),
+            ("records", pa.int32()),
+            ("control", pa.bool_()),
+            ("transactional", pa.bool_()),
+            ("producer_id", pa.int64()),
+            ("producer_epoch", pa.int16()),
+            ("base_sequence", pa.int32()),
+            ("max_timestamp_ms", pa.int64()),
+            ("crc", pa.int64()),
+            ("bytes", pa.int32()),
+        )
+    ]
+)
+"""One row per record batch of each replica, by its header."""
+
+
+class EpochStart(Document):
+    """A line of a replica's `leader-epoch-checkpoint`: the offset that an epoch began with."""
+
+    epoch: int
+    start: int
+
+
+class Replica(Document):
+    """One replica of one partition. Offsets as its files say, -1 unknown.
+
+    `log_end`: behind its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which lag behind.
+    `rest`: bytes behind the last whole batch that are no batch.
+    """
+
+    node: int
+    topic: str
+    partition: int
+    folder: str
+    log_start: int
+    log_end: int
+    high_watermark: int = -1
+    recovery_point: int = -1
+    epochs: tuple[EpochStart, ...] = ()
+    records: int = 0
+    rest: int = 0
+    reason: str = ""
+    """Why it could not be read to its end; empty when it could."""
+
+
+class ReplicasFile(Document):
+    """`observed/replicas.json`. `reasons`: what could not be looked at, and why."""
+
+    replicas: tuple[Replica, ...] = ()
+    reasons: tuple[str, ...] = ()
