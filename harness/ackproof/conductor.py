@@ -313,13 +313,12 @@ class CaseRun:
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed."""
-        data = {node: self.run.nodes / str(node.id) / "data" for node in cluster.nodes}
-        brokers = [LogDir(node.id, path) for node, path in data.items() if node.is_broker]
+        data = {number: self.run.nodes / str(number) / "data" for number in cluster.nodes}
+        brokers = [LogDir(node.id, data[node.id]) for node in cluster.brokers()]
         replica_logs.collect(brokers, self.spec.topics, self.run)
         if self.spec.cluster.mode == "kraft":
-            failed = metadata_log.collect(
-                [path for node, path in data.items() if node.is_controller], self.run
-            )
+            voters = [data[number] for number, node in cluster.nodes.items() if node.is_controller]
+            failed = metadata_log.collect(voters, self.run)
             if failed:
                 self.timeline.add(EventKind.NOTE, note=failed)
 

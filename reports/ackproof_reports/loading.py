@@ -23,6 +23,7 @@ from ackproof.rundir.documents import (
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
+from ackproof.rundir.replicas import ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.wording import scalar, setting_names
 
@@ -61,6 +62,8 @@ class CaseView:
     events: tuple[Event, ...]
     whole: bool
     absent: tuple[str, ...]
+    replicas: ReplicasFile | None = None
+    """What the replicas had on disk; None for a run that did not look, or could not."""
 
     @property
     def anchor(self) -> str:
@@ -225,6 +228,8 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     audit = _document(AuditFile, run.audit_json, run.path, absent)
     judged = _document(VerdictFile, run.verdict_json, run.path, absent)
     final = _document(FinalReadFile, run.final_read, run.path, absent)
+    # A run on somebody else's cluster has no logs to look at: nothing is absent then.
+    replicas = _document(ReplicasFile, run.replicas, run.path, absent) if run.replicas.exists() else None
     events, whole = read_timeline(run.timeline)
     if not events:
         absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
@@ -232,7 +237,9 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
         absent.append("timeline.jsonl: torn, some lines cannot be read; the rest is shown")
     elif events[-1].kind is not EventKind.END:
         absent.append("timeline.jsonl has no end event: the run was cut off")
-    return CaseView(index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent))
+    return CaseView(
+        index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent), replicas
+    )
 
 
 def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | None:

@@ -63,8 +63,7 @@ class _Body:
         return self.number("b") != 0
 
     def id(self) -> str:
-        self._at += 16
-        return str(uuid.UUID(bytes=self._data[self._at - 16 : self._at].ljust(16, b"\0")))
+        return str(uuid.UUID(bytes=self._take(16)))
 
     def count(self) -> int:
         value, self._at = unsigned_varint(self._data, self._at)
@@ -72,12 +71,7 @@ class _Body:
 
     def text(self) -> str | None:
         size = self.count() - 1
-        if size < 0:
-            return None
-        if self._at + size > len(self._data):
-            raise ValueError("a text reaches beyond its record")
-        self._at += size
-        return self._data[self._at - size : self._at].decode()
+        return None if size < 0 else self._take(size).decode()
 
     def nodes(self) -> tuple[int, ...]:
         return tuple(self.number("i") for _ in range(self.count() - 1))
@@ -91,9 +85,19 @@ class _Body:
         found: dict[int, _Body] = {}
         for _ in range(self.count()):
             tag, size = self.count(), self.count()
-            found[tag] = _Body(self._data[: self._at + size], self._at)
-            self._at += size
+            found[tag] = _Body(self._take(size), 0)
         return found
+
+    def end(self) -> None:
+        """Raises ValueError when something is left: fields that this decoder does not know."""
+        if self._at != len(self._data):
+            raise ValueError(f"{len(self._data) - self._at} bytes behind its last field")
+
+    def _take(self, size: int) -> bytes:
+        if self._at + size > len(self._data):
+            raise ValueError("a field reaches beyond its record")
+        self._at += size
+        return self._data[self._at - size : self._at]
 
 
 @dataclass
@@ -114,9 +118,12 @@ class MetadataLog:
             decoder = self._decoders().get(api_key)
             if decoder is None:
                 return OtherDecided(**vars(when), api_key=api_key)
-            return decoder(_Body(value, at), version, when)
+            body = _Body(value, at)
+            decided = decoder(body, version, when)
+            body.end()
         except (ValueError, struct.error, KeyError) as error:
             raise NotDecoded(f"offset {when.offset} of the metadata log: {error!r}") from error
+        return decided
 
     def _decoders(self) -> dict[int, Callable[[_Body, int, When], MetadataRecord]]:
         return {
@@ -133,11 +140,13 @@ class MetadataLog:
 
     def _topic(self, body: _Body, _version: int, when: When) -> MetadataRecord:
         name, topic_id = body.text() or "", body.id()
+        body.tagged()
         self._topics[topic_id] = name
         return TopicCreated(**vars(when), topic=name, topic_id=topic_id)
 
     def _topic_removed(self, body: _Body, _version: int, when: When) -> MetadataRecord:
         topic_id = body.id()
+        body.tagged()
         name = self._topics.pop(topic_id)
         for place in [place for place in self._partitions if place[0] == topic_id]:
             del self._partitions[place]
@@ -209,18 +218,22 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
         body.tagged()
     body.text()  # rack
     fenced = body.flag()
+    controlled_shutdown = version >= 1 and body.flag()
+    body.tagged()
     return BrokerRegistered(
         **vars(when),
         node=node,
         broker_epoch=broker_epoch,
         incarnation=incarnation,
         fenced=fenced,
-        controlled_shutdown=version >= 1 and body.flag(),
+        controlled_shutdown=controlled_shutdown,
     )
 
 
 def _broker_unregistered(body: _Body, _version: int, when: When) -> MetadataRecord:
-    return BrokerUnregistered(**vars(when), node=body.number("i"), broker_epoch=body.number("q"))
+    node, broker_epoch = body.number("i"), body.number("q")
+    body.tagged()
+    return BrokerUnregistered(**vars(when), node=node, broker_epoch=broker_epoch)
 
 
 def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
@@ -235,14 +248,15 @@ def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
 
 
 def _feature(body: _Body, _version: int, when: When) -> MetadataRecord:
-    return FeatureDecided(**vars(when), feature=body.text() or "", level=body.number("h"))
+    feature, level = body.text() or "", body.number("h")
+    body.tagged()
+    return FeatureDecided(**vars(when), feature=feature, level=level)
 
 
 def _config(body: _Body, _version: int, when: When) -> MetadataRecord:
-    resource = body.number("b")
-    return ConfigDecided(
-        **vars(when), resource=resource, name=body.text() or "", key=body.text() or "", value=body.text()
-    )
+    resource, name, key, value = body.number("b"), body.text() or "", body.text() or "", body.text()
+    body.tagged()
+    return ConfigDecided(**vars(when), resource=resource, name=name, key=key, value=value)
 
 
 def decode(folder: Path) -> Iterator[MetadataRecord]:
@@ -277,12 +291,12 @@ def log_end(folder: Path) -> int:
 
 def collect(voters: Sequence[Path], run: CaseDir) -> str:
     """Write `observed/metadata.jsonl` from the voters' data folders; why it could not be, '' when it could."""
-    ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in voters}
-    if not ends:
-        return "there is no metadata log"
-    longest = max(ends, key=lambda folder: ends[folder])
-    bound = committed(list(ends.values()))
     try:
+        ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in voters}
+        if not any(ends.values()):
+            return "there is no metadata log"
+        longest = max(ends, key=lambda folder: ends[folder])
+        bound = committed(list(ends.values()))
         write_metadata(run.metadata_log, (record for record in decode(longest) if record.offset < bound))
     except (NotDecoded, OSError) as error:
         return f"the metadata log was not decoded: {error}"

@@ -1,0 +1,28 @@
+"""Files as a broker leaves them, built by another library than the one under test."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka.record.default_records import DefaultRecordBatchBuilder
+
+
+def batch(
+    first: int, values: Sequence[bytes], *, epoch: int = 0, codec: int = 0, pid: int = -1, txn: bool = False
+) -> bytes:
+    """A record batch by kafka-python, its base offset and leader epoch put in as a broker does. Times from 1000 ms."""
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=codec,
+        is_transactional=txn,
+        producer_id=pid,
+        producer_epoch=7 if pid >= 0 else -1,
+        base_sequence=40 if pid >= 0 else -1,
+        batch_size=1 << 20,
+    )
+    for number, value in enumerate(values):
+        assert builder.append(number, timestamp=1000 + number, key=b"k", value=value, headers=[])
+    data = bytearray(builder.build())
+    data[0:8] = first.to_bytes(8, "big")
+    data[12:16] = epoch.to_bytes(4, "big")
+    return bytes(data)

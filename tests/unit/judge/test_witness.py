@@ -1,0 +1,141 @@
+"""The logs on disk beside the final read: what they confirm, what they put in doubt, what they prove."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.rundir.documents import FinalReadFile, PartitionRead, VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.samples import Sample
+from broker_files import batch
+
+MakeRun = Callable[..., CaseDir]
+GOOD = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1)
+
+
+def _read(records: int = 100, end: int = 100, **other: object) -> FinalReadFile:
+    values = {"start": 0, "epoch": 1, "epoch_after": 1, "complete": True, "position": end, **other}
+    one = PartitionRead.model_validate(
+        {"topic": "orders", "partition": 0, "end": end, "records": records, **values}
+    )
+    return FinalReadFile(complete=True, partitions=(one,))
+
+
+@pytest.fixture
+def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
+    """Judges a healthy run whose replicas have these logs. `isr`: as it was seen last."""
+
+    def judge(
+        *logs: bytes | None,
+        final: FinalReadFile | None = None,
+        isr: tuple[int, ...] = (1, 2, 3),
+        consumed: int = 100,
+    ) -> VerdictFile:
+        read = final or _read()
+        run = make_run(
+            final=read, audit={"records": {"produced": 100, "acked": 100, "consumed_final": consumed}}
+        )
+        log_dirs = []
+        for number, data in enumerate(logs, start=1):
+            log_dirs.append(LogDir(number, tmp_path / str(number)))
+            log_dirs[-1].path.mkdir()
+            if data is not None:
+                folder = log_dirs[-1].path / "orders-0"
+                folder.mkdir()
+                (folder / f"{0:020d}.log").write_bytes(data)
+        collect(log_dirs, ["orders"], run)
+        sample = Sample(
+            t_ns=1,
+            topic="orders",
+            partition=0,
+            leader=1,
+            leader_epoch=1,
+            replicas=(1, 2, 3),
+            isr=isr,
+            high_watermark=100,
+        )
+        run.samples.write_text(sample.model_dump_json() + "\n", encoding="utf-8")
+        return judge_case(run)
+
+    return judge
+
+
+Judged = Callable[..., VerdictFile]
+
+
+def test_replicas_that_agree_are_said(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD)
+    assert (said.verdict, said.reasons) == (Verdict.PASS, ())
+    assert said.witnesses == (
+        "orders/0: the logs of nodes 1, 2, 3 agree up to 100 and hold what the final read was handed",
+    )
+
+
+def test_what_lies_above_the_high_watermark_may_differ(judged: Judged) -> None:
+    assert judged(GOOD + batch(100, [b"z"]), GOOD, GOOD).verdict is Verdict.PASS
+
+
+def test_a_reader_that_was_handed_less_than_the_logs_hold_proves_no_loss(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, final=_read(records=99), consumed=99)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert said.reasons == (
+        "orders/0: the final reader was handed 99 records, and the log of node 1 holds 100",
+    )
+    assert said.witnesses == ()
+
+
+def test_a_reader_that_was_handed_more_is_doubted_too(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, final=_read(records=101), consumed=101)
+    assert said.verdict is Verdict.INCONCLUSIVE
+
+
+def test_logs_that_differ_below_the_high_watermark_fail(judged: Judged) -> None:
+    said = judged(GOOD, batch(0, [b"x"] * 60) + batch(60, [b"Y"] * 40, epoch=1), GOOD)
+    assert said.verdict is Verdict.FAIL
+    assert said.reasons == (
+        "orders/0: nodes 1 and 2 are in the ISR, and below the high watermark their logs differ from offset 60 on "
+        "(2 batches)",
+    )
+
+
+def test_an_epoch_that_differs_is_a_difference(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=2))
+    assert said.verdict is Verdict.FAIL
+
+
+def test_a_replica_in_the_isr_that_is_too_short_fails(judged: Judged) -> None:
+    said = judged(GOOD, batch(0, [b"x"] * 60), GOOD)
+    assert said.verdict is Verdict.FAIL
+    assert "node 2 is in the ISR and its log ends at 60, below the high watermark 100" in said.reasons[0]
+
+
+def test_a_replica_out_of_the_isr_may_be_short(judged: Judged) -> None:
+    assert judged(GOOD, batch(0, [b"x"] * 60), GOOD, isr=(1, 3)).verdict is Verdict.PASS
+
+
+def test_a_replica_that_was_not_seen_is_a_doubt(judged: Judged) -> None:
+    said = judged(GOOD, None, GOOD)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert "no log on disk was seen of node 2" in said.reasons[0]
+
+
+def test_records_of_transactions_may_be_handed_or_not(judged: Judged) -> None:
+    log = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1, pid=3, txn=True)
+    assert judged(log, log, log, final=_read(records=60), consumed=60).verdict is Verdict.PASS
+
+
+def test_but_not_fewer_than_those_without(judged: Judged) -> None:
+    log = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1, pid=3, txn=True)
+    assert judged(log, log, log, final=_read(records=59), consumed=59).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_run_without_logs_says_that_there_is_no_witness(make_run: MakeRun) -> None:
+    said = judge_case(make_run())
+    assert said.verdict is Verdict.PASS
+    assert "the logs on disk were not seen, so the final read has no second witness" in said.not_judged
