@@ -144,7 +144,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
     Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
     """
-    ready = _provision([case.experiment for _, case in planned], watcher)
+    ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(orders, planned)
     batch.save()
     try:
@@ -159,15 +159,15 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     return batch
 
 
-def _provision(experiments: Sequence[ExperimentSpec], watcher: BatchWatcher) -> dict[str, Installation]:
+def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Installation]:
     """All that any case needs, before the first one: nothing is fetched, and nothing lacks, while a cluster runs."""
 
     def tell(progress: Progress) -> None:
         watcher.step(progress.message)
 
-    for experiment in experiments:
-        prepare(experiment.backend, experiment.needs, tell)
-    clusters = [experiment.cluster for experiment in experiments]
+    for case in planned:
+        prepare(case.experiment.backend, case.needs, tell)
+    clusters = [case.experiment.cluster for case in planned]
     ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}
     for spec in clusters:
         # What Kafka says to these levels must be known before anything is started.

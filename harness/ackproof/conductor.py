@@ -26,6 +26,7 @@ from ackproof.cluster.protocol import RunningCluster, to_timeline
 from ackproof.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Field
 from ackproof.observe import metadata_log, replica_logs
 from ackproof.observe.replica_logs import LogDir
@@ -165,7 +166,7 @@ class CaseRun:
             self.tag,
             to_timeline(self.timeline),
             installed=self.orders.installed,
-            needs=self.spec.needs,
+            needs=self.case.needs,
         )
         self.cluster = cluster
         cluster.start()
@@ -216,7 +217,7 @@ class CaseRun:
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            Field(cluster, self.stop, self.case, self.workload),
+            Field(cluster, self.stop, self.case, self.workload, Holds()),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,

@@ -22,7 +22,7 @@ from rich.text import Text
 
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import Event, EventKind, fault_name
 
 _STYLE = {
     Verdict.PASS: "green",
@@ -58,7 +58,7 @@ def describe(event: Event) -> str:
     )
     where = ""
     if event.fault is not None:
-        where = f" fault {event.fault}"
+        where = f" fault {fault_name(event.fault)}"
     elif event.topic is not None:
         where = f" {event.topic}/{event.partition}"
     elif event.node is not None:

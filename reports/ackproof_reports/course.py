@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import Event, EventKind, fault_name
 from ackproof_reports.wording import joined, one_line
 
 
@@ -35,9 +35,16 @@ class Fault:
     healed: int | None = None
     recovered: int | None = None
     failed: int | None = None
+    missed: int | None = None
+    """It was drawn by a storm and found nothing to break: no lack of evidence by itself."""
     reason: str = ""
     witness: str = ""
     healing_witness: str = ""
+
+    @property
+    def name(self) -> str:
+        """`2`, or `2.7` for the seventh that storm 2 drew."""
+        return fault_name(self.number)
 
     @property
     def title(self) -> str:
@@ -119,6 +126,8 @@ def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
             fault.recovered, fault.healing_witness = event.t_ns, text(detail.get("witness"))
         elif event.kind is EventKind.FAULT_FAILED:
             fault.failed, fault.reason = event.t_ns, fault.reason or text(detail.get("reason"))
+        elif event.kind is EventKind.FAULT_MISSED:
+            fault.missed, fault.reason = event.t_ns, fault.reason or text(detail.get("reason"))
     return tuple(faults[number] for number in sorted(faults))
 
 
@@ -158,7 +167,7 @@ def _numbers(value: JsonValue) -> tuple[int, ...]:
 def subject(event: Event) -> str:
     """Whom an event is about."""
     if event.fault is not None:
-        return f"fault {event.fault}"
+        return f"fault {fault_name(event.fault)}"
     if event.topic is not None:
         return event.topic if event.partition is None else f"{event.topic}/{event.partition}"
     if event.node is not None:
@@ -196,7 +205,7 @@ def circumstances(faults: Sequence[Fault]) -> str:
     """`the followers were paused and the leader was killed`, from faults that were confirmed; '' for none."""
     phrases: list[str] = []
     for fault in faults:
-        if fault.confirmed is None:
+        if fault.confirmed is None or fault.kind == "storm":
             continue
         who, many = _who(fault)
         verb = _WHEN.get(fault.kind)

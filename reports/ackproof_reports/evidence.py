@@ -81,7 +81,10 @@ def _final_read(case: CaseView) -> Iterator[Piece]:
 
 
 def _fault(fault: Fault) -> Piece:
-    what = f"Fault {fault.number} bit and healed: {fault.title}"
+    what = f"Fault {fault.name} bit and healed: {fault.title}"
+    if fault.missed is not None and fault.failed is None:
+        what = f"Fault {fault.name} missed, as faults of a storm may: {fault.title}"
+        return Piece(what, Standing.NOTE, one_line(fault.reason or "no reason recorded", 600))
     if fault.failed is not None:
         return Piece(what, Standing.LACKING, one_line(fault.reason or "no reason recorded", 600))
     steps = [

@@ -134,12 +134,14 @@ def _fault(fault: Fault) -> dict[str, JsonValue]:
 
     return {
         "n": fault.number,
+        "name": fault.name,
         "title": visible(fault.title),
         "nodes": visible(fault.on_nodes),
         "asked": at(fault.asked),
         "confirmed": at(fault.confirmed),
         "healed": at(fault.healed),
         "recovered": at(fault.recovered),
-        "failed": at(fault.failed),
+        "failed": at(fault.failed if fault.failed is not None else fault.missed),
+        "missed": fault.failed is None and fault.missed is not None,
         "reason": visible(fault.reason[:300]),
     }

@@ -18,8 +18,10 @@ from ackproof.faults.injection import Aim, Field, Injection, injection_of
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
+from ackproof.plan.schedule import trigger_text
+from ackproof.plan.storm import Storm
 from ackproof.plan.triggers import After, At, Condition, Quantity, When
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import DRAWN_FROM, EventKind, Timeline, fault_name
 from ackproof.wait import wait_until
 
 FAMILIES: Final = families.__all__
@@ -51,6 +53,11 @@ class Stage(Enum):
     BITING = auto()
     ENDED = auto()
     FAILED = auto()
+    MISSED = auto()
+    """A fault that a storm drew did not bite, which is the storm's to judge."""
+
+
+_OVER: Final = frozenset({Stage.ENDED, Stage.FAILED, Stage.MISSED})
 
 
 @dataclass
@@ -58,9 +65,16 @@ class _Life:
     fault: FaultSpec
     injection: Injection | None = None
     stage: Stage = Stage.WAITING
+    begun_at_ns: int | None = None
     confirmed_at_ns: int | None = None
     ended_at_ns: int | None = None
     reason: str = ""
+    unhealed: bool = False
+
+    @property
+    def missed(self) -> bool:
+        """Whether a storm drew it and it has not bitten."""
+        return self.fault.number >= DRAWN_FROM and self.confirmed_at_ns is None and not self.unhealed
 
 
 class FaultDriver:
@@ -79,7 +93,8 @@ class FaultDriver:
         self._gauges = gauges
         self._timeline = timeline
         self._resolve = resolve
-        self._lives = [_Life(fault) for fault in case.experiment.faults]
+        self._lives = [_Life(fault) for fault in case.faults]
+        self._by_number = {life.fault.number: life for life in self._lives}
         self._heal_now = threading.Event()
         self._no_more = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -112,7 +127,7 @@ class FaultDriver:
     def _will_fire(self, life: _Life) -> bool:
         trigger = life.fault.trigger
         if isinstance(trigger, After):
-            first = self._lives[trigger.fault - 1]
+            first = self._by_number[trigger.fault]
             return first.stage is not Stage.FAILED and (
                 first.stage is not Stage.WAITING or self._will_fire(first)
             )
@@ -132,7 +147,7 @@ class FaultDriver:
     def failures(self) -> list[str]:
         """What did not bite or did not heal, in words."""
         return [
-            f"fault {life.fault.number} ({life.fault}): {life.reason}"
+            f"fault {fault_name(life.fault.number)} ({life.fault}): {life.reason}"
             for life in self._lives
             if life.stage is Stage.FAILED
         ]
@@ -140,6 +155,9 @@ class FaultDriver:
     def _live(self, life: _Life) -> None:
         try:
             trigger = self._await_trigger(life)
+            if isinstance(life.fault, Storm):
+                self._storm(life, life.fault, trigger)
+                return
             self._inject(life, trigger)
             self._hold(life)
         except AckproofError as error:
@@ -148,10 +166,12 @@ class FaultDriver:
             self._fail(life, f"{type(error).__name__}: {error}")
         self._heal(life)
 
-    def _fail(self, life: _Life, reason: str) -> None:
+    def _fail(self, life: _Life, reason: str, *, healing: bool = False) -> None:
+        life.unhealed |= healing
         if not life.reason:
             life.reason = reason
-        self._timeline.add(EventKind.FAULT_FAILED, fault=life.fault.number, reason=reason)
+        kind = EventKind.FAULT_MISSED if life.missed else EventKind.FAULT_FAILED
+        self._timeline.add(kind, fault=life.fault.number, reason=reason)
 
     # -- trigger ------------------------------------------------------------------------------------------------
 
@@ -162,6 +182,8 @@ class FaultDriver:
         def fired() -> str | None:
             if self._field.stop.is_set():
                 raise Interrupted("stopped")
+            if self._heal_now.is_set() and life.fault.number >= DRAWN_FROM:
+                raise AckproofError("the load was over before its time came")
             seen = look()
             if seen is None and self._no_more.is_set() and not self._will_fire(life):
                 raise WaitTimeout(f"its trigger never fired: {what}")
@@ -176,8 +198,14 @@ class FaultDriver:
             return (lambda: str(trigger) if self._since(self._start_ns) >= at else None), str(trigger)
         if isinstance(trigger, When):
             return (lambda: self._state_came(trigger)), str(trigger)
-        first = self._lives[trigger.fault - 1]
-        return (lambda: self._after(first, trigger)), str(trigger)
+        first = self._by_number[trigger.fault]
+        drawn = life.fault.number >= DRAWN_FROM
+        text = trigger_text(life.fault)
+
+        def since() -> int | None:
+            return first.begun_at_ns if drawn else first.confirmed_at_ns
+
+        return (lambda: text if self._after(first, since(), trigger) else None), text
 
     def _state_came(self, trigger: When) -> str | None:
         number = self._number(trigger.condition)
@@ -198,12 +226,10 @@ class FaultDriver:
         gauge = self._gauges.isr_size if condition.quantity is Quantity.ISR else self._gauges.lag
         return gauge(topic, partition)
 
-    def _after(self, first: _Life, trigger: After) -> str | None:
+    def _after(self, first: _Life, since: int | None, trigger: After) -> bool:
         if first.stage is Stage.FAILED:
             raise AckproofError(f"fault {trigger.fault}, after which it was to come, failed")
-        if first.confirmed_at_ns is None:
-            return None
-        return str(trigger) if self._since(first.confirmed_at_ns) >= trigger.by else None
+        return since is not None and self._since(since) >= trigger.by
 
     def _since(self, start_ns: int) -> float:
         return (self._timeline.clock.now() - start_ns) / 1e9
@@ -222,7 +248,7 @@ class FaultDriver:
             EventKind.FAULT_ASKED,
             fault=fault.number,
             kind=fault.kind,
-            role=", ".join(str(role) for role in fault.targets),
+            role=str(fault).removeprefix(fault.kind).strip(),
             nodes=[node.id for node in aim.nodes],
             trigger=trigger,
         )
@@ -254,7 +280,7 @@ class FaultDriver:
 
     def _heal(self, life: _Life) -> None:
         if life.injection is None:
-            life.stage = Stage.FAILED
+            life.stage = Stage.MISSED if life.missed else Stage.FAILED
             return
         try:
             did = life.injection.heal()
@@ -264,8 +290,63 @@ class FaultDriver:
             witness = life.injection.confirm_healed()
             self._timeline.add(EventKind.FAULT_RECOVERED, fault=life.fault.number, witness=witness)
         except AckproofError as error:
-            self._fail(life, f"healing: {error}")
+            self._fail(life, f"healing: {error}", healing=True)
         except Exception as error:  # noqa: BLE001 — as above
-            self._fail(life, f"healing: {type(error).__name__}: {error}")
+            self._fail(life, f"healing: {type(error).__name__}: {error}", healing=True)
+        life.ended_at_ns = self._timeline.clock.now()
+        if life.missed:
+            life.stage = Stage.MISSED
+        else:
+            life.stage = Stage.FAILED if life.reason else Stage.ENDED
+
+    # -- a storm ------------------------------------------------------------------------------------------------
+
+    def _storm(self, life: _Life, storm: Storm, trigger: str) -> None:
+        """Begin it, which lets the faults that it drew begin; it bites when enough of them have."""
+        drawn = self._case.drawn[storm.number]
+        own = [self._by_number[fault.number] for fault in drawn.faults]
+        self._timeline.add(
+            EventKind.FAULT_ASKED,
+            fault=storm.number,
+            kind=storm.kind,
+            role=str(storm).removeprefix(storm.kind).strip(),
+            nodes=[],
+            trigger=trigger,
+            left_out=list(drawn.left_out),
+        )
+        life.begun_at_ns = self._timeline.clock.now()
+        life.stage = Stage.BITING
+
+        def bit() -> int:
+            return sum(one.confirmed_at_ns is not None for one in own)
+
+        def over() -> bool:
+            return all(one.stage in _OVER for one in own)
+
+        what = f"the end of storm {storm.number}"
+        wait_until(lambda: over() or bit() >= storm.least, what=what, timeout_s=3600.0)
+        if bit() >= storm.least:
+            life.confirmed_at_ns = self._timeline.clock.now()
+            self._timeline.add(
+                EventKind.FAULT_CONFIRMED,
+                fault=storm.number,
+                did=f"drew {storm.count} faults",
+                witness=f"{storm.least} of them were confirmed, each by its own witness",
+            )
+        wait_until(over, what=what, timeout_s=3600.0)
+        self._timeline.add(EventKind.FAULT_HEALED, fault=storm.number, did="each fault healed in its turn")
+        missed = "; ".join(
+            f"{fault_name(one.fault.number)} ({one.fault}: {one.reason})"
+            for one in own
+            if one.stage is Stage.MISSED
+        )
+        told = f"{bit()} of {storm.count} drawn faults bit" + (f"; missed: {missed}" if missed else "")
+        unhealed = [fault_name(one.fault.number) for one in own if one.stage is Stage.FAILED]
+        if bit() < storm.least:
+            self._fail(life, f"at least {storm.least} were to bite: {told}")
+        elif unhealed:
+            self._fail(life, f"fault {', '.join(unhealed)} did not heal, or did not hold; {told}")
+        else:
+            self._timeline.add(EventKind.FAULT_RECOVERED, fault=storm.number, witness=told)
         life.ended_at_ns = self._timeline.clock.now()
         life.stage = Stage.FAILED if life.reason else Stage.ENDED

@@ -8,6 +8,7 @@ from threading import Event as Flag
 from typing import Final, Protocol, TypeVar
 
 from ackproof.cluster.protocol import Cluster, Node
+from ackproof.faults.holds import Holds
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
@@ -27,6 +28,8 @@ class Field:
     """None where there is no experiment around it (the pytest plugin's cluster)."""
     clients: Clients | None = None
     """None where no workload of ours runs."""
+    holds: Holds | None = None
+    """None where each fault stands alone, and is undone by whoever made it."""
 
 
 @dataclass(frozen=True)

@@ -6,13 +6,16 @@ value; healing is witnessed by the protocol: the node answers and, if a broker, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
 from ackproof.plan.faults import FaultSpec
+from ackproof.rundir.timeline import fault_name
 from ackproof.wait import wait_until
 
 GONE_WITHIN_S = 10.0
@@ -24,23 +27,35 @@ READY_WITHIN_S = 60.0
 
 
 class _OfProcesses:
-    """What the four have in common: several nodes, aimed at only if they run."""
+    """What the four have in common: several nodes, aimed at only if they run.
+
+    Where other faults may be at the same nodes, `holds` says who wants what of them.
+    """
 
     def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
         self.fault = fault
         self.nodes = aim.nodes
         self.field = field
+        self.holds = field.holds or Holds()
 
-    def _must_be(self, *states: NodeState) -> None:
-        for node in self.nodes:
-            state = node.state()
-            if state not in states:
-                raise FaultNotConfirmed(
-                    f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
-                )
+    def _strike(self, act: Callable[[Node], None], word: str, grip: Grip, *states: NodeState) -> str:
+        """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
+        with ExitStack() as stack:
+            for node in sorted(self.nodes, key=lambda node: node.id):
+                stack.enter_context(self.holds.acting_on(node.id))
+            for node in self.nodes:
+                state = node.state()
+                if state not in states:
+                    raise FaultNotConfirmed(
+                        f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
+                    )
+            for node in self.nodes:
+                self.holds.take(node.id, self.fault.number, grip)
+                act(node)
+        return f"{word} to {self._names()}"
 
-    def _until(self, state: NodeState, within_s: float) -> str:
-        for node in self.nodes:
+    def _until(self, state: NodeState, within_s: float, nodes: Sequence[Node] | None = None) -> str:
+        for node in self.nodes if nodes is None else nodes:
             try:
                 wait_until(
                     lambda node=node: node.state() is state,  # type: ignore[misc]
@@ -54,26 +69,40 @@ class _OfProcesses:
         return f"/proc: {self._names()} {state.value}"
 
     def _start_the_dead(self) -> str:
-        started = [node for node in self.nodes if node.state() is NodeState.GONE]
-        for node in started:
-            node.start()
-        return f"started {', '.join(str(node.id) for node in started) or 'nothing'}"
+        """Let go, and start what is dead and nobody else wants dead."""
+        did = []
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                others = self.holds.others(node.id, self.fault.number, Grip.DOWN)
+                if others:
+                    did.append(f"left node {node.id} to {_faults(others)}")
+                elif node.state() is NodeState.GONE:
+                    node.start()
+                    did.append(f"started {node.id}")
+        return ", ".join(did) or "started nothing"
 
     def _until_ready(self) -> str:
+        """Each node answers; the time in which another fault has it, or takes it, does not count."""
         for node in self.nodes:
-            try:
-                node.await_ready(READY_WITHIN_S)
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+            while True:
+                self.holds.await_free(node.id, self.fault.number, self.field.stop)
+                seen = self.holds.changes(node.id)
+                try:
+                    self._until(NodeState.RUNNING, GONE_WITHIN_S, [node])
+                    node.await_ready(READY_WITHIN_S)
+                    break
+                except (WaitTimeout, FaultNotConfirmed) as error:
+                    if self.holds.changes(node.id) == seen:
+                        raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
         return f"protocol: {self._names()} answers, registered and unfenced"
 
     def _names(self) -> str:
         return "node " + ", ".join(str(node.id) for node in self.nodes)
 
-    def _each(self, act: Callable[[Node], None], word: str) -> str:
-        for node in self.nodes:
-            act(node)
-        return f"{word} to {self._names()}"
+
+def _faults(numbers: Sequence[int]) -> str:
+    return "fault " + ", ".join(map(fault_name, numbers))
 
 
 @injects(Kill)
@@ -82,8 +111,9 @@ class KillInjection(_OfProcesses):
 
     def inject(self) -> str:
         """Send SIGKILL."""
-        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
-        return self._each(lambda node: node.kill(), "SIGKILL")
+        return self._strike(
+            lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED
+        )
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -104,8 +134,7 @@ class StopInjection(KillInjection):
 
     def inject(self) -> str:
         """Send SIGTERM."""
-        self._must_be(NodeState.RUNNING)
-        return self._each(lambda node: node.terminate(), "SIGTERM")
+        return self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -122,8 +151,7 @@ class PauseInjection(_OfProcesses):
 
     def inject(self) -> str:
         """Send SIGSTOP."""
-        self._must_be(NodeState.RUNNING)
-        return self._each(lambda node: node.pause(), "SIGSTOP")
+        return self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
 
     def confirm(self) -> str:
         """All threads stand still."""
@@ -133,23 +161,30 @@ class PauseInjection(_OfProcesses):
 
     def heal(self) -> str:
         """Send SIGCONT to what still stands. A process that runs again already was not paused for its time."""
-        woken = [
-            node
-            for node in self.nodes
-            # another process than the one that was paused is the doing of another fault
-            if node.state() is NodeState.RUNNING and self._standing.get(node.id) == node.pid
-        ]
-        standing = [node for node in self.nodes if node.state() is NodeState.STOPPED]
-        for node in standing:
-            node.resume()
+        woken, resumed, other = [], [], []
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                still = node.state() is NodeState.STOPPED
+                if still and not self.holds.others(node.id, self.fault.number, Grip.STILL):
+                    node.resume()
+                    resumed.append(str(node.id))
+                elif (
+                    not still
+                    and node.state() is NodeState.RUNNING
+                    and self._standing.get(node.id) == node.pid
+                ):
+                    woken.append(str(node.id))
+                elif self._standing:
+                    # another process than the one that was paused is the doing of another fault
+                    other.append(str(node.id))
         if woken:
-            names = ", ".join(str(node.id) for node in woken)
-            raise FaultNotConfirmed(f"pause did not hold: node {names} ran before its healing")
-        return f"SIGCONT to {', '.join(str(node.id) for node in standing) or 'nothing'}"
+            raise FaultNotConfirmed(f"pause did not hold: node {', '.join(woken)} ran before its healing")
+        ended = f"; the process of node {', '.join(other)} had ended" if other else ""
+        return f"SIGCONT to {', '.join(resumed) or 'nothing'}{ended}"
 
     def confirm_healed(self) -> str:
         """The processes run, and answer."""
-        self._until(NodeState.RUNNING, GONE_WITHIN_S)
         return self._until_ready()
 
 
@@ -159,18 +194,26 @@ class RestartInjection(_OfProcesses):
 
     def inject(self) -> str:
         """SIGTERM, until gone, then start again, node by node."""
-        self._must_be(NodeState.RUNNING)
         self._before = {node.id: node.pid for node in self.nodes}
+        self._strike(lambda _: None, "a bounce", Grip.DOWN, NodeState.RUNNING)
         for node in self.nodes:
             node.terminate()
             self._gone(node)
-            node.start()
+            self._start(node)
         return f"SIGTERM and start of {self._names()}"
+
+    def _start(self, node: Node) -> None:
+        """Start it, once no other fault wants it dead; one that did may have started it first."""
+        self.holds.release(node.id, self.fault.number)
+        self.holds.await_free(node.id, self.fault.number, self.field.stop)
+        with self.holds.acting_on(node.id):
+            if node.state() is NodeState.GONE:
+                node.start()
 
     def _gone(self, node: Node) -> None:
         try:
             wait_until(
-                lambda: node.state() is NodeState.GONE,
+                lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],
                 what=f"node {node.id} to shut down",
                 timeout_s=STOPPED_WITHIN_S,
                 interval_s=0.005,
@@ -183,7 +226,9 @@ class RestartInjection(_OfProcesses):
     def confirm(self) -> str:
         """Another process runs."""
         for node in self.nodes:
-            if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
+            held = self.holds.others(node.id, self.fault.number)
+            runs = node.state() is NodeState.RUNNING or held
+            if not runs or node.pid == self._before[node.id]:
                 raise FaultNotConfirmed(f"restart: node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs {self._names()}"
 

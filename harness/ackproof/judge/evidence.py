@@ -17,7 +17,7 @@ from ackproof.rundir.documents import AuditFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import SERIES_BIN_NS
-from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from ackproof.rundir.timeline import Event, EventKind, fault_name, read_timeline
 
 
 def lacking(run: CaseDir, case: Case, audit: AuditFile) -> list[str]:
@@ -75,10 +75,12 @@ def _of_the_final_read(run: CaseDir, case: Case, audit: AuditFile) -> Iterator[s
 
 
 def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
-    for fault in case.experiment.faults:
+    for fault in case.faults:
         mine = [event for event in events if event.fault == fault.number]
         kinds = {event.kind for event in mine}
-        name = f"fault {fault.number} ({fault})"
+        name = f"fault {fault_name(fault.number)} ({fault})"
+        if EventKind.FAULT_MISSED in kinds and EventKind.FAULT_FAILED not in kinds:
+            continue  # drawn by a storm, which says whether enough of them bit
         failures = [
             str(event.detail.get("reason", "")) for event in mine if event.kind is EventKind.FAULT_FAILED
         ]
@@ -119,7 +121,7 @@ def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[
     if not asked:
         return
     bins = _acked_bins(run.series)
-    for place in sorted(targeted_partitions(case, case.experiment.faults)):
+    for place in sorted(targeted_partitions(case, case.faults)):
         starts = bins.get(place, [])
         # Whole bins first: only an ack of the bin in which the fault fell could be on either side of it.
         if not any(start + SERIES_BIN_NS <= min(asked) for start in starts) and not _acked(

@@ -9,15 +9,17 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.errors import BadInput
+from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.faults import FaultSpec
-from ackproof.plan.grammar import experiment_data
+from ackproof.plan.ground import Need
+from ackproof.plan.grammar import experiment_data, fault_data
 from ackproof.plan.matrix import Cell, analyse
 from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings
@@ -25,6 +27,7 @@ from ackproof.plan.paths import override
 from ackproof.plan.problems import nearest
 from ackproof.plan.source import read
 from ackproof.plan.spec import ExperimentSpec
+from ackproof.plan.storm import Drawn, Storm, draw_storm
 from ackproof.rundir.documents import Document, Scalar
 
 MAX_CASES: Final = 10_000
@@ -45,6 +48,22 @@ class Case:
     """This cell, without a matrix; `expect` holds what is expected of this case."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
+    drawn: dict[int, Drawn] = field(default_factory=dict)
+    """What each storm came to, by the storm's number."""
+
+    @property
+    def faults(self) -> tuple[FaultSpec, ...]:
+        """Every fault of the case: those of the file, each storm followed by what it drew."""
+        return tuple(
+            one
+            for fault in self.experiment.faults
+            for one in (fault, *(self.drawn[fault.number].faults if fault.number in self.drawn else ()))
+        )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What its faults need of the ground, all together."""
+        return frozenset().union(*(fault.needs for fault in self.faults))
 
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
         """The draw of one fault."""
@@ -58,6 +77,12 @@ class Case:
             repeat=self.repeat,
             seed=self.seed,
             orders=self.orders,
+            storms={
+                number: _ResolvedStorm(
+                    left_out=drawn.left_out, faults=tuple(fault_data(fault) for fault in drawn.faults)
+                )
+                for number, drawn in self.drawn.items()
+            },
             experiment=experiment_data(self.experiment),
         ).model_dump(mode="json")
 
@@ -74,9 +99,25 @@ class Case:
         if len(cells) != 1:
             raise BadInput(f"case {resolved.case}: a resolved case has no matrix")
         experiment = cells[0].experiment
+        # As they were drawn then, whatever this version would draw.
+        drawn = {
+            number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out)
+            for number, storm in resolved.storms.items()
+        }
         return cls(
-            resolved.case, resolved.settings, resolved.repeat, resolved.seed, experiment, resolved.orders
+            resolved.case,
+            resolved.settings,
+            resolved.repeat,
+            resolved.seed,
+            experiment,
+            resolved.orders,
+            drawn,
         )
+
+
+class _ResolvedStorm(Document):
+    left_out: tuple[str, ...] = ()
+    faults: tuple[dict[str, JsonValue], ...] = ()
 
 
 class _Resolved(Document):
@@ -86,6 +127,7 @@ class _Resolved(Document):
     repeat: int = Field(ge=1)
     seed: int = Field(ge=0)
     orders: dict[int, tuple[int, ...]]
+    storms: dict[int, _ResolvedStorm] = Field(default_factory=dict)
     experiment: dict[str, JsonValue]
 
 
@@ -134,8 +176,13 @@ def case_seed(seed: int, case_id: str) -> int:
 def _case(cell: Cell, number: int, seed: int) -> Case:
     case_id = f"{cell.name}#{number}"
     own = case_seed(seed, case_id)
-    orders = {fault.number: _order(own, fault, cell.experiment) for fault in cell.experiment.faults}
-    return Case(case_id, cell.settings, number, own, cell.experiment, orders)
+    drawn = {
+        fault.number: draw_storm(fault, cell.experiment, own)
+        for fault in cell.experiment.faults
+        if isinstance(fault, Storm)
+    }
+    case = Case(case_id, cell.settings, number, own, cell.experiment, drawn=drawn)
+    return replace(case, orders={fault.number: _order(own, fault, cell.experiment) for fault in case.faults})
 
 
 def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:

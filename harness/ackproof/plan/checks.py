@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from ackproof.plan.checks_storm import check_storm
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.links import roles_in
@@ -15,6 +16,7 @@ from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_
 from ackproof.plan.roles import Role, RoleKind, minority_of
 from ackproof.plan.settings import CONSUMER_SETTINGS, NODE_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
 from ackproof.plan.spec import ExperimentSpec, TopicSpec
+from ackproof.plan.storm import Storm
 from ackproof.plan.triggers import After, Condition, Quantity, When
 from ackproof.rundir.payload import smallest_size
 
@@ -184,19 +186,27 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
     mode = spec.cluster.mode
     if mode in fault.NOT_IN and spec.backend not in fault.NOT_ON and found.sound(("cluster", "mode")):
         found.report(body, f"not possible with cluster.mode: {mode}, because {fault.NOT_IN[mode]}", key=True)
-    for name in type(fault).model_fields:
-        for role in roles_in(getattr(fault, name)):
-            if found.sound((*body, name)):
-                _check_role(spec, role, (*body, name), found)
-        place = getattr(fault, name)
-        if isinstance(place, Place) and found.sound((*body, name)):
-            _check_place(spec, place.topic, place.partition, (*body, name), found)
+    _check_fields(spec, fault, body, found)
+    if isinstance(fault, Storm):
+        check_storm(spec, fault, body, found, _check_fields)
     fault.check(spec, _Complaints(found, body))
     trigger = fault.trigger
     if isinstance(trigger, After):
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
     elif isinstance(trigger, When) and found.sound((*entry, "when")):
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
+
+
+def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Findings) -> None:
+    """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
+    for name in type(fault).model_fields:
+        value = getattr(fault, name)
+        for index, role in enumerate(roles_in(value)):
+            path: Path = (*body, name, index) if isinstance(fault, Storm) else (*body, name)
+            if found.sound(path):
+                _check_role(spec, role, path, found)
+        if isinstance(value, Place) and found.sound((*body, name)):
+            _check_place(spec, value.topic, value.partition, (*body, name), found)
 
 
 def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:

@@ -7,6 +7,7 @@ from ackproof.plan import (
     fault_planned,
     fault_processes,
     fault_zookeeper,
+    storm,
 )
 
 FAMILIES = (
@@ -14,5 +15,6 @@ FAMILIES = (
     fault_planned,
     fault_links,
     fault_zookeeper,
+    storm,
 )
 """The modules that register kinds."""

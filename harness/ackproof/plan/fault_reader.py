@@ -6,6 +6,7 @@ trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
@@ -13,11 +14,12 @@ from pydantic import TypeAdapter, ValidationError
 from ackproof.plan import fault_families
 from ackproof.plan.faults import COMMON, KINDS, FaultSpec
 from ackproof.plan.findings import Findings, describe
-from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
-from ackproof.plan.problems import Path
+from ackproof.plan.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
+from ackproof.plan.problems import InvalidExperiment, Path
 from ackproof.plan.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
+from ackproof.rundir.timeline import DRAWN_FROM
 
 MAX_FAULTS: Final = 200
 HOLD_KEYS: Final = ("for", "restart_after")
@@ -42,6 +44,21 @@ def read_faults(found: Findings) -> list[FaultSpec | None]:
         found.report(("faults",), f"{len(node.items)} faults are too many; at most {MAX_FAULTS}", key=True)
         return []
     return [_read_fault(found, ("faults", index), item) for index, item in enumerate(node.items)]
+
+
+def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
+    """The faults that a storm drew, from what `fault_data` wrote. Raises `InvalidExperiment`."""
+    root = nodes_of({"faults": list(entries)})
+    assert isinstance(root, MapNode)
+    found = Findings(f"storm {storm}", root)
+    faults = [_read_fault(found, ("faults", index), nodes_of(entry)) for index, entry in enumerate(entries)]
+    if found.problems:
+        raise InvalidExperiment(found.problems)
+    return tuple(
+        fault.model_copy(update={"number": storm * DRAWN_FROM + index})
+        for index, fault in enumerate(faults, 1)
+        if fault is not None
+    )
 
 
 def _read_fault(found: Findings, path: Path, node: Node) -> FaultSpec | None:

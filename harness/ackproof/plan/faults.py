@@ -21,6 +21,8 @@ from ackproof.plan.roles import Role, RoleField
 from ackproof.plan.triggers import Trigger
 
 if TYPE_CHECKING:
+    from ackproof.plan.drawing import Draw
+    from ackproof.plan.nodes import Data
     from ackproof.plan.spec import ExperimentSpec
 
 HoldKey = Literal["for", "restart_after"]
@@ -88,6 +90,12 @@ class FaultSpec(Spec):
         del topic
         return None
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Its own fields as a storm draws them, in the words of a file; None: a storm's menu must give them."""
+        own = (field for name, field in cls.model_fields.items() if name not in COMMON)
+        return None if any(field.is_required() for field in own) else {}
+
     def __str__(self) -> str:
         return " ".join([self.kind, ", ".join(map(str, self.targets))]).rstrip()
 
@@ -101,6 +109,11 @@ class NodeFault(FaultSpec):
     def targets(self) -> tuple[Role, ...]:
         """The one role."""
         return (self.target,)
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """One of the storm's roles."""
+        return {"target": draw.role()}
 
 
 COMMON: Final = frozenset({"number", "trigger", "hold"})

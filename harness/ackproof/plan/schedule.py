@@ -8,6 +8,9 @@ from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.quantities import duration_text, rate_text
 from ackproof.plan.roles import DRAWN, RoleKind, minority_of
+from ackproof.plan.storm import Storm
+from ackproof.plan.triggers import After
+from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 
 @dataclass(frozen=True)
@@ -24,23 +27,44 @@ class PlannedFault:
 
     def __str__(self) -> str:
         drawn = f" [{self.draw}]" if self.draw else ""
-        return f"{self.number}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
+        return f"{fault_name(self.number)}. {self.kind} {self.targets}{drawn}: {self.begins}; {self.ends}"
 
 
 def timeline(case: Case) -> tuple[PlannedFault, ...]:
     """The schedule of a case before anything starts: its faults in order, what begins and what ends them."""
-    return tuple(_planned(case, fault) for fault in case.experiment.faults)
+    return tuple(_planned(case, fault) for fault in case.faults)
 
 
 def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
+    if isinstance(fault, Storm):
+        return _planned_storm(case, fault)
     if fault.HOLD_KEY is None:
         ends = "ends by itself"
     elif fault.hold is None:
         ends = f"{fault.HEALING} when all else is over"
     else:
         ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
-    targets = ", ".join(str(role) for role in fault.targets)
-    return PlannedFault(fault.number, fault.kind, targets, str(fault.trigger), ends, _draw(case, fault))
+    targets = str(fault).removeprefix(fault.kind).strip()
+    return PlannedFault(fault.number, fault.kind, targets, trigger_text(fault), ends, _draw(case, fault))
+
+
+def trigger_text(fault: FaultSpec) -> str:
+    """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
+    if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
+        return f"{duration_text(fault.trigger.by)} into storm {fault.trigger.fault}"
+    return str(fault.trigger)
+
+
+def _planned_storm(case: Case, storm: Storm) -> PlannedFault:
+    left_out = case.drawn[storm.number].left_out if storm.number in case.drawn else ()
+    return PlannedFault(
+        storm.number,
+        storm.kind,
+        str(storm).removeprefix(storm.kind).strip(),
+        trigger_text(storm),
+        f"ends when each fault that it drew has; at least {storm.least} must bite",
+        f"left out: {', '.join(left_out)}" if left_out else "",
+    )
 
 
 def _draw(case: Case, fault: FaultSpec) -> str:

@@ -14,7 +14,6 @@ from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, fie
 from ackproof.plan.base import Config, Flag, Spec, Text, Whole
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.plan.faults import FaultSpec
-from ackproof.plan.ground import Need
 from ackproof.plan.quantities import Duration, Rate, Size, wrong
 from ackproof.plan.releases import KRAFT
 from ackproof.plan.versions import Version
@@ -260,11 +259,6 @@ class ExperimentSpec(Spec):
                 "expected a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
             )
         return value
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What its faults need of the ground, all together."""
-        return frozenset().union(*(fault.needs for fault in self.faults))
 
     def topic_names(self) -> tuple[str, ...]:
         """The topics that producers write to, in file order."""

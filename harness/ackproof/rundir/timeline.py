@@ -12,12 +12,20 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Document
+
+DRAWN_FROM: Final = 1000
+"""The fault that storm number n drew as its k-th has the number n × 1000 + k; faults of a file are below 1000."""
+
+
+def fault_name(number: int) -> str:
+    """A fault's number as people read it: `2`, or `2.7` for the seventh that storm 2 drew."""
+    return str(number) if number < DRAWN_FROM else f"{number // DRAWN_FROM}.{number % DRAWN_FROM}"
 
 
 class EventKind(StrEnum):
@@ -35,6 +43,8 @@ class EventKind(StrEnum):
     """Healing is confirmed: `fault`, `detail.witness`."""
     FAULT_FAILED = "fault-failed"
     """The fault or its healing was not confirmed, or its trigger never fired: `fault`, `detail.reason`."""
+    FAULT_MISSED = "fault-missed"
+    """A fault that a storm drew found nothing to break, or did not bite: `fault`, `detail.reason`."""
     NODE_STARTED = "node-started"
     NODE_DIED = "node-died"
     """A node ended by itself: `node`, `detail.status`, `detail.log`."""

@@ -163,7 +163,7 @@ LIFE = [
 
 
 def test_every_kind_of_fault_has_an_injection() -> None:
-    assert injectable() == frozenset(KINDS)
+    assert injectable() == frozenset(KINDS) - {"storm"}  # the driver itself lets its faults begin
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from jsonschema import Draft202012Validator
 
 from ackproof.plan import Case, ExperimentSpec, cases, load
 from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.plan.drawing import Range
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data
@@ -27,6 +28,7 @@ from ackproof.plan.spec import (
     TopicSpec,
     WorkloadSpec,
 )
+from ackproof.plan.storm import Dish, Storm
 from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
 
 SCHEMA = Draft202012Validator(experiment_schema())
@@ -79,6 +81,30 @@ def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
 
 
 @st.composite
+def storms(draw: st.DrawFn, number: int, role: Role, trigger: Trigger) -> Storm:
+    low = draw(durations())
+    spans = st.integers(0, 60_000_000).map(lambda us: Range(low, round(low + us * 1e-6, 9)))
+    dishes = st.builds(
+        Dish,
+        weight=st.integers(1, 9),
+        lasting=maybe(spans),
+        fields=st.sampled_from([{}, {"target": str(role)}]),
+    )
+    count = draw(st.integers(1, 20))
+    return Storm(
+        number=number,
+        trigger=trigger,
+        menu=draw(st.dictionaries(st.sampled_from(["kill", "stop", "pause", "restart"]), dishes, min_size=1)),
+        count=count,
+        roles=(role,),
+        gap=draw(spans),
+        lasting=draw(spans),
+        at_least=draw(maybe(st.integers(0, count))),
+        swarm=draw(st.booleans()),
+    )
+
+
+@st.composite
 def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, TopicSpec]) -> FaultSpec:
     brokers = cluster.brokers
     name = draw(st.sampled_from(sorted(made)))
@@ -108,7 +134,9 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     if number > 1:
         choices.append(st.builds(After, st.integers(1, number - 1), durations(0)))
     trigger = draw(st.one_of(choices))
-    family = draw(st.sampled_from([Kill, Stop, Pause, Restart]))
+    family = draw(st.sampled_from([Kill, Stop, Pause, Restart, Storm]))
+    if family is Storm:
+        return draw(storms(number, role, trigger))
     hold = None if family is Restart else draw(maybe(durations()))
     return family(number=number, target=role, trigger=trigger, hold=hold)
 

@@ -42,7 +42,7 @@ function markLane(chart, y) {
 function faultLane(chart, fault, y) {
   const end = chart.data.full[1];
   const group = draw(chart.root, "g", { "clip-path": `url(#${chart.clip})` });
-  draw(chart.root, "text", { x: chart.left - 7, y: y + 13, "text-anchor": "end" }, chart.narrow ? `${fault.n}` : `fault ${fault.n}`);
+  draw(chart.root, "text", { x: chart.left - 7, y: y + 13, "text-anchor": "end" }, chart.narrow ? fault.name : `fault ${fault.name}`);
   const asked = fault.asked ?? fault.failed;
   if (asked === null) return;
   const bite = fault.confirmed ?? fault.failed ?? end;
@@ -57,7 +57,7 @@ function faultLane(chart, fault, y) {
     const x = chart.x(fault.failed);
     draw(group, "path", { class: "failed", d: `M${x - 5} ${y + 4}l10 10m0-10l-10 10` });
   }
-  const label = `${fault.title}${fault.nodes ? ` · ${fault.nodes}` : ""}${fault.failed !== null ? " · failed" : ""}`;
+  const label = `${fault.title}${fault.nodes ? ` · ${fault.nodes}` : ""}${fault.failed === null ? "" : fault.missed ? " · missed" : " · failed"}`;
   const room = wide(label, "strong") + 14;
   if (to - from > room) draw(group, "text", { class: "span-text", x: from + 6, y: y + 13 }, label);
   else if (chart.right - to > room) draw(group, "text", { class: "span-text", x: to + 7, y: y + 13 }, label);

@@ -1,0 +1,83 @@
+"""Which faults keep a node from running, so that faults which overlap on one node heal as if each were alone.
+
+Two faults may want the same node dead at the same time (a kill during a shutdown, a bounce that is overtaken by a
+kill): then the last of them to heal starts it, and the others wait for that before they call it healed. Whoever ends
+or freezes a process takes hold of its node before he does, and lets go when he heals.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import Enum, auto
+from threading import Event as Flag
+from typing import Final
+
+from ackproof.wait import wait_until
+
+FREE_WITHIN_S: Final = 3600.0
+"""The other fault has a time of its own to heal; this is beyond any."""
+LOOK_EVERY_S: Final = 0.01
+
+
+class Grip(Enum):
+    """What a fault wants of a node."""
+
+    DOWN = auto()
+    """No process."""
+    STILL = auto()
+    """A process that stands still."""
+
+
+class Holds:
+    """Who holds what, over all faults of one run. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._nodes: dict[int, threading.RLock] = {}
+        self._grips: dict[int, dict[int, Grip]] = {}
+        self._changes: dict[int, int] = {}
+
+    @contextmanager
+    def acting_on(self, node: int) -> Iterator[None]:
+        """One fault at a time looks at this node and acts on what it saw."""
+        with self._lock:
+            lock = self._nodes.setdefault(node, threading.RLock())
+        with lock:
+            yield
+
+    def take(self, node: int, fault: int, grip: Grip) -> None:
+        """This fault wants the node like that from now on."""
+        with self._lock:
+            self._grips.setdefault(node, {})[fault] = grip
+            self._changes[node] = self._changes.get(node, 0) + 1
+
+    def release(self, node: int, fault: int) -> None:
+        """This fault has no wish any more."""
+        with self._lock:
+            if self._grips.get(node, {}).pop(fault, None) is not None:
+                self._changes[node] = self._changes.get(node, 0) + 1
+
+    def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
+        """The numbers of the other faults that hold this node (in one of these ways; in any by default)."""
+        with self._lock:
+            held = self._grips.get(node, {})
+            return tuple(
+                sorted(one for one, grip in held.items() if one != fault and grip in (grips or Grip))
+            )
+
+    def changes(self, node: int) -> int:
+        """How often a hold on this node was taken or released: equal numbers, nobody touched it in between."""
+        with self._lock:
+            return self._changes.get(node, 0)
+
+    def await_free(self, node: int, fault: int, stop: Flag) -> None:
+        """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""
+        wait_until(
+            lambda: not self.others(node, fault),
+            what=f"the other faults on node {node} to heal",
+            timeout_s=FREE_WITHIN_S,
+            interval_s=LOOK_EVERY_S,
+            stop=stop,
+        )

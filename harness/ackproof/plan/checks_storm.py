@@ -1,0 +1,60 @@
+"""What a storm's menu may say: every kind on it must be drawable, with what the menu gives of it, on this backend."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from pydantic import ValidationError
+
+from ackproof.plan.drawing import Draw
+from ackproof.plan.faults import COMMON, KINDS, FaultSpec
+from ackproof.plan.findings import Findings
+from ackproof.plan.problems import Path
+from ackproof.plan.refusals import ordered, report_error
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.plan.storm import Storm, make_one
+from ackproof.plan.triggers import After
+from ackproof.rundir.timeline import DRAWN_FROM
+
+CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Findings], None]
+
+
+def check_storm(
+    spec: ExperimentSpec, storm: Storm, body: Path, found: Findings, check_fields: CheckFields
+) -> None:
+    """Report what is wrong with a storm; `body` is where its fields stand."""
+    if storm.at_least is not None and storm.at_least > storm.count and found.sound((*body, "at_least")):
+        found.report(
+            (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
+        )
+    draw = Draw(random.Random(0), [str(role) for role in storm.roles], spec)
+    for name, dish in storm.menu.items():
+        path: Path = (*body, "menu", name)
+        kind = KINDS[name]
+        if spec.backend in kind.NOT_ON and found.sound(("backend",)):
+            why = kind.NOT_ON[spec.backend]
+            found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)
+        mode = spec.cluster.mode
+        if mode in kind.NOT_IN and found.sound(("cluster", "mode")):
+            why = kind.NOT_IN[mode]
+            found.report(path, f"not possible with cluster.mode: {mode}, because {why}", key=True)
+        own = [field for field in kind.model_fields if field not in COMMON]
+        strangers = [field for field in dish.fields if field not in own]
+        for field in strangers:
+            found.unknown((*path, field), "field", [*own, "weight", "lasting"])
+        if strangers or not spec.topics:
+            continue
+        try:
+            one = make_one(storm, name, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+        except ValidationError as error:
+            for detail in ordered(error):
+                below = tuple(part for part in detail["loc"] if part != "[key]")
+                if detail["type"] == "missing":
+                    say = f"a storm cannot draw '{below[-1]}' of a {name}: give it here"
+                    found.report(path, f"{say}, {name}: {{weight: {dish.weight}, {below[-1]}: …}}", key=True)
+                else:
+                    report_error(found, detail, path, below)
+            continue
+        if dish.fields:
+            check_fields(spec, one, path, found)

@@ -1,0 +1,128 @@
+"""Storms on paper: what a seed draws, what a menu may say, and that a resolved case keeps its draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, load
+from ackproof.plan.fault_processes import Kill, Pause
+from ackproof.plan.schedule import describe
+from ackproof.plan.triggers import After
+
+HEAD = "name: t\ntopics:\n  orders: {}\nfaults:\n"
+STORM = (
+    "  - storm: {count: 12, menu: {pause: 3, kill: {weight: 1, lasting: 5s}}, gap: 0.5s..3s,"
+    " roles: [leader(orders/0), broker], lasting: 1s..4s, at_least: 8}\n    at: 2s\n"
+)
+Load = Callable[[str], ExperimentSpec]
+
+
+@pytest.fixture
+def read(tmp_path: Path) -> Load:
+    def of(faults: str) -> ExperimentSpec:
+        file = tmp_path / "e.yaml"
+        file.write_text(HEAD + faults, encoding="utf-8")
+        return load(file)
+
+    return of
+
+
+def drawn(spec: ExperimentSpec, seed: int = 1) -> Case:
+    return cases(spec, seed=seed)[0]
+
+
+def test_every_fault_is_drawn_beforehand_from_the_seed(read: Load) -> None:
+    spec = read(STORM)
+    case = drawn(spec)
+    assert case.faults == drawn(spec).faults
+    assert case.faults != drawn(spec, 2).faults
+    storm, *rest = case.faults
+    assert [one.number for one in rest] == list(range(1001, 1013))
+    begins = 0.0
+    for one in rest:
+        assert isinstance(one.trigger, After) and one.trigger.fault == storm.number
+        assert 0.5 <= round(one.trigger.by - begins, 3) <= 3.0
+        begins = one.trigger.by
+        assert isinstance(one, (Kill, Pause))
+        assert one.hold == 5.0 if isinstance(one, Kill) else 1.0 <= (one.hold or 0) <= 4.0
+        assert str(one.target) in {"leader(orders/0)", "broker"}
+        assert sorted(case.order(one)) == [1, 2, 3]
+
+
+def test_weights_are_shares(read: Load) -> None:
+    spec = read("  - storm: {count: 200, menu: {pause: 3, kill: 1}}\n    at: 0s\n")
+    kinds = Counter(one.kind for seed in range(10) for one in drawn(spec, seed).faults[1:])
+    assert 0.70 < kinds["pause"] / 2000 < 0.80
+
+
+def test_swarm_leaves_whole_kinds_out_and_never_all(read: Load) -> None:
+    spec = read("  - storm: {menu: {pause: 1, kill: 1, stop: 1}, swarm: true}\n    at: 0s\n")
+    left = [drawn(spec, seed).drawn[1].left_out for seed in range(60)]
+    assert len(set(left)) == 7 and all(len(kinds) < 3 for kinds in left)
+    for seed in range(60):
+        case = drawn(spec, seed)
+        assert not {one.kind for one in case.faults[1:]} & set(case.drawn[1].left_out)
+
+
+def test_a_fault_before_it_does_not_change_its_times(read: Load) -> None:
+    one = drawn(read(STORM)).drawn[1].faults
+    two = drawn(read("  - kill: {target: broker}\n    at: 1s\n" + STORM)).drawn
+    assert len(one) == len(two[2].faults) and two[2].faults[0].number == 2001
+
+
+def test_the_plan_shows_each(read: Load) -> None:
+    lines = "\n".join(describe(drawn(read(STORM))))
+    assert "fault 1. storm of 12 (pause 3, kill 1): 2s after" in lines and "at least 8 must bite" in lines
+    assert all(f"fault 1.{index}. " in lines for index in range(1, 13))
+    assert " into storm 1; " in lines
+
+
+def test_a_resolved_case_keeps_its_draws(read: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = drawn(read(STORM))
+    resolved = case.resolved()
+    monkeypatch.setattr("ackproof.plan.cases.draw_storm", None)  # another version may draw otherwise
+    assert Case.from_resolved(resolved) == case
+
+
+# fmt: off
+WRONG = [
+    ("{menu: {‸paus: 1}}", "menu.paus", "did you mean 'pause'"),
+    ("{menu: {‸storm: 1}}", "menu.storm", "unknown fault kind"),
+    ("{menu: ‸{}}", "menu", "the menu is empty"),
+    ("{}", "menu", "missing"),
+    ("{menu: {kill: ‸0}}", "menu.kill", "a weight of at least 1"),
+    ("{menu: {kill: ‸{weight: x}}}", "menu.kill", "a weight of at least 1"),
+    ("{menu: {kill: {weight: 1, ‸targt: broker}}}", "menu.kill.targt", "did you mean 'target'"),
+    ("{menu: {kill: {target: ‸broker(9)}}}", "menu.kill.target", "broker(9) does not exist"),
+    ("{menu: {kill: {target: ‸ldr}}}", "menu.kill.target", "unknown role"),
+    ("{menu: {kill: {lasting: ‸3}}}", "menu.kill.lasting", "a range of durations"),
+    ("{menu: {kill: 1}, gap: ‸3s..1s}", "gap", "begins with its lower end"),
+    ("{menu: {kill: 1}, gap: ‸1..3s}", "gap", "a range of durations"),
+    ("{menu: {kill: 1}, count: ‸0}", "count", "at least 1"),
+    ("{menu: {kill: 1}, count: ‸1000}", "count", "at most 200"),
+    ("{menu: {kill: 1}, count: 3, at_least: ‸4}", "at_least", "only 3 faults are drawn"),
+    ("{menu: {kill: 1}, roles: ‸[]}", "roles", "a list of at least 1"),
+    ("{menu: {kill: 1}, roles: [broker, ‸leader(ordes/0)]}", "roles[2]", "did you mean 'orders'"),
+    ("{menu: {kill: 1}, ‸rols: [broker]}", "rols", "did you mean 'roles'"),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(("body", "path", "message"), WRONG)
+def test_errors_have_their_place(read: Load, body: str, path: str, message: str) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        read(f"  - storm: {body.replace('‸', '')}\n    at: 1s\n")
+    (problem,) = caught.value.problems
+    assert problem.path == f"faults[1].storm.{path}"
+    assert message in str(problem)
+    if "‸" in body:
+        assert (problem.line, problem.column) == (5, len("  - storm: ") + body.index("‸") + 1)
+
+
+def test_a_storm_ends_by_itself(read: Load) -> None:
+    with pytest.raises(InvalidExperiment, match="a storm ends by itself"):
+        read("  - storm: {menu: {kill: 1}}\n    at: 1s\n    for: 3s\n")
