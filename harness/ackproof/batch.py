@@ -23,7 +23,6 @@ from ackproof.errors import AckproofError, BadInput
 from ackproof.judge import judge_case
 from ackproof.plan import load
 from ackproof.plan.cases import Case, cases
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.provision.progress import Progress
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name

@@ -18,8 +18,8 @@ from pydantic import Field, JsonValue, ValidationError
 from ackproof.errors import BadInput
 from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.faults import FaultSpec
-from ackproof.plan.ground import Need
 from ackproof.plan.grammar import experiment_data, fault_data
+from ackproof.plan.ground import Need
 from ackproof.plan.matrix import Cell, analyse
 from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings

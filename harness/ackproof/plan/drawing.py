@@ -48,7 +48,9 @@ class Range:
 RangeField: TypeAlias = Annotated[
     Range,
     *text_field(Range.parse, Range, "a range of durations such as 0.5s..3s"),
-    WithJsonSchema({"type": "string", "pattern": RANGE_PATTERN, "examples": ["0.5s..3s", "2s"]}),
+    WithJsonSchema(
+        {"type": "string", "pattern": RANGE_PATTERN, "title": "Range", "examples": ["0.5s..3s", "2s"]}
+    ),
 ]
 """A range of durations. In a file: `0.5s..3s`; one duration alone is always drawn as it is."""
 

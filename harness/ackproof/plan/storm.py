@@ -120,12 +120,19 @@ class Storm(FaultSpec):
     )
     count: Whole = Field(10, ge=1, le=MOST, description="How many faults are drawn.")
     roles: tuple[RoleField, ...] = Field(
-        (Role(RoleKind.BROKER),), min_length=1, description="Whom the faults of nodes may be aimed at."
+        (Role(RoleKind.BROKER),),
+        min_length=1,
+        json_schema_extra={"default": ["broker"]},
+        description="Whom the faults of nodes may be aimed at.",
     )
     gap: RangeField = Field(
-        Range(0.5, 3.0), description="Time from the beginning of one fault to that of the next."
+        Range(0.5, 3.0),
+        json_schema_extra={"default": "0.5s..3s"},
+        description="Time from the beginning of one fault to that of the next.",
     )
-    lasting: RangeField = Field(Range(1.0, 4.0), description="How long each fault is held.")
+    lasting: RangeField = Field(
+        Range(1.0, 4.0), json_schema_extra={"default": "1s..4s"}, description="How long each fault is held."
+    )
     at_least: Whole | None = Field(
         None,
         ge=0,

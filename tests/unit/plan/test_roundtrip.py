@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.plan import Case, ExperimentSpec, cases, load
-from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
 from ackproof.plan.drawing import Range
+from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data

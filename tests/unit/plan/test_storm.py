@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +85,8 @@ def test_the_plan_shows_each(read: Load) -> None:
 def test_a_resolved_case_keeps_its_draws(read: Load, monkeypatch: pytest.MonkeyPatch) -> None:
     case = drawn(read(STORM))
     resolved = case.resolved()
-    monkeypatch.setattr("ackproof.plan.cases.draw_storm", None)  # another version may draw otherwise
+    # Another version may draw otherwise.
+    monkeypatch.setattr(importlib.import_module("ackproof.plan.cases"), "draw_storm", None)
     assert Case.from_resolved(resolved) == case
 
 
