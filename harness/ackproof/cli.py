@@ -333,4 +333,4 @@ def clean(machine: bool) -> int:
     console.lines(swept.lines())
     if machine:
         console.document(swept.as_json())
-    return HARNESS_FAILED if swept.stuck else 0
+    return HARNESS_FAILED if swept.stuck or swept.failed else 0

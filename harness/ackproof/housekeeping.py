@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackproof.errors import BadInput
+from ackproof.cluster.disks_flags import make_writable
+from ackproof.cluster.disks_sweep import orphans, remove_images, thaw_below, unmount_below
+from ackproof.errors import AckproofError, BadInput
 from ackproof.network import packets
 from ackproof.network.failure import LinkError
 from ackproof.processes import Found, end_children, find_children, is_alive
@@ -86,6 +88,9 @@ class Swept:
 
     ended: list[Found] = field(default_factory=list)
     stuck: list[tuple[Found, str]] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """What could not be removed, and why; the sweep went on with the rest."""
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
@@ -96,13 +101,17 @@ class Swept:
             yield f"ended {child.role} (pid {child.pid}) of {child.directory}"
         for child, why in self.stuck:
             yield f"could not end {child.role} (pid {child.pid}) of {child.directory}: {why}"
+        for path in self.mounts:
+            yield f"unmounted {path}"
         for path in self.ledgers:
             yield f"kept what clients had written: {path}"
         for path in self.data:
             yield f"removed broker data: {path}"
+        for path in self.failed:
+            yield f"could not remove {path}"
         for table in self.rules:
             yield f"removed packet rules: nft table {table}"
-        if not (self.ended or self.stuck or self.data or self.ledgers or self.rules):
+        if not any(self.as_json().values()):
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str] | int]:
@@ -110,6 +119,8 @@ class Swept:
         return {
             "ended": len(self.ended),
             "stuck": len(self.stuck),
+            "mounts": self.mounts,
+            "failed": self.failed,
             "data": self.data,
             "ledgers": self.ledgers,
             "rules": self.rules,
@@ -117,8 +128,11 @@ class Swept:
 
 
 def sweep() -> Swept:
-    """End and remove what dead runs left behind."""
+    """End and remove what dead runs left behind. What cannot be removed is reported and stays in the registry."""
     swept = Swept()
+    for folder in orphans():
+        # Who waits for a frozen file system cannot be ended.
+        thaw_below(folder)
     ended = end_children(lambda child: not child.owner_alive)
     swept.ended += ended.gone
     swept.stuck += ended.left
@@ -128,12 +142,15 @@ def sweep() -> Swept:
     for path, entry in entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
             continue
-        directories.add(entry.case_dir)
-        _tidy(CaseDir(Path(entry.case_dir)), swept)
-        path.unlink(missing_ok=True)
+        if _tidy(CaseDir(Path(entry.case_dir)), swept):
+            path.unlink(missing_ok=True)
         directories.discard(entry.case_dir)
     for directory in sorted(directories):
         _tidy(CaseDir(Path(directory)), swept)
+    for folder in list(orphans()):
+        # The run's registry entry is in another state folder, or there was none (a test's cluster).
+        if str(folder.parent) not in directories:
+            _unmount(folder, swept)
     return swept
 
 
@@ -144,11 +161,33 @@ def _remove_rules(swept: Swept) -> None:
             swept.rules.append(table)
 
 
-def _tidy(run: CaseDir, swept: Swept) -> None:
+def _unmount(folder: Path, swept: Swept) -> bool:
+    """File systems of nodes, whose loop devices go with them; whether none is left."""
+    done, stuck = unmount_below(folder)
+    swept.mounts += done
+    swept.failed += stuck
+    if not stuck:
+        remove_images(folder)
+    return not stuck
+
+
+def _tidy(run: CaseDir, swept: Swept) -> bool:
+    """Whether nothing is left of a run but what is to be kept."""
     if not run.path.is_dir():
-        return
-    if salvage(run):
-        swept.ledgers.append(str(run.ledger))
-    for data in sorted(run.nodes.glob("*/data")):
-        shutil.rmtree(data)
-        swept.data.append(str(data))
+        return True
+    try:
+        if salvage(run):
+            swept.ledgers.append(str(run.ledger))
+        clean = True
+        for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):
+            if not _unmount(node, swept):
+                clean = False
+                continue  # said already; what is in it goes when it can be unmounted
+            if (node / "data").is_dir():
+                make_writable(node / "data")
+                shutil.rmtree(node / "data")
+                swept.data.append(str(node / "data"))
+    except (OSError, AckproofError) as error:
+        swept.failed.append(f"{run.path}: {error}")
+        return False
+    return clean

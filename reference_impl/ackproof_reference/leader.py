@@ -24,10 +24,12 @@ from ackproof_reference.messages import (
     Fetched,
     Produce,
     Produced,
+    WriteMarker,
 )
 from ackproof_reference.metadata import Metadata, Partition
 from ackproof_reference.producers import check_sequence
 from ackproof_reference.rules import Rules, Truncation
+from ackproof_reference.transactions import marker_batch
 
 
 def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
@@ -92,6 +94,7 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
             request.length,
             request.producer_epoch,
             key=request.key,
+            transactional=request.transactional,
         )
         log = append(log, held)
     if request.acks == -1:
@@ -100,6 +103,15 @@ def produce(broker: Broker, request: Produce, rules: Rules) -> Step:
         return advance_high_watermark(with_role(broker._replace(log=log), leader), rules)
     appended, messages = advance_high_watermark(broker._replace(log=log), rules)
     return appended, (*messages, *answer(Error.NONE, held.base))
+
+
+def write_marker(broker: Broker, marker: WriteMarker, rules: Rules) -> Step:
+    """End a transaction in this log: a control batch that takes an offset of its own (EndTransactionMarker, KIP-98)."""
+    leader = broker.process.role
+    if not isinstance(leader, Leader):
+        return broker, (Produced(marker.producer, UNKNOWN, Error.NOT_LEADER_OR_FOLLOWER, UNKNOWN),)
+    log = append(broker.log, marker_batch(broker.log, leader.epoch, marker))
+    return advance_high_watermark(broker._replace(log=log), rules)
 
 
 def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:

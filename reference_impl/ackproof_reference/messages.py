@@ -24,6 +24,8 @@ class Error(Enum):
     INVALID_PRODUCER_EPOCH = 47
     FENCED_LEADER_EPOCH = 74
     UNKNOWN_LEADER_EPOCH = 75
+    INVALID_TXN_STATE = 48
+    PRODUCER_FENCED = 90
     INVALID_UPDATE_VERSION = 95
     INELIGIBLE_REPLICA = 107
 
@@ -37,6 +39,7 @@ class Produce(NamedTuple):
     length: int = 1
     producer_epoch: int = -1
     key: int = -1
+    transactional: bool = False
 
 
 class Produced(NamedTuple):
@@ -46,6 +49,14 @@ class Produced(NamedTuple):
     sequence: int
     error: Error
     offset: int
+
+
+class WriteMarker(NamedTuple):
+    """The transaction coordinator ends a transaction on one partition (KIP-98): commit or abort."""
+
+    producer: int
+    producer_epoch: int
+    commit: bool
 
 
 class Fetch(NamedTuple):

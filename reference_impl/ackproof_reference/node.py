@@ -12,13 +12,14 @@ from ackproof_reference.leader import (
     resign,
     same_leader,
     serve_fetch,
+    write_marker,
 )
 from ackproof_reference.log import Log
-from ackproof_reference.messages import Altered, AskEpochEnd, EpochEnd, Fetch, Fetched, Produce
+from ackproof_reference.messages import Altered, AskEpochEnd, EpochEnd, Fetch, Fetched, Produce, WriteMarker
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
 
-Event = Metadata | Produce | Fetch | Fetched | AskEpochEnd | EpochEnd | Altered
+Event = Metadata | Produce | WriteMarker | Fetch | Fetched | AskEpochEnd | EpochEnd | Altered
 
 
 def step(broker: Broker, event: Event, rules: Rules) -> Step:
@@ -29,6 +30,8 @@ def step(broker: Broker, event: Event, rules: Rules) -> Step:
         return take_fetched(broker, event, rules)
     if isinstance(event, Produce):
         return produce(broker, event, rules)
+    if isinstance(event, WriteMarker):
+        return write_marker(broker, event, rules)
     if isinstance(event, Metadata):
         return learn(broker, event, rules)
     if isinstance(event, Altered):

@@ -7,6 +7,11 @@ from ackproof_reference.messages import Error, Produce
 from ackproof_reference.rules import Rules
 
 
+def newest_epoch(log: Log, producer: int) -> int:
+    """The newest epoch of a producer in this log; a marker brings one too, and so fences who has an older."""
+    return max((batch.producer_epoch for batch in log.batches if batch.producer == producer), default=-1)
+
+
 def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Batch | None]:
     """Whether a batch may be appended: (NONE, None); or is held already: (NONE, the one in the log); or why not.
 
@@ -14,12 +19,12 @@ def check_sequence(log: Log, request: Produce, rules: Rules) -> tuple[Error, Bat
     """
     if request.producer_epoch < 0 or not rules.idempotence:
         return Error.NONE, None
+    if request.producer_epoch < newest_epoch(log, request.producer):
+        return Error.INVALID_PRODUCER_EPOCH, None
     known = last_batches(log, request.producer)
     if not known:
         return Error.NONE, None
     last = known[-1]
-    if request.producer_epoch < last.producer_epoch:
-        return Error.INVALID_PRODUCER_EPOCH, None
     if request.producer_epoch > last.producer_epoch:
         return (Error.NONE if request.sequence == 0 else Error.OUT_OF_ORDER_SEQUENCE_NUMBER), None
     for batch in known:

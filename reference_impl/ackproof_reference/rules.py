@@ -76,6 +76,10 @@ class Rules:
     # Producers.
     idempotence: bool = True
     """The leader drops a batch whose sequence it already holds (KIP-98); only for producers that ask for it."""
+    verify_transactions: bool = True
+    """A partition asks the coordinator before it opens a transaction in its log (KIP-890, first part, 3.6)."""
+    bump_every_transaction: bool = True
+    """Each transaction has a producer epoch of its own (KIP-890, second part, 4.0)."""
 
     def effective_min_isr(self, replicas: int) -> int:
         """min.insync.replicas, but never more than there are replicas (Partition.effectiveMinIsr)."""
@@ -115,12 +119,12 @@ def without(rules: Rules, *names: str) -> Rules:
 
 _KRAFT_41 = Rules()
 _KRAFT_40 = replace(_KRAFT_41, elr=False, unclean_shutdown_detection=False, last_known_leader_unfenced=False)
-_KRAFT_37 = _KRAFT_40
+_KRAFT_37 = replace(_KRAFT_40, bump_every_transaction=False)
 _KRAFT_36 = replace(_KRAFT_37, strict_min_isr=False)
-_KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True)
+_KRAFT_35 = replace(_KRAFT_36, bump_on_shrink=True, verify_transactions=False)
 _KRAFT_33 = replace(_KRAFT_35, broker_epoch_check=False)
 _ZK_28 = replace(_KRAFT_33, fencing=False)
-_ZK_37 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True)
+_ZK_37 = replace(_ZK_28, strict_min_isr=True, broker_epoch_check=True, verify_transactions=True)
 _ZK_21 = replace(_ZK_28, truncation=Truncation.WALK_BACK, alter_partition=False)
 _ZK_20 = replace(_ZK_21, fetch_fencing=False, expand_from_epoch_start=False)
 _ZK_011 = replace(_ZK_20, truncation=Truncation.EPOCH)

@@ -48,9 +48,9 @@ def test_rules_for_another_address_do_not_pass_for_a_bite(
     lay = packets.PacketRules.lay
 
     def astray(
-        self: packets.PacketRules, mark: str, streams: list[packets.Stream], effect: packets.Effect
+        self: packets.PacketRules, mark: str, streams: list[packets.Loopback], effect: packets.Effect
     ) -> None:
-        lay(self, mark, [packets.Stream("127.0.0.77", stream.port) for stream in streams], effect)
+        lay(self, mark, [packets.Loopback("127.0.0.77", stream.port) for stream in streams], effect)
 
     monkeypatch.setattr(packets.PacketRules, "lay", astray)
     monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)

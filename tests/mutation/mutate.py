@@ -1,7 +1,8 @@
-"""Mutation run: is each small change of the judge, or of the faults, noticed by their fast tests?
+"""Mutation run: is each small change of the judge, the faults or the reference's core noticed by their fast tests?
 
     python tests/mutation/mutate.py judge
     python tests/mutation/mutate.py faults --sample 50 --seed 1
+    python tests/mutation/mutate.py reference
     python tests/mutation/mutate.py judge --only verdict.py:17      (that mutant alone, with the tests' output)
 
 The audit has a run of its own, tests/audit/mutation.py.
@@ -34,7 +35,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from mutants import Mutant, mutants  # noqa: E402 - beside this script, which is no package
 
-COPIED = ("harness", "reports", "tests", "pyproject.toml", "experiments")
+COPIED = ("harness", "reference_impl", "reports", "tests", "pyproject.toml", "experiments")
 _CHILD_GRACE_S = 10.0
 
 
@@ -45,6 +46,18 @@ class Room:
     package: str
     tests: tuple[str, ...]
     preload: tuple[str, ...]
+    root: str = "harness/ackproof"
+    options: tuple[str, ...] = ()
+
+    @property
+    def folder(self) -> Path:
+        """Where its modules are, within the tree."""
+        return Path(self.root) / self.package
+
+    @property
+    def module(self) -> str:
+        """How it is imported."""
+        return self.package if self.root == "reference_impl" else f"ackproof.{self.package}"
 
 
 ROOMS = {
@@ -52,6 +65,16 @@ ROOMS = {
         "judge",
         ("tests/unit/judge",),
         ("pyarrow.dataset", "pyarrow.parquet", "pyarrow.compute", "ackproof.plan", "ackproof.plan.cases"),
+    ),
+    "reference": Room(
+        "ackproof_reference",
+        tuple(
+            f"tests/model/test_{name}.py"
+            for name in ("log", "leader", "follower", "controller", "rules", "transactions", "placement")
+        ),
+        (),
+        root="reference_impl",
+        options=("--confcutdir=tests/model", "-p", "no:faulthandler"),
     ),
     "faults": Room(
         "faults",
@@ -75,7 +98,7 @@ class Job:
 
 def jobs_of(room: Room) -> list[Job]:
     """All mutants of a room."""
-    folder = ROOT / "harness/ackproof" / room.package
+    folder = ROOT / room.folder
     return [
         Job(path.name, mutant)
         for path in sorted(folder.glob("*.py"))
@@ -107,20 +130,21 @@ class Worker:
                 shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
             else:
                 shutil.copy(source, folder / name)
-        self.package = folder / "harness/ackproof" / room.package
+        self.package = folder / room.folder
 
     def prepare(self) -> None:
         """In the process that forks: only the copy is on the path, what is slow is imported."""
         os.chdir(self.folder)
         sys.dont_write_bytecode = True
-        own = [str(self.folder / "harness"), str(self.folder / "reports")]
-        sys.path[:] = own + [path for path in sys.path if not path.startswith(str(ROOT / "harness"))]
+        own = [str(self.folder / name) for name in ("harness", "reference_impl", "reports")]
+        replaced = (str(ROOT / "harness"), str(ROOT / "reference_impl"))
+        sys.path[:] = own + [path for path in sys.path if not path.startswith(replaced)]
         os.environ["PYTHONPATH"] = os.pathsep.join(own)
         # A plugin that comes from ackproof itself would have to be loaded before what it is made of.
         os.environ["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         for name in ("pytest", *self.room.preload):
             importlib.import_module(name)
-        wrong = [name for name in sys.modules if name.startswith(f"ackproof.{self.room.package}")]
+        wrong = [name for name in sys.modules if name.startswith(self.room.module)]
         assert not wrong, f"imported too early: {wrong}"
 
     def survives(self, job: Job | None, timeout_s: float, *, shown: bool = False) -> bool:
@@ -149,7 +173,16 @@ class Worker:
 
                 code = int(
                     pytest.main(
-                        ["-x", "-q", "-p", "no:cacheprovider", "-p", "pytest_timeout", *self.room.tests]
+                        [
+                            "-x",
+                            "-q",
+                            "-p",
+                            "no:cacheprovider",
+                            "-p",
+                            "pytest_timeout",
+                            *self.room.options,
+                            *self.room.tests,
+                        ]
                     )
                 )
             except BaseException:  # noqa: BLE001 - the child ends here, whatever it was
@@ -253,7 +286,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def show(room: Room, job: Job) -> int:
     """One mutant as a diff, and what the tests say of it."""
-    original = ROOT / "harness/ackproof" / room.package / job.module
+    original = ROOT / room.folder / job.module
     with tempfile.TemporaryDirectory(prefix="ackproof-mutation-") as temporary:
         folder = Path(temporary)
         import ast

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Set
 from pathlib import Path
 
-from ackproof.cluster import links
+from ackproof.cluster import disks, links
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
 from ackproof.errors import BadInput
-from ackproof.plan.ground import LINKS, Need
+from ackproof.plan.ground import DISKS, LINKS, Need
 from ackproof.plan.spec import ClusterSpec
 from ackproof.processes import RunTag
 from ackproof.provision.progress import ProgressSink, ignore
@@ -32,7 +32,7 @@ def make_cluster(
     """
     if backend != "process":
         raise BadInput(f"there is no backend '{backend}'")
-    if unmet := needs - LINKS - {Need.PACKETS}:
+    if unmet := needs - LINKS - DISKS - {Need.PACKETS}:
         raise BadInput(f"not possible here yet: {', '.join(sorted(unmet))}")
     return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 
@@ -41,3 +41,4 @@ def prepare(backend: str, needs: Set[Need], progress: ProgressSink = ignore) -> 
     """Find or make what these needs take of the machine, before anything is started. Raises `BadInput`."""
     if backend == "process":
         links.require(needs, progress)
+        disks.require(needs)

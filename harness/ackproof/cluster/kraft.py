@@ -6,7 +6,6 @@ A backend lays the ground and launches: `ackproof.cluster.process` and `ackproof
 from __future__ import annotations
 
 import contextlib
-import shutil
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -17,8 +16,9 @@ from typing import Final, Self
 from ackproof.cluster import queries
 from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.disks_node import Disks
 from ackproof.cluster.keeper import ASK_S, Keeper, KraftQuorum
-from ackproof.cluster.node import NodeFiles, ProcessNode
+from ackproof.cluster.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.properties import Layout, check_settings
 from ackproof.cluster.protocol import (
     NodeState,
@@ -75,6 +75,8 @@ class KraftCluster(ABC):
         self._nodes: dict[int, ProcessNode] = {}
         self._links: dict[int, Connection] = {}
         self._keeper: Keeper | None = None
+        self._disks = Disks()
+        self._own_disks = False
         self._layout: Layout | None = None
         self._watcher: Watcher | None = None
         self._ending = False
@@ -88,6 +90,9 @@ class KraftCluster(ABC):
     @abstractmethod
     def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
         """Write the files of a node for its first start."""
+
+    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:  # noqa: B027
+        """Write what a node's empty data folders must hold for a start; nothing where it formats them itself."""
 
     @abstractmethod
     def _launch(self, node_id: int) -> Served:
@@ -124,7 +129,10 @@ class KraftCluster(ABC):
         self._keeper = self._make_keeper(layout)
         cluster_id = new_cluster_id()
         # Controllers first: brokers have to wait for them.
-        for node_id in (*layout.isolated_controllers, *layout.spec.broker_ids):
+        order = (*layout.isolated_controllers, *layout.spec.broker_ids)
+        lay = partial(self._lay_data, layout, cluster_id)
+        self._disks.make(self.spec, self.nodes_dir, order, lay, self._tag.run_id if self._own_disks else None)
+        for node_id in order:
             files = NodeFiles(self.nodes_dir / str(node_id))
             self._lay_out(layout, node_id, files, cluster_id)
             self._nodes[node_id] = self._make_node(layout, node_id, files, watcher)
@@ -165,7 +173,8 @@ class KraftCluster(ABC):
         if graceful:
             isolated = [node for node in self._nodes.values() if not node.is_broker]
             for group in ([node for node in self._nodes.values() if node.is_broker], isolated):
-                late += _stop_together(group, timeout_s)
+                late += stop_together(group, timeout_s)
+        self._disks.thaw()
         for node in self._nodes.values():
             node.kill()
         try:
@@ -177,12 +186,12 @@ class KraftCluster(ABC):
             if self._keeper is not None:
                 self._keeper.close()
             self._give_back()
+        self._disks.unmount()
         return late
 
     def remove_data(self) -> None:
-        """Remove `nodes/*/data`, and nothing else."""
-        for data in self.nodes_dir.glob("*/data"):
-            shutil.rmtree(data, ignore_errors=True)
+        """Remove `nodes/*/data` and the file systems below it, and nothing else."""
+        self._disks.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -284,6 +293,7 @@ class KraftCluster(ABC):
         Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
         """
         create_topics(self, topics, timeout_s)
+        self._disks.sync()
 
     def running_links(self) -> dict[int, Connection]:
         """A connection to each broker whose process runs (not paused), for questions through `queries`."""
@@ -331,6 +341,7 @@ class KraftCluster(ABC):
             controller=layout.is_controller(node_id),
             name=f"{layout.title(node_id)}-{node_id}",
             files=files,
+            disk=self._disks[node_id],
             launch=partial(self._launch_when_free, node_id),
             watcher=watcher,
             on_event=self._on_event,
@@ -385,16 +396,3 @@ class KraftCluster(ABC):
             state=lambda: node.state().value,
             logs=node.log_tail,
         )
-
-
-def _stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
-    """SIGTERM to all; those that still live after `timeout_s` seconds."""
-    for node in nodes:
-        node.terminate()
-    try:
-        wait_until(
-            lambda: not any(node.alive for node in nodes), what="nodes to shut down", timeout_s=timeout_s
-        )
-    except WaitTimeout:
-        return [node.id for node in nodes if node.alive]
-    return []

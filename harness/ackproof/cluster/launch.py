@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from ackproof.cluster.addresses import Route, hosts_file
+from ackproof.cluster.disks_node import log_dirs, metadata_dir
 from ackproof.cluster.node import NodeFiles
 from ackproof.cluster.properties import Layout, render, settings
 from ackproof.cluster.zookeeper_server import MAIN, zookeeper_settings
@@ -39,25 +40,33 @@ def write_files(
     layout: Layout, node_id: int, files: NodeFiles, installed: Installation, cluster_id: str
 ) -> None:
     """Lay out the node's folder for its first start. Raises `BadInput` for settings that cannot be."""
-    files.data.mkdir(parents=True, exist_ok=True)
-    if layout.is_zookeeper:
-        _write_with_zookeeper(layout, node_id, files)
-        return
-    values = settings(layout, node_id, files.data.name)
-    files.properties.write_text(render(values), encoding="utf-8")
-    (files.data / "meta.properties").write_text(meta_properties(cluster_id, node_id), encoding="utf-8")
-    if layout.is_controller(node_id):
-        shutil.copyfile(installed.checkpoint, files.data / CHECKPOINT)
-
-
-def _write_with_zookeeper(layout: Layout, node_id: int, files: NodeFiles) -> None:
-    """A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`."""
-    if layout.is_broker(node_id):
-        values = settings(layout, node_id, files.data.name)
-    else:
+    files.folder.mkdir(parents=True, exist_ok=True)
+    if layout.is_zookeeper and not layout.is_broker(node_id):
         values = zookeeper_settings(layout, node_id, files.data.name)
-        (files.data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
+    else:
+        values = settings(layout, node_id, files.data.name)
     files.properties.write_text(render(values), encoding="utf-8")
+    lay_data(layout, node_id, files, installed, cluster_id)
+
+
+def lay_data(
+    layout: Layout, node_id: int, files: NodeFiles, installed: Installation, cluster_id: str
+) -> None:
+    """What the node's empty data folders must hold for it to start in this cluster, as if just formatted."""
+    broker, data = layout.is_broker(node_id), str(files.data)
+    if layout.is_zookeeper:
+        # A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`.
+        for log_dir in log_dirs(layout.spec, data, broker=broker):
+            Path(log_dir).mkdir(parents=True, exist_ok=True)
+        if not broker:
+            (files.data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
+        return
+    metadata = Path(metadata_dir(layout.spec, data, broker=broker))
+    for folder in (metadata, *map(Path, log_dirs(layout.spec, data, broker=broker))):
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "meta.properties").write_text(meta_properties(cluster_id, node_id), encoding="utf-8")
+    if layout.is_controller(node_id):
+        shutil.copyfile(installed.checkpoint, metadata / CHECKPOINT)
 
 
 def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) -> None:

@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.processes import ProcessState
 from ackproof.rundir.timeline import EventKind
+from ackproof.wait import wait_until
 
 _STATES: Final[dict[ProcessState, NodeState]] = {
     "running": NodeState.RUNNING,
@@ -69,12 +71,14 @@ class ProcessNode:
         controller: bool,
         name: str,
         files: NodeFiles,
+        disk: NodeDisk,
         launch: Callable[[], Served],
         watcher: Watcher,
         on_event: OnNodeEvent,
         await_ready: Callable[[ProcessNode, float], None],
     ) -> None:
         self.files = files
+        self.disk = disk
         self._id = node_id
         self._broker = broker
         self._controller = controller
@@ -154,6 +158,11 @@ class ProcessNode:
         """SIGTERM."""
         self._end_by(signal.SIGTERM)
 
+    def expect_end(self) -> None:
+        """A fault is about to make it end."""
+        with self._lock:
+            self._expected = True
+
     def stop(self, timeout_s: float = 30.0) -> bool:
         """SIGTERM, and after `timeout_s` SIGKILL. Whether it ended by itself in time."""
         self.terminate()
@@ -210,6 +219,19 @@ class ProcessNode:
             self._on_event(event)
         finally:
             self._told.set()
+
+
+def stop_together(nodes: list[ProcessNode], timeout_s: float) -> list[int]:
+    """SIGTERM to all; those that still live after `timeout_s` seconds."""
+    for node in nodes:
+        node.terminate()
+    try:
+        wait_until(
+            lambda: not any(node.alive for node in nodes), what="nodes to shut down", timeout_s=timeout_s
+        )
+    except WaitTimeout:
+        return [node.id for node in nodes if node.alive]
+    return []
 
 
 def status_text(status: int) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Set
 from pathlib import Path
 
-from ackproof.cluster import lease
+from ackproof.cluster import disks, lease
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.kraft import KraftCluster
-from ackproof.cluster.launch import Installation, Role, command, launch, write_files, write_hosts
+from ackproof.cluster.launch import Installation, Role, command, launch, lay_data, write_files, write_hosts
 from ackproof.cluster.links import ProcessLinks
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout
@@ -44,6 +44,7 @@ class ProcessCluster(KraftCluster):
         super().__init__(spec, nodes_dir, tag, on_event, progress=progress)
         self._installed = installed
         self._needs = needs
+        self._own_disks = disks.to_be_made(needs)
         self._proxies: ProcessLinks | None = None
         self._lease: lease.Lease | None = None
         self._without_archive: list[int] = []
@@ -72,6 +73,9 @@ class ProcessCluster(KraftCluster):
             self._proxies = ProcessLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid)
             self._proxies.start(self._lease.descriptor)
         return layout
+
+    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
+        lay_data(layout, node_id, NodeFiles(self.nodes_dir / str(node_id)), self._ready(), cluster_id)
 
     def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
         write_files(layout, node_id, files, self._ready(), cluster_id)

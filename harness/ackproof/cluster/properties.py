@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ackproof.cluster.addresses import Address, Addresses, node_name
+from ackproof.cluster.disks_node import log_dirs, metadata_dir
 from ackproof.errors import BadInput
 from ackproof.plan.spec import ClusterSpec
 
@@ -251,8 +252,10 @@ def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
         "listeners": ",".join(listeners),
         "advertised.listeners": ",".join(advertised),
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": data,
+        "log.dirs": ",".join(log_dirs(layout.spec, data, broker=broker)),
     }
+    if broker and layout.spec.log_dirs > 1:
+        values["metadata.log.dir"] = metadata_dir(layout.spec, data, broker=broker)
     if broker:
         values["inter.broker.listener.name"] = "INTERNAL"
     return values
@@ -269,7 +272,7 @@ def _necessities_with_zookeeper(layout: Layout, node_id: int, data: str) -> dict
         "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},EXTERNAL://{client}",
         "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
         "inter.broker.listener.name": "INTERNAL",
-        "log.dirs": data,
+        "log.dirs": ",".join(log_dirs(layout.spec, data, broker=True)),
     }
 
 

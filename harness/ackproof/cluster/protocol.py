@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.wire import Connection
 from ackproof.network.mesh import Mesh
 from ackproof.plan.spec import ClusterSpec, TopicSpec
@@ -138,6 +139,13 @@ class Node(Protocol):
 
     def terminate(self) -> None:
         """SIGTERM (a controlled shutdown begins), and return at once."""
+
+    @property
+    def disk(self) -> NodeDisk:
+        """What it keeps its data on, as this machine sees it."""
+
+    def expect_end(self) -> None:
+        """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""
 
     def stop(self, timeout_s: float = 30.0) -> bool:
         """SIGTERM, and wait for the end; after `timeout_s` SIGKILL. Whether it ended by itself in time."""

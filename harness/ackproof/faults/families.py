@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from ackproof.faults import (
+    disks,
+    disks_power,
+    disks_rot,
+    disks_slow,
     links,
     planned,
     planned_config,
@@ -11,6 +15,10 @@ from ackproof.faults import (
 )
 
 __all__ = [
+    "disks",
+    "disks_power",
+    "disks_rot",
+    "disks_slow",
     "links",
     "planned",
     "planned_config",

@@ -135,7 +135,7 @@ class _Lossy:
     """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets."""
 
     def look(self, mesh: Mesh, link: Link) -> Look:
-        answer = mesh.probe(link, timeout_s=5.0, asks=LOSS_ASKS)
+        answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
         asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
         return Look(answer.passed, answer.resent, f"{asked}, {answer.resent} packets sent again")
 

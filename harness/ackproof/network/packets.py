@@ -12,17 +12,27 @@ import subprocess
 import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from ackproof.errors import BadInput
 from ackproof.network.failure import LinkError
-from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, Loss
+from ackproof.network.mesh import BlackHole, Cut, DropLarge, Effect, Loss, Reset
 from ackproof.processes import is_alive, started
 from ackproof.provision.nft import find_nft
 
 TIMEOUT_S: Final = 10.0
 PREFIX: Final = "ackproof_"
-_CHAIN: Final = "links"
+INPUT: Final = "incoming"
+OUTPUT: Final = "outgoing"
+_REDIRECTED: Final = "redirected"
+_DIRECT: Final = "direct"
+_PRIORITIES: Final = ((OUTPUT, "output", -150), (INPUT, "input", 150), (_DIRECT, "output", 0))
+"""Where destinations are translated at -100 and answers back at 100: packets are seen as their sender sees them, in
+the last chain as they leave."""
+_REJECT: Final = "tcp flags & rst == 0x0 counter reject with tcp reset"
+"""But for resets, our own among them: they shall arrive."""
+_TO_BE_RESET: Final = 60
+"""Bytes of the largest packet of a TCP connection that carries nothing: a SYN with its options."""
 _NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
 
 
@@ -46,19 +56,52 @@ def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | Non
     return done.stdout
 
 
+class Stream(Protocol):
+    """The packets of some connections, in both directions."""
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a chain and what is matched there, in nft's words: every packet is seen once."""
+
+
 @dataclass(frozen=True)
-class Stream:
-    """The packets to a listening address and back: those of every connection that is made to it."""
+class Loopback:
+    """Connections within this machine, to a listening address: both directions are sent from here."""
 
     host: str
     port: int
 
-    def matches(self) -> tuple[str, str]:
-        """The two directions, in nft's words."""
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """In the chain of what is sent."""
         return (
-            f"ip daddr {self.host} tcp dport {self.port}",
-            f"ip saddr {self.host} tcp sport {self.port}",
+            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
+            (OUTPUT, f"ip saddr {self.host} tcp sport {self.port}"),
         )
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Connections that this namespace opens to an address elsewhere."""
+
+    host: str
+    port: int
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """What is sent there, and what comes from there."""
+        return (
+            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
+            (INPUT, f"ip saddr {self.host} tcp sport {self.port}"),
+        )
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Connections that others open to a port of this namespace."""
+
+    port: int
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """What comes to the port, and what is sent from it."""
+        return ((INPUT, f"tcp dport {self.port}"), (OUTPUT, f"tcp sport {self.port}"))
 
 
 @dataclass
@@ -73,11 +116,26 @@ class PacketRules:
     def lay(self, mark: str, streams: Iterable[Stream], effect: Effect) -> None:
         """Add rules that carry `mark` as their comment. Raises `LinkError`."""
         action = _action(effect)
-        lines = [
-            f'add rule inet {self.table} {_CHAIN} {match} {action} comment "{mark}"'
-            for stream in streams
-            for match in stream.matches()
-        ]
+        self._add(
+            [
+                f'{chain} {match} {action} comment "{mark}"'
+                for stream in streams
+                for chain, match in stream.matches()
+            ]
+        )
+
+    def redirect(self, mark: str, way: Outgoing, to: tuple[str, int]) -> None:
+        """Send new connections elsewhere; the present ones are reset when they carry something. Raises `LinkError`."""
+        match = f"ip daddr {way.host} tcp dport {way.port}"
+        self._add(
+            [
+                f'{_REDIRECTED} {match} dnat ip to {to[0]}:{to[1]} comment "{mark}"',
+                f'{_DIRECT} {match} {_REJECT} comment "{mark}"',
+            ]
+        )
+
+    def _add(self, rules: list[str]) -> None:
+        lines = [f"add rule inet {self.table} {rule}" for rule in rules]
         with self._lock:
             if not self._made:
                 lines = [*self._frame(), *lines]
@@ -87,16 +145,19 @@ class PacketRules:
     def remove(self, mark: str) -> None:
         """Remove the rules with this mark."""
         with self._lock:
-            handles = [handle for handle, comment in self._rules() if comment == mark]
-            if handles:
-                lines = [f"delete rule inet {self.table} {_CHAIN} handle {handle}" for handle in handles]
+            lines = [
+                f"delete rule inet {self.table} {chain} handle {handle}"
+                for chain, handle, comment in self._rules()
+                if comment == mark
+            ]
+            if lines:
                 self._run(["-f", "-"], "\n".join(lines) + "\n")
 
     def marks(self) -> dict[str, int]:
         """The marks that the kernel has rules for, and how many."""
         with self._lock:
             found: dict[str, int] = {}
-            for _, comment in self._rules():
+            for _, _, comment in self._rules():
                 found[comment] = found.get(comment, 0) + 1
             return found
 
@@ -108,21 +169,25 @@ class PacketRules:
                 self._made = False
 
     def _frame(self) -> list[str]:
-        return [
+        frame = [
             f"add table inet {self.table}",
-            f"add chain inet {self.table} {_CHAIN} {{ type filter hook output priority 0; policy accept; }}",
+            *(
+                f"add chain inet {self.table} {name} {{ type filter hook {hook} priority {priority}; policy accept; }}"
+                for name, hook, priority in _PRIORITIES
+            ),
         ]
+        if self.enter:
+            nat = "type nat hook output priority -100; policy accept;"
+            frame.append(f"add chain inet {self.table} {_REDIRECTED} {{ {nat} }}")
+        return frame
 
-    def _rules(self) -> list[tuple[int, str]]:
-        """Handle and comment of each rule."""
+    def _rules(self) -> list[tuple[str, int, str]]:
+        """Chain, handle and comment of each rule."""
         if not self._made:
             return []
         listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
-        return [
-            (entry["rule"]["handle"], entry["rule"].get("comment", ""))
-            for entry in listed["nftables"]
-            if "rule" in entry
-        ]
+        rules = [entry["rule"] for entry in listed["nftables"] if "rule" in entry]
+        return [(rule["chain"], rule["handle"], rule.get("comment", "")) for rule in rules]
 
     def _run(self, words: Sequence[str], stdin: str | None = None) -> str:
         return run_nft(words, enter=self.enter, stdin=stdin)
@@ -167,6 +232,8 @@ def _action(effect: Effect) -> str:
         case BlackHole():
             return "counter drop"
         case Cut():
-            return "counter reject with tcp reset"
+            return _REJECT
+        case Reset():
+            return f"meta length > {_TO_BE_RESET} {_REJECT}"
         case _:
             raise LinkError(f"no packet rule does this: {effect}")

@@ -23,7 +23,7 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.packets import PacketRules, Stream
+from ackproof.network.packets import Loopback, PacketRules
 from ackproof.network.probe import Answer, Speech
 from ackproof.network.server import ProxyServer
 from ackproof.network.sockets import Traffic, flows, inodes_of
@@ -94,10 +94,10 @@ class ProxiedMesh:
                 raise LinkError(f"{owner} has an effect on {link} already: {self._laid[owner, link]}")
             self._laid[owner, link] = effect
             if isinstance(effect, OF_PACKETS):
-                self._rules.lay(_mark(owner, link), [Stream(*way.listen) for way in ways], effect)
+                self._rules.lay(mark_of(owner, link), [Loopback(*way.listen) for way in ways], effect)
                 return
             for way in ways:
-                for toxic in _toxics(owner, effect):
+                for toxic in toxics_of(owner, effect):
                     self._server.api.poison(way.name, toxic)
             if isinstance(effect, Reset):
                 self._bounce(link)
@@ -110,10 +110,10 @@ class ProxiedMesh:
             if effect is None:
                 return
             if isinstance(effect, OF_PACKETS):
-                self._rules.remove(_mark(owner, link))
+                self._rules.remove(mark_of(owner, link))
                 return
             for way in self._of(link):
-                for toxic in _toxics(owner, effect):
+                for toxic in toxics_of(owner, effect):
                     self._server.api.cure(way.name, toxic.name)
             self._open_or_close(link)
 
@@ -191,11 +191,13 @@ class ProxiedMesh:
         return addresses[0]
 
 
-def _mark(owner: str, link: Link) -> str:
+def mark_of(owner: str, link: Link) -> str:
+    """What rules of this owner on this link carry as their comment."""
     return f"{owner} {link}"
 
 
-def _toxics(owner: str, effect: Effect) -> list[Toxic]:
+def toxics_of(owner: str, effect: Effect) -> list[Toxic]:
+    """What this effect takes of Toxiproxy, on both streams; empty when it is not a matter of toxics."""
     match effect:
         case BlackHole():
             kind, attributes = "timeout", {"timeout": 0}

@@ -68,6 +68,24 @@ class Toxiproxy:
         if missing:
             raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
 
+    def add_at(self, name: str, host: str, upstream: str) -> tuple[str, int]:
+        """Make a proxy at any free port of `host`; where it listens."""
+        self._call(
+            "post",
+            "/proxies",
+            {"name": name, "listen": f"{host}:0", "upstream": upstream, "enabled": True},
+        )
+        proxy = self.proxy(name)
+        listening, _, port = proxy.listen.rpartition(":")
+        if proxy.upstream != upstream or listening != host or port == "0":
+            raise LinkError(f"Toxiproxy was told to make {name} at {host} for {upstream}, and has {proxy}")
+        return listening, int(port)
+
+    def remove(self, name: str) -> None:
+        """End a proxy and its connections, if it is there."""
+        if name in self.proxies():
+            self._call("delete", f"/proxies/{name}", decode=False)
+
     def proxies(self) -> dict[str, ProxyState]:
         """All proxies with all their toxics, by name."""
         found = self._call("get", "/proxies")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.plan import (
+    fault_disks,
     fault_links,
     fault_planned,
     fault_processes,
@@ -14,6 +15,7 @@ FAMILIES = (
     fault_processes,
     fault_planned,
     fault_links,
+    fault_disks,
     fault_zookeeper,
     storm,
 )

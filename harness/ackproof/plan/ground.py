@@ -13,8 +13,11 @@ class Need(StrEnum):
     CONTROLLER_LINKS = "links among controllers"
     CLIENT_LINKS = "links from clients to brokers"
     PACKETS = "rules for single packets"
-    DISKS = "file systems of their own for the brokers' logs"
+    DISKS = "file systems of their own for the nodes' data"
+    DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
 """Needs of which each is a class of links."""
+DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
+"""Needs of disks; the second is met in part on any machine."""

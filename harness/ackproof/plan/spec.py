@@ -103,6 +103,18 @@ class ClusterSpec(Spec):
         default_factory=dict,
         description="Feature levels other than the release's own, such as eligible.leader.replicas.version: 0.",
     )
+    log_dirs: Whole = Field(
+        1,
+        ge=1,
+        le=8,
+        description="Log dirs of each broker (JBOD); with several the metadata log has one of its own.",
+    )
+    disk: Size = Field(
+        4 << 30,
+        ge=64 << 20,
+        le=1 << 40,
+        description="Size of each file system that a node gets of its own, where a fault needs that it has one.",
+    )
     heap: Size = Field(256 << 20, ge=64 << 20, le=64 << 30, description="Java heap of each node.")
 
     @field_validator("controllers")

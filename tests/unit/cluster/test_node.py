@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.node import NodeFiles, ProcessNode, status_text
 from ackproof.cluster.protocol import NodeEvent, NodeState
 from ackproof.cluster.watcher import Watcher
@@ -64,6 +65,7 @@ def make(tmp_path: Path, events: Events) -> Iterator[Make]:
             controller=False,
             name=f"broker-{len(nodes) + 1}",
             files=files,
+            disk=NodeDisk(files.data, (files.data,), files.data, lay=lambda: None),
             launch=lambda: spawn(
                 ["sh", "-c", script], run=tag, role="broker-1", cwd=files.folder, stdout=files.stdout
             ),

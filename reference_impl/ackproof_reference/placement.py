@@ -1,0 +1,110 @@
+"""Where the replicas of a new topic go: striped over racks and brokers (StripedReplicaPlacer, KIP-36 and KRaft).
+
+Even within one call only; existing partitions never move by themselves. The rack goal outranks an even number of
+partitions for each broker.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from random import Random
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """A broker that can take replicas; `rack` "" if it names none. Fenced ones are taken last and never lead."""
+
+    broker: int
+    rack: str = ""
+    fenced: bool = False
+
+
+class _Ring:
+    """Brokers of one rack, taken in turn; for each partition that they serve the starting point moves on by one."""
+
+    def __init__(self, brokers: Sequence[int]) -> None:
+        self._brokers = list(brokers)
+        self._partition, self._taken, self._offset = -1, 0, 0
+
+    def shuffle(self, random: Random) -> None:
+        """Draw another order."""
+        random.shuffle(self._brokers)
+
+    def take(self, partition: int) -> int | None:
+        """The next broker for a partition; None if all have been taken for it."""
+        if not self._brokers:
+            return None
+        if partition != self._partition:
+            self._partition, self._taken = partition, 0
+            self._offset = (self._offset + 1) % len(self._brokers)
+        if self._taken == len(self._brokers):
+            return None
+        broker = self._brokers[(self._offset + self._taken) % len(self._brokers)]
+        self._taken += 1
+        return broker
+
+
+class _Rack(NamedTuple):
+    free: _Ring
+    fenced: _Ring
+
+    def take(self, partition: int) -> int | None:
+        """An unfenced broker if there is one left."""
+        broker = self.free.take(partition)
+        return self.fenced.take(partition) if broker is None else broker
+
+
+def place(
+    places: Sequence[Place], partitions: int, replication_factor: int, random: Random
+) -> list[tuple[int, ...]]:
+    """The replicas of each partition in assignment order, the preferred leader first.
+
+    Racks and brokers are drawn anew after as many partitions as there are unfenced brokers, so that assignments do
+    not repeat. Raises ValueError for a replication factor below 1 or above the number of brokers
+    (INVALID_REPLICATION_FACTOR), or when no broker is unfenced.
+    """
+    if not 1 <= replication_factor <= len(places):
+        raise ValueError(
+            f"replication factor {replication_factor} with {len(places)} brokers: 1 to {len(places)} is possible"
+        )
+    unfenced = sum(not entry.fenced for entry in places)
+    if not unfenced:
+        raise ValueError("all brokers are fenced")
+    racks = [
+        _Rack(
+            *(
+                _Ring([e.broker for e in places if e.rack == name and e.fenced is fenced])
+                for fenced in (False, True)
+            )
+        )
+        for name in sorted({entry.rack for entry in places})
+    ]
+    placed = []
+    first = random.randrange(len(racks))
+    for partition in range(partitions):
+        if partition % unfenced == 0:
+            random.shuffle(racks)
+            for rack in racks:
+                rack.free.shuffle(random)
+                rack.fenced.shuffle(random)
+        turn = (first + partition) % len(racks)
+        placed.append(_one(racks[turn:] + racks[:turn], partition, replication_factor))
+    return placed
+
+
+def _one(racks: Sequence[_Rack], partition: int, replication_factor: int) -> tuple[int, ...]:
+    """One partition: the leader from the first rack with an unfenced broker, then round the others and again."""
+    led = next(
+        (number, leader)
+        for number, rack in enumerate(racks)
+        if (leader := rack.free.take(partition)) is not None
+    )
+    chosen = [led[1]]
+    turn = 0
+    while len(chosen) < replication_factor:
+        # In its first round the leader's rack is passed over: it has one already.
+        broker = racks[turn % len(racks)].take(partition) if turn != led[0] else None
+        if broker is not None:
+            chosen.append(broker)
+        turn += 1
+    return tuple(chosen)

@@ -1,0 +1,195 @@
+"""The mesh of nodes with network namespaces of their own, without Kafka: two namespaces, each of which reaches the
+other and this one.
+
+Each effect is seen by the same witnesses as in a run, and is gone when it is lifted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ackproof.errors import MissingTool
+from ackproof.faults.link_witnesses import witness_of
+from ackproof.network import mesh as links
+from ackproof.network.failure import LinkError
+from ackproof.network.kernel import KernelMesh
+from ackproof.network.mesh import CLIENTS, Effect, Link
+from ackproof.network.namespaces import inside
+from ackproof.network.probe import KAFKA, Speech
+from ackproof.network.server import ProxyServer
+from ackproof.processes import RunTag
+from ackproof.provision.toxiproxy import toxiproxy_server
+from ackproof.wait import wait_until
+
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.skipif(os.geteuid() != 0, reason="namespaces are root's"),
+    pytest.mark.skipif(shutil.which("ip") is None or shutil.which("nft") is None, reason="needs ip and nft"),
+]
+
+PORT = 9092
+OWN = Path("/proc/self/ns/net").readlink()
+HOST = "10.211.78.254"
+SERVER = """
+import socketserver, struct
+class Answering(socketserver.StreamRequestHandler):
+    def handle(self):
+        while (head := self.rfile.read(4)):
+            self.rfile.read(struct.unpack(">i", head)[0])
+            self.wfile.write(struct.pack(">i", 200) + bytes(200))
+class Server(socketserver.ThreadingTCPServer):
+    allow_reuse_address = daemon_threads = True
+Server(("0.0.0.0", 9092), Answering).serve_forever()
+"""
+
+
+def sh(line: str) -> None:
+    subprocess.run(line.split(), check=True, capture_output=True, timeout=20)
+
+
+@dataclass
+class TwoNodes:
+    """Nodes 1 and 2 at 10.211.77.1 and .2."""
+
+    processes: dict[int, subprocess.Popen[bytes]]
+
+    def links(self) -> frozenset[Link]:
+        return frozenset({Link(1, 2), Link(2, 1), Link(CLIENTS, 1), Link(CLIENTS, 2)})
+
+    def reaches(self, link: Link) -> tuple[tuple[str, int], ...]:
+        return ((f"10.211.77.{link.target}", PORT),)
+
+    listens = reaches
+
+    def speech(self, link: Link) -> Speech:
+        return KAFKA
+
+    def pid(self, node: int) -> int | None:
+        return self.processes[node].pid
+
+
+@pytest.fixture(scope="module")
+def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
+    prefix = f"ap{os.getpid() % 100000}"
+    folder = tmp_path_factory.mktemp("links")
+    with contextlib.ExitStack() as stack:
+        processes = {}
+        for node in (1, 2):
+            process = subprocess.Popen(["unshare", "-n", sys.executable, "-c", SERVER])
+            stack.callback(process.wait)
+            stack.callback(process.kill)
+            processes[node] = process
+            there = Path(f"/proc/{process.pid}/ns/net")
+            wait_until(lambda p=there: p.readlink() != OWN, what="a namespace", timeout_s=10)  # type: ignore[misc]
+            enter = f"nsenter -t {process.pid} -n"
+            sh(f"ip link add {prefix}h{node} type veth peer name host netns {process.pid}")
+            sh(f"ip addr add 10.211.{77 + node}.254/24 dev {prefix}h{node}")
+            sh(f"ip link set {prefix}h{node} up")
+            sh(f"{enter} ip addr add 10.211.{77 + node}.1/24 dev host")
+            sh(f"{enter} ip link set host up")
+            sh(f"{enter} ip link set lo up")
+            sh(f"ip route add 10.211.77.{node} via 10.211.{77 + node}.1")
+        one, two = (processes[node].pid for node in (1, 2))
+        sh(f"nsenter -t {one} -n ip link add side type veth peer name side netns {two}")
+        for node, process in processes.items():
+            sh(f"nsenter -t {process.pid} -n ip addr add 10.211.77.{node}/24 dev side")
+            sh(f"nsenter -t {process.pid} -n ip link set side up")
+        try:
+            binary = toxiproxy_server()
+        except MissingTool as error:
+            pytest.skip(str(error))
+        server = ProxyServer(binary, HOST, 8474, folder=folder, tag=RunTag("kernel-links", folder, folder))
+        descriptor = os.open(os.devnull, os.O_RDONLY)
+        stack.callback(os.close, descriptor)
+        server.start(lease_descriptor=descriptor)
+        stack.callback(server.end)
+        made = KernelMesh(TwoNodes(processes), "ackproof_test_kernel", server, HOST)
+        wait_until(
+            lambda: all(made.probe(link).passed for link in made.links()), what="servers", timeout_s=20
+        )
+        yield made
+        made.end()
+
+
+EFFECTS = [
+    links.Cut(),
+    links.BlackHole(),
+    links.Reset(),
+    links.Loss(0.3),
+    links.DropLarge(600),
+    links.Throttle(50_000),
+    links.Delay(0.1, 0.02),
+    links.SlowClose(0.4),
+]
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=str)
+@pytest.mark.parametrize("link", [Link(1, 2), Link(CLIENTS, 2)], ids=str)
+def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, link: Link, effect: Effect) -> None:
+    witness = witness_of(effect)
+    before = witness.look(mesh, link)
+    assert before.passes, before
+    assert mesh.imposed(link) == ()
+    if link.source == CLIENTS and isinstance(effect, links.Throttle | links.Delay | links.SlowClose):
+        with pytest.raises(LinkError, match="nothing can hold back"):
+            mesh.impose("me", link, effect)
+        mesh.lift("me", link)
+        return
+    mesh.impose("me", link, effect)
+    try:
+        assert mesh.imposed(link)
+        assert mesh.imposed(Link(2, 1)) == ()
+        assert mesh.probe(Link(2, 1)).passed
+        now = witness.look(mesh, link)
+        assert witness.bit(before, now), (before, now)
+    finally:
+        mesh.lift("me", link)
+    assert mesh.imposed(link) == ()
+    wait_until(
+        lambda: witness.whole(before, witness.look(mesh, link)), what=f"{link} to be whole", timeout_s=10
+    )
+
+
+def test_connections_that_there_are_break_too(mesh: KernelMesh) -> None:
+    import socket
+
+    pid = mesh._pid(1)
+    line = inside(pid, lambda: socket.create_connection(("10.211.77.2", PORT), timeout=2))
+    with line:
+        line.sendall(KAFKA.question(0, 0))
+        assert line.recv(300)
+        mesh.impose("me", Link(1, 2), links.Delay(0.2))
+        try:
+            began = time.monotonic()
+            with pytest.raises(OSError):
+                line.sendall(KAFKA.question(1, 0))
+                if not line.recv(300):
+                    raise ConnectionResetError
+            assert time.monotonic() - began < 1
+        finally:
+            mesh.lift("me", Link(1, 2))
+
+
+def test_two_owners_of_one_link(mesh: KernelMesh) -> None:
+    link = Link(1, 2)
+    mesh.impose("one", link, links.Delay(0.05))
+    mesh.impose("two", link, links.Cut())
+    try:
+        assert mesh.probe(link).how == "refused" or not mesh.probe(link).passed
+        mesh.lift("two", link)
+        assert mesh.probe(link).seconds > 0.09
+    finally:
+        mesh.lift("two", link)
+        mesh.lift("one", link)
+    assert mesh.probe(link).passed
+    assert mesh.imposed(link) == ()
