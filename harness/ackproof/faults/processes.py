@@ -43,16 +43,19 @@ class _OfProcesses:
         with ExitStack() as stack:
             for node in sorted(self.nodes, key=lambda node: node.id):
                 stack.enter_context(self.holds.acting_on(node.id))
-            for node in self.nodes:
-                state = node.state()
-                if state not in states:
-                    raise FaultNotConfirmed(
-                        f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
-                    )
+            self._must_be(*states)
             for node in self.nodes:
                 self.holds.take(node.id, self.fault.number, grip)
                 act(node)
         return f"{word} to {self._names()}"
+
+    def _must_be(self, *states: NodeState) -> None:
+        for node in self.nodes:
+            state = node.state()
+            if state not in states:
+                raise FaultNotConfirmed(
+                    f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
+                )
 
     def _until(self, state: NodeState, within_s: float, nodes: Sequence[Node] | None = None) -> str:
         for node in self.nodes if nodes is None else nodes:
