@@ -1,0 +1,117 @@
+"""PacificA: primary and backups on the same logs, with a configuration manager apart and leases between them.
+
+Kafka's controller and ISR are this with one change: there the leader proposes, here whoever suspects a peer does, and
+a lease sees to it that the old primary has stopped before a backup asks for its place. Source: Lin, Yang, Zhang and
+Zhou, "PacificA: Replication in Log-Based Distributed Storage Systems" (2008).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch, truncate
+
+
+@dataclass(frozen=True)
+class PacificaRules:
+    """What keeps it safe."""
+
+    leases: bool = True
+    """A primary stops when a backup's lease has run out, before the grace period of that backup is over."""
+    version_check: bool = True
+    """The manager takes a new configuration only from who knows the newest (compare and set)."""
+    reconciliation: bool = True
+    """A new primary makes the backups' logs like its own before it takes anything new."""
+
+
+class Configuration(NamedTuple):
+    """Who replicates: the manager's truth, and each replica's belief."""
+
+    version: int
+    primary: int
+    members: tuple[int, ...]
+
+
+class Replica(NamedTuple):
+    """One replica: what it believes, its log, and as a primary whether its leases hold and where backups are.
+
+    The log's high watermark is the commit point; what lies behind it is prepared.
+    """
+
+    config: Configuration
+    log: Log = Log()
+    leased: bool = True
+    ends: tuple[tuple[int, int], ...] = ()
+
+
+def serves(replica: Replica, own: int) -> bool:
+    """Whether it acts as the primary: reads it answers by itself, so it must know that nobody else does."""
+    return replica.config.primary == own and replica.leased
+
+
+def write(primary: Replica, own: int, sequence: int) -> Replica:
+    """Prepare an entry; it commits when all members hold it."""
+    batch = Batch(primary.log.end, primary.config.version, 0, sequence)
+    return commit(primary._replace(log=append(primary.log, batch)), own)
+
+
+def replicate(
+    backup: Replica, primary: Replica, own: int, leader: int, rules: PacificaRules
+) -> tuple[Replica, Replica]:
+    """A backup of the same configuration takes one entry, or cuts where the logs part; returns backup and primary."""
+    log = backup.log
+    if rules.reconciliation and log.last_epoch != UNKNOWN:
+        end = end_of_epoch(primary.log, log.last_epoch)
+        if end.epoch != log.last_epoch or end.start < log.end:
+            mine = end_of_epoch(log, end.epoch)
+            cut = min(end.start, mine.start) if UNKNOWN not in (end.epoch, mine.start) else 0
+            return backup._replace(log=truncate(log, cut)), primary
+    for batch in primary.log.read(log.end, 1):
+        log = append(log, batch)
+    ends = tuple(sorted({**dict(primary.ends), own: log.end}.items()))
+    primary = commit(primary._replace(ends=ends), leader)
+    mark = max(log.high_watermark, min(primary.log.high_watermark, log.end))
+    return backup._replace(log=log._replace(high_watermark=mark)), primary
+
+
+def commit(primary: Replica, own: int) -> Replica:
+    """Committed is what every member of the configuration holds."""
+    ends = dict(primary.ends)
+    reached = min(
+        [primary.log.end, *(ends.get(member, 0) for member in primary.config.members if member != own)]
+    )
+    mark = max(primary.log.high_watermark, reached)
+    return primary._replace(log=primary.log._replace(high_watermark=mark))
+
+
+def reconfigure(
+    manager: Configuration, proposed: Configuration, rules: PacificaRules
+) -> tuple[Configuration, bool]:
+    """The manager's answer to a proposal that was made from the version before it."""
+    if rules.version_check and proposed.version != manager.version + 1:
+        return manager, False
+    return proposed._replace(version=manager.version + 1), True
+
+
+def without_backup(replica: Replica, backup: int) -> Configuration:
+    """What a primary proposes that gives a backup up."""
+    config = replica.config
+    return Configuration(config.version + 1, config.primary, tuple(m for m in config.members if m != backup))
+
+
+def in_its_place(replica: Replica, own: int) -> Configuration:
+    """What a backup proposes that gives its primary up."""
+    config = replica.config
+    return Configuration(config.version + 1, own, tuple(m for m in config.members if m != config.primary))
+
+
+def learn(replica: Replica, config: Configuration, own: int) -> Replica:
+    """A new configuration; who is its primary begins an epoch, and holds leases from all members anew."""
+    log = replica.log
+    if config.primary == own and replica.config.primary != own:
+        log = begin_epoch(log, config.version)
+    known = replica.ends if replica.config.primary == own else ()
+    ends = tuple((member, end) for member, end in known if member in config.members)
+    learnt = Replica(config, log, leased=own in config.members, ends=ends)
+    return commit(learnt, own) if config.primary == own else learnt

@@ -1,0 +1,125 @@
+"""Majority quorum replication on the same logs: Raft as KRaft runs it, with followers that fetch (KIP-595).
+
+What the source texts set beside Kafka's ISR: an entry counts when a majority holds it, so the slowest member delays
+nobody and 2f + 1 servers bear f losses. It is also the metadata log's own protocol: terms are leader epochs, votes and
+entries are on disk before anybody is told.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch, truncate
+
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class QuorumRules:
+    """Raft's protections, each of which loses data or splits the brain when it is taken away."""
+
+    votes_for_newer_logs: bool = True
+    """A vote goes only to a candidate whose log is at least as new (Raft §5.4.1)."""
+    commits_own_epoch: bool = True
+    """A leader counts copies only of entries of its own epoch; older ones commit along with them (Raft §5.4.2)."""
+    durable_votes: bool = True
+    """Epoch and vote are on disk before the answer (KafkaRaftClient's quorum-state file)."""
+    durable_log: bool = True
+    """Entries are flushed before they count (the metadata log is, partitions are not)."""
+
+
+class Server(NamedTuple):
+    """One voter. `votes` are those a candidate has, `ends` what a leader knows of the others: (server, end)."""
+
+    epoch: int = 0
+    voted: int = NOBODY
+    log: Log = Log()
+    leads: bool = False
+    votes: tuple[int, ...] = ()
+    ends: tuple[tuple[int, int], ...] = ()
+
+
+def majority(voters: int) -> int:
+    """How many are more than half."""
+    return voters // 2 + 1
+
+
+def stand(server: Server, own: int) -> Server:
+    """An election time-out: a new epoch, and the own vote."""
+    return Server(server.epoch + 1, own, server.log, votes=(own,))
+
+
+def vote(voter: Server, candidate: Server, own: int, rules: QuorumRules) -> tuple[Server, bool]:
+    """The answer to a candidate, once for each epoch; a newer epoch makes a follower of whoever hears of it."""
+    if candidate.epoch < voter.epoch:
+        return voter, False
+    if candidate.epoch > voter.epoch:
+        voter = Server(candidate.epoch, NOBODY, voter.log)
+    newer = (candidate.log.last_epoch, candidate.log.end) >= (voter.log.last_epoch, voter.log.end)
+    if voter.voted not in (NOBODY, own) or (rules.votes_for_newer_logs and not newer):
+        return voter, False
+    return voter._replace(voted=own), True
+
+
+def count_vote(candidate: Server, voter: int, voters: int) -> Server:
+    """One more vote; with a majority the candidate leads, and begins its epoch in the log."""
+    votes = tuple(sorted({*candidate.votes, voter}))
+    if len(votes) < majority(voters):
+        return candidate._replace(votes=votes)
+    return Server(candidate.epoch, candidate.voted, begin_epoch(candidate.log, candidate.epoch), leads=True)
+
+
+def write(leader: Server, sequence: int, rules: QuorumRules) -> Server:
+    """A leader appends an entry; it is flushed before it counts."""
+    return leader._replace(
+        log=_flushed(append(leader.log, Batch(leader.log.end, leader.epoch, 0, sequence)), rules)
+    )
+
+
+def fetch(
+    follower: Server, leader: Server, own: int, voters: int, rules: QuorumRules
+) -> tuple[Server, Server]:
+    """One fetch: the follower proves what it holds, cuts where the logs part, and takes one entry.
+
+    Returns follower and leader. A follower of a newer epoch makes the leader step down.
+    """
+    if follower.epoch > leader.epoch:
+        return follower, Server(follower.epoch, NOBODY, leader.log)
+    if follower.epoch < leader.epoch:
+        follower = Server(leader.epoch, NOBODY, follower.log)
+    log = follower.log
+    end = end_of_epoch(leader.log, log.last_epoch)
+    if log.last_epoch != UNKNOWN and (end.epoch != log.last_epoch or end.start < log.end):
+        mine = end_of_epoch(log, end.epoch)
+        cut = min(end.start, mine.start) if end.epoch != UNKNOWN and mine.start != UNKNOWN else 0
+        return Server(follower.epoch, follower.voted, truncate(log, max(cut, 0))), leader
+    ends = tuple(sorted({**dict(leader.ends), own: log.end}.items()))
+    leader = commit(leader._replace(ends=ends), voters, rules)
+    for batch in leader.log.read(log.end, 1):
+        log = _flushed(append(log, batch), rules)
+    log = log._replace(high_watermark=max(log.high_watermark, min(leader.log.high_watermark, log.end)))
+    return Server(follower.epoch, follower.voted, log), leader
+
+
+def commit(leader: Server, voters: int, rules: QuorumRules) -> Server:
+    """The high watermark: the offset that a majority holds, if it lies within the leader's own epoch."""
+    held = sorted([leader.log.end, *(end for _, end in leader.ends)], reverse=True)
+    if len(held) < majority(voters):
+        return leader
+    reached = held[majority(voters) - 1]
+    if rules.commits_own_epoch and reached <= leader.log.epochs[-1].start:
+        return leader
+    return leader._replace(log=leader.log._replace(high_watermark=max(leader.log.high_watermark, reached)))
+
+
+def crash(server: Server, rules: QuorumRules) -> Server:
+    """The machine dies and comes back: a follower with what was on its disk."""
+    log = truncate(server.log, server.log.end if rules.durable_log else server.log.flushed)
+    if rules.durable_votes:
+        return Server(server.epoch, server.voted, log)
+    return Server(max(log.last_epoch, 0), NOBODY, log)
+
+
+def _flushed(log: Log, rules: QuorumRules) -> Log:
+    return log._replace(flushed=log.end) if rules.durable_log else log

@@ -1,0 +1,97 @@
+"""ZooKeeper as Kafka used it: sessions, ephemeral and persistent nodes with versions, watches that fire once.
+
+Just the four nodes that decide: `/controller` (ephemeral, who creates it first is controller), `/controller_epoch`,
+`/brokers/ids/N` (ephemeral) and the partition's state node. Facts: KafkaZkClient and KafkaController of 3.9.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+NOBODY = -1
+
+
+@dataclass(frozen=True)
+class ZooKeeperRules:
+    """What the controller relies on."""
+
+    epoch_check: bool = True
+    """Every write of a controller is one operation with a check of `/controller_epoch`'s version (KAFKA-5642, 1.1)."""
+    watch_before_reading: bool = True
+    """A broker sets its watch on `/controller` in the same read that tells it who holds it."""
+
+
+class Ensemble(NamedTuple):
+    """The nodes. `sessions` live; `watches` are those on `/controller`, `ids` the live brokers' nodes.
+
+    `state_epoch` is the controller epoch that wrote the partition's state last, `state_version` its version.
+    """
+
+    sessions: tuple[int, ...]
+    ids: tuple[int, ...]
+    watches: tuple[int, ...] = ()
+    controller: int = NOBODY
+    controller_epoch: int = 0
+    leader: int = NOBODY
+    state_epoch: int = 0
+    state_version: int = 0
+
+
+class Member(NamedTuple):
+    """A broker as a client of ZooKeeper: who it believes is controller, under which epoch it acts itself (0: not),
+    whether a watch has fired that it has not looked at, whether it knows of its own session's end."""
+
+    believes: int = NOBODY
+    acts: int = 0
+    fired: bool = True
+    expired: bool = False
+
+
+def try_to_become_controller(ensemble: Ensemble, member: Member, own: int) -> tuple[Ensemble, Member]:
+    """Create `/controller` and raise the epoch in one step, if nobody has; else learn who has (KafkaController.elect).
+
+    A race, not a queue: whoever comes first.
+    """
+    if ensemble.controller != NOBODY:
+        return ensemble, Member(ensemble.controller, 0, fired=False)
+    epoch = ensemble.controller_epoch + 1
+    return ensemble._replace(controller=own, controller_epoch=epoch), Member(own, epoch, fired=False)
+
+
+def watch(ensemble: Ensemble, own: int) -> Ensemble:
+    """Ask to be told, once, when `/controller` changes."""
+    return ensemble._replace(watches=tuple(sorted({*ensemble.watches, own})))
+
+
+def expire(ensemble: Ensemble, broker: int) -> tuple[Ensemble, tuple[int, ...]]:
+    """A session runs out: its ephemeral nodes and watches go, and who watched what went is told, once.
+
+    Returns who is told. The broker itself learns of it only when it reaches ZooKeeper again.
+    """
+    gone = ensemble._replace(
+        sessions=tuple(s for s in ensemble.sessions if s != broker),
+        ids=tuple(i for i in ensemble.ids if i != broker),
+        watches=tuple(w for w in ensemble.watches if w != broker),
+    )
+    if ensemble.controller != broker:
+        return gone, ()
+    return gone._replace(controller=NOBODY, watches=()), gone.watches
+
+
+def reconnect(ensemble: Ensemble, own: int) -> tuple[Ensemble, Member]:
+    """A new session after the old one ended: the node under `/brokers/ids` is made anew, and nothing is believed."""
+    sessions = tuple(sorted({*ensemble.sessions, own}))
+    return ensemble._replace(sessions=sessions, ids=tuple(sorted({*ensemble.ids, own}))), Member()
+
+
+def write_state(
+    ensemble: Ensemble, member: Member, leader: int, rules: ZooKeeperRules
+) -> tuple[Ensemble, bool]:
+    """A controller decides who leads; refused when another controller has come since (the zombie controller)."""
+    if rules.epoch_check and member.acts != ensemble.controller_epoch:
+        return ensemble, False
+    written = ensemble._replace(
+        leader=leader, state_epoch=member.acts, state_version=ensemble.state_version + 1
+    )
+    return written, True

@@ -1,0 +1,83 @@
+"""PacificA: clean to exhaustion, and what leases, versions and reconciliation are for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackproof_reference.explore.primaries import Bounds, Pacifica
+from ackproof_reference.explore.search import Search
+from ackproof_reference.log import Log
+from ackproof_reference.pacifica import (
+    Configuration,
+    PacificaRules,
+    Replica,
+    commit,
+    in_its_place,
+    learn,
+    reconfigure,
+    serves,
+    without_backup,
+)
+from partition import log
+
+RULES = PacificaRules()
+FIRST = Configuration(0, 0, (0, 1, 2))
+
+
+def search(rules: PacificaRules, bounds: Bounds, *wanted: str) -> Search:
+    made = Search(Pacifica(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
+    made.run(max_states=400_000)
+    return made
+
+
+@pytest.mark.parametrize("bounds", [Bounds(1, 2), Bounds(2, 1)], ids=str)
+def test_nothing_is_lost_to_exhaustion(bounds: Bounds) -> None:
+    made = search(RULES, bounds)
+    assert made.exhausted
+    assert made.findings == {}
+    assert any(len(seen.committed) == bounds.entries for seen in made.cells.values[1])
+
+
+@pytest.mark.parametrize(
+    ("off", "bounds", "kinds"),
+    [
+        ("leases", Bounds(1, 1), {"stale read"}),
+        ("version_check", Bounds(2, 1), {"lost", "conflict"}),
+        ("reconciliation", Bounds(2, 2), {"lost", "conflict"}),
+    ],
+)
+def test_each_protection_is_needed(off: str, bounds: Bounds, kinds: set[str]) -> None:
+    without = replace(RULES, **{off: False})
+    assert any(search(without, bounds, kind).findings.keys() & {kind} for kind in kinds)
+    assert not search(RULES, bounds, *kinds).findings
+
+
+def test_committed_is_what_all_members_hold() -> None:
+    primary = Replica(FIRST, log(0, 0), ends=((1, 2), (2, 1)))
+    assert commit(primary, 0).log.high_watermark == 1
+    assert commit(primary._replace(ends=((1, 2),)), 0).log.high_watermark == 0
+    smaller = primary._replace(config=Configuration(1, 0, (0, 1)))
+    assert commit(smaller, 0).log.high_watermark == 2
+
+
+def test_a_configuration_is_taken_from_who_knows_the_newest() -> None:
+    replica = Replica(FIRST)
+    assert reconfigure(FIRST, without_backup(replica, 2), RULES) == (Configuration(1, 0, (0, 1)), True)
+    assert reconfigure(FIRST, in_its_place(replica, 1), RULES) == (Configuration(1, 1, (1, 2)), True)
+    later = Configuration(1, 0, (0, 1))
+    assert reconfigure(later, in_its_place(replica, 1), RULES) == (later, False)
+    careless = replace(RULES, version_check=False)
+    assert reconfigure(later, in_its_place(replica, 1), careless) == (Configuration(2, 1, (1, 2)), True)
+
+
+def test_a_new_primary_begins_an_epoch_and_knows_nobodys_log() -> None:
+    old = Replica(FIRST, log(0), ends=((0, 9),))
+    new = learn(old, Configuration(1, 1, (1, 2)), 1)
+    assert (new.log.epochs[-1], new.ends, serves(new, 1)) == ((1, 1), (), True)
+    backup = learn(old, Configuration(1, 1, (1, 2)), 2)
+    assert (backup.log, serves(backup, 2)) == (log(0), False)
+    on = learn(Replica(FIRST, Log(), ends=((1, 0), (2, 0))), Configuration(1, 0, (0, 1)), 0)
+    assert on.ends == ((1, 0),)
+    assert not learn(old, Configuration(1, 1, (1, 2)), 0).leased

@@ -1,0 +1,73 @@
+"""ZooKeeper: the race for the controller's place, the zombie controller, watches that fire once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackproof_reference.explore.ensembles import Controllers
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.story import tell
+from ackproof_reference.zookeeper import (
+    Ensemble,
+    Member,
+    ZooKeeperRules,
+    expire,
+    reconnect,
+    try_to_become_controller,
+    watch,
+    write_state,
+)
+
+RULES = ZooKeeperRules()
+THREE = Ensemble((0, 1, 2), (0, 1, 2))
+
+
+def search(rules: ZooKeeperRules, *wanted: str, brokers: int = 3, expiries: int = 2) -> Search:
+    made = Search(Controllers(rules, brokers, expiries), frozenset(wanted) or frozenset({"whatever"}))
+    made.run(max_states=300_000)
+    return made
+
+
+def test_whoever_comes_first_is_controller() -> None:
+    taken, winner = try_to_become_controller(THREE, Member(), 2)
+    assert (taken.controller, taken.controller_epoch, winner) == (2, 1, Member(2, 1, fired=False))
+    again, loser = try_to_become_controller(taken, Member(), 0)
+    assert (again, loser) == (taken, Member(2, 0, fired=False))
+
+
+def test_an_expired_session_takes_its_nodes_and_fires_watches_once() -> None:
+    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 1), Member(), 2)
+    gone, told = expire(taken, 2)
+    assert (gone.controller, gone.ids, gone.sessions, told) == (-1, (0, 1), (0, 1), (0, 1))
+    assert gone.watches == ()
+    other, told = expire(taken, 1)
+    assert (other.controller, other.watches, told) == (2, (0,), ())
+    back, member = reconnect(gone, 2)
+    assert (back.ids, back.sessions, member) == ((0, 1, 2), (0, 1, 2), Member())
+
+
+def test_a_zombie_controllers_write_is_refused() -> None:
+    now = THREE._replace(controller=1, controller_epoch=2, state_epoch=2)
+    zombie = Member(0, 1, fired=False)
+    assert write_state(now, zombie, 0, RULES) == (now, False)
+    written, taken = write_state(now, zombie, 0, replace(RULES, epoch_check=False))
+    assert (written.state_epoch, written.leader, written.state_version, taken) == (1, 0, 1, True)
+
+
+def test_every_interleaving_has_one_controllers_decisions_in_order() -> None:
+    made = search(RULES)
+    assert made.exhausted
+    assert made.findings == {}
+    assert max(ensemble.controller_epoch for ensemble in made.cells.values[1]) == 3
+
+
+def test_without_the_epoch_check_a_zombie_overwrites() -> None:
+    made = search(replace(RULES, epoch_check=False), "overwritten", expiries=1)
+    assert made.found is not None
+    story = "\n".join(tell(made.found, made.way_to(made.found.state)))
+    assert "ends the session" in story
+
+
+def test_without_watching_first_a_change_is_missed_and_nobody_becomes_controller() -> None:
+    made = search(replace(RULES, watch_before_reading=False), "nobody", expiries=1)
+    assert made.found is not None
