@@ -314,11 +314,10 @@ class CaseRun:
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed."""
-        data = {number: self.run.nodes / str(number) / "data" for number in cluster.nodes}
-        brokers = [LogDir(node.id, data[node.id]) for node in cluster.brokers()]
-        replica_logs.collect(brokers, self.spec.topics, self.run)
+        log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
+        replica_logs.collect(log_dirs, self.spec.topics, self.run)
         if self.spec.cluster.mode == "kraft":
-            voters = [data[number] for number, node in cluster.nodes.items() if node.is_controller]
+            voters = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
             failed = metadata_log.collect(voters, self.run)
             if failed:
                 self.timeline.add(EventKind.NOTE, note=failed)

@@ -2,55 +2,19 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final
+
+from kafka.record.util import calc_crc32c
+
+from ackproof.cluster.record_batches import Batch, scan
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-_HEADER: Final = struct.Struct(">qiibIhi")
-"""Base offset, length of what follows, leader epoch, magic, CRC-32C, attributes, last offset delta."""
-_BEFORE_LENGTH: Final = 12
 _CRC_FROM: Final = 21
 """The CRC covers all from the attributes on."""
-_SMALLEST: Final = 61
-
-
-def _table() -> tuple[int, ...]:
-    rows = []
-    for row in range(256):
-        value = row
-        for _ in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        rows.append(value)
-    return tuple(rows)
-
-
-_CRC_TABLE: Final = _table()
-
-
-def crc32c(data: bytes) -> int:
-    """CRC-32C (Castagnoli). Slow (5 MB/s): for single batches."""
-    value = 0xFFFFFFFF
-    for byte in data:
-        value = value >> 8 ^ _CRC_TABLE[(value ^ byte) & 0xFF]
-    return value ^ 0xFFFFFFFF
-
-
-class Batch(NamedTuple):
-    """A record batch: where it lies in its file, in bytes, and what offsets it holds."""
-
-    position: int
-    size: int
-    first: int
-    last: int
-
-    @property
-    def end(self) -> int:
-        """Where the next one begins."""
-        return self.position + self.size
 
 
 @dataclass(frozen=True)
@@ -70,22 +34,14 @@ class Segment:
 
     def batches(self) -> Iterator[Batch]:
         """All whole batches, in order; it ends where no further one can be read. Only headers are read."""
-        with self.path.open("rb") as file:
-            length = self.path.stat().st_size
-            position = 0
-            while (batch := _batch_at(file, position, length)) is not None:
-                yield batch
-                position = batch.end
+        return iter(scan(self.path).batches)
 
     def intact(self, batch: Batch) -> bool:
         """Whether the batch's checksum holds now, read anew from the file."""
         with self.path.open("rb") as file:
             file.seek(batch.position)
             data = file.read(batch.size)
-        if len(data) < batch.size:
-            return False
-        said: int = _HEADER.unpack_from(data)[4]
-        return crc32c(data[_CRC_FROM:]) == said
+        return len(data) == batch.size and calc_crc32c(data[_CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
         """The offset behind its last whole batch."""
@@ -98,20 +54,6 @@ class Segment:
     def companions(self) -> tuple[Path, ...]:
         """Its indexes, which Kafka makes anew where they lack."""
         return tuple(self.path.with_suffix(end) for end in (".index", ".timeindex", ".txnindex"))
-
-
-def _batch_at(file: BinaryIO, position: int, length: int) -> Batch | None:
-    if position + _SMALLEST > length:
-        return None
-    file.seek(position)
-    header = file.read(_HEADER.size)
-    if len(header) < _HEADER.size:
-        return None
-    first, follows, _epoch, magic, _crc, _attributes, delta = _HEADER.unpack(header)
-    size = _BEFORE_LENGTH + follows
-    if magic != 2 or size < _SMALLEST or delta < 0 or position + size > length:
-        return None
-    return Batch(position, size, first, first + delta)
 
 
 def segments(replica: Path) -> list[Segment]:

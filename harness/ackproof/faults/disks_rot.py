@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.disks_log import RECOVERY_POINT, Batch, Segment, segments
+from ackproof.cluster.disks_log import RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import Node, NodeState, TopicPartition
+from ackproof.cluster.record_batches import Batch
 from ackproof.errors import AckproofError, FaultNotConfirmed
 from ackproof.faults.disks import DiskInjection
 from ackproof.faults.injection import Aim, Field, injects

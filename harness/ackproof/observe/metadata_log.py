@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.record_batches import records, scan, unsigned_varint
+from ackproof.cluster.disks_log import log_end, segments
+from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -265,28 +266,16 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
     Raises `NotDecoded` and OSError; a log whose beginning was cut off after a snapshot is not decoded.
     """
     log = MetadataLog()
-    segments = sorted(path for path in folder.glob("[0-9]*.log") if path.stem.isdigit())
-    if segments and int(segments[0].stem) > 0:
-        raise NotDecoded(
-            f"{folder}: it begins at offset {int(segments[0].stem)}, what was before is in a snapshot"
-        )
-    for segment in segments:
-        for batch in scan(segment).batches:
+    files = segments(folder)
+    if files and files[0].base > 0:
+        raise NotDecoded(f"{folder}: it begins at offset {files[0].base}, what was before is in a snapshot")
+    for segment in files:
+        for batch in segment.batches():
             if batch.control:
                 continue
-            for record in records(segment, batch):
+            for record in records(segment.path, batch):
                 when = When(record.offset, batch.epoch, record.timestamp_ms)
                 yield log.decode(record.value or b"", when)
-
-
-def log_end(folder: Path) -> int:
-    """The log end offset of a controller's metadata log; 0 for none."""
-    segments = sorted(path for path in folder.glob("[0-9]*.log") if path.stem.isdigit())
-    for segment in reversed(segments):
-        batches = scan(segment).batches
-        if batches:
-            return batches[-1].last + 1
-    return 0
 
 
 def collect(voters: Sequence[Path], run: CaseDir) -> str:

@@ -6,7 +6,7 @@ Read from the files of live brokers that are at rest: what a broker appended is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,13 +14,14 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.cluster.disks_log import RECOVERY_POINT, checkpoint, segments
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 
 _FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
 """A partition's folder; those that are being deleted or moved have a further suffix after a dot."""
-_HIGH_WATERMARK, _RECOVERY_POINT = "replication-offset-checkpoint", "recovery-point-offset-checkpoint"
+_HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 _EPOCHS: Final = "leader-epoch-checkpoint"
 
 
@@ -46,8 +47,8 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
                 reasons.append(f"node {log_dir.node}: {error.strerror}")
                 continue
             marks, starts = (
-                _checkpoint(log_dir.path / _HIGH_WATERMARK),
-                _checkpoint(log_dir.path / _RECOVERY_POINT),
+                checkpoint(log_dir.path, _HIGH_WATERMARK),
+                checkpoint(log_dir.path, RECOVERY_POINT),
             )
             for folder in folders:
                 match = _FOLDER.fullmatch(folder.name)
@@ -70,17 +71,17 @@ def _read(
     rest, reason = 0, ""
     start = end = -1
     try:
-        segments = sorted((path for path in folder.glob("[0-9]*.log") if path.stem.isdigit()), key=_base)
-        for segment in segments:
+        files = segments(folder)
+        for segment in files:
             if rest:
-                reason = f"{segment.name} follows {rest} bytes that are no batch"
+                reason = f"{segment.path.name} follows {rest} bytes that are no batch"
                 break
-            found = scan(segment)
+            found = scan(segment.path)
             batches += found.batches
             rest = found.rest
-        if segments:
-            start = batches[0].first if batches else _base(segments[-1])
-            end = batches[-1].last + 1 if batches else _base(segments[-1])
+        if files:
+            start = batches[0].first if batches else files[-1].base
+            end = batches[-1].last + 1 if batches else files[-1].base
     except OSError as error:
         reason = f"{error.filename}: {error.strerror}"
     replica = Replica(
@@ -98,10 +99,6 @@ def _read(
         reason=reason,
     )
     return replica, batches
-
-
-def _base(segment: Path) -> int:
-    return int(segment.stem)
 
 
 def _table(replica: Replica, batches: list[Batch]) -> pa.Table:
@@ -126,25 +123,11 @@ def _table(replica: Replica, batches: list[Batch]) -> pa.Table:
     return pa.table(columns, schema=BATCHES)
 
 
-def _checkpoint(path: Path) -> Mapping[tuple[str, int], int]:
-    """`topic partition offset` a line, behind a version and a count. Empty where there is none."""
-    found: dict[tuple[str, int], int] = {}
-    for words in _lines(path):
-        if len(words) == 3 and words[1].isdigit() and words[2].isdigit():
-            found[words[0], int(words[1])] = int(words[2])
-    return found
-
-
 def _epochs(path: Path) -> Iterator[EpochStart]:
-    for words in _lines(path):
-        if len(words) == 2 and all(word.isdigit() for word in words):
-            yield EpochStart(epoch=int(words[0]), start=int(words[1]))
-
-
-def _lines(path: Path) -> Iterator[list[str]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except OSError:
         return  # not written yet, or lost: the batches say the same
-    for line in lines[2:]:
-        yield line.split()
+    for words in (line.split() for line in lines[2:]):
+        if len(words) == 2 and all(word.isdigit() for word in words):
+            yield EpochStart(epoch=int(words[0]), start=int(words[1]))
