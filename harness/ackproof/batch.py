@@ -15,11 +15,13 @@ from typing import Protocol
 
 from ackproof import audit
 from ackproof.ahead import Ahead, HeldBack
+from ackproof.cluster.attach import Attachment
 from ackproof.cluster.backends import prepare
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.launch import Installation
 from ackproof.conductor import CaseRun, Orders
 from ackproof.errors import AckproofError, BadInput
+from ackproof.faults.command import require
 from ackproof.judge import judge_case
 from ackproof.plan import load
 from ackproof.plan.cases import Case, cases
@@ -63,6 +65,8 @@ class BatchOrders:
     only: tuple[str, ...] = ()
     out: Path = RUNS
     keep_data: bool = False
+    attachment: Attachment | None = None
+    """Where the cluster is that someone else runs, and what lets us in."""
     settings: tuple[str, ...] = ()
     """`PATH=VALUE`, over what the files say."""
 
@@ -126,6 +130,8 @@ class Batch:
 def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
     """All cases of all files, in order. Raises `BadInput` before anything is started."""
     found: list[tuple[Path, Case]] = []
+    if orders.attachment is not None:
+        orders.attachment.check()
     for file in orders.files:
         spec = load(file, orders.settings, backend=orders.backend)
         found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
@@ -143,6 +149,8 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
     Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
     """
+    if orders.attachment is None and any(case.experiment.backend == "attach" for _, case in planned):
+        raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(orders, planned)
     batch.save()
@@ -166,7 +174,8 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
 
     for case in planned:
         prepare(case.experiment.backend, case.needs, tell)
-    clusters = [case.experiment.cluster for case in planned]
+        require(case.faults)
+    clusters = [case.experiment.cluster for case in planned if case.experiment.backend != "attach"]
     ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}
     for spec in clusters:
         # What Kafka says to these levels must be known before anything is started.
@@ -196,7 +205,12 @@ def command_of(orders: BatchOrders, seed: int, only: str | None = None, file: Pa
     words = ["ackproof", "run", *files, "--seed", str(seed)]
     if orders.repeat is not None:
         words += ["--repeat", str(orders.repeat)]
-    if orders.backend is not None:
+    if orders.attachment is not None:
+        # Settings that were given one by one may be secret.
+        words += ["--bootstrap", orders.attachment.bootstrap]
+        if orders.attachment.file is not None:
+            words += ["--client-config", str(orders.attachment.file)]
+    elif orders.backend is not None:
         words += ["--backend", orders.backend]
     for setting in orders.settings:
         words += ["--set", setting]
@@ -251,7 +265,8 @@ def _run_all(
             batch=str(batch.directory.path),
             replay=command_of(orders, batch.seed, only=one.case.id, file=one.file),
             keep_data=orders.keep_data,
-            installed=ready[one.case.experiment.cluster.kafka],
+            installed=ready.get(one.case.experiment.cluster.kafka),
+            attachment=orders.attachment,
             healed=lambda: begin_ahead(number + 1),
         )
         return Ahead(CaseRun(one.case, one.run, own, held), held)

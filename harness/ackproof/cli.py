@@ -103,7 +103,20 @@ def main() -> None:
 
 @main.command(epilog=EXIT_CODES)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
-@click.option("--backend", type=click.Choice(["process"]), help="Where to run, over what the files say.")
+@click.option(
+    "--backend", type=click.Choice(["process", "attach"]), help="Where to run, over what the files say."
+)
+@click.option(
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="Run on this cluster, which someone else runs: topics of the run's own, deleted at its end.",
+)
+@click.option(
+    "--client-config",
+    type=_FILES,
+    help="File of key=value lines with librdkafka's security settings for --bootstrap; nothing of it is kept.",
+)
+@click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
 @click.option(
@@ -122,6 +135,9 @@ def main() -> None:
 def run(
     files: tuple[Path, ...],
     backend: str | None,
+    bootstrap: str | None,
+    client_config: Path | None,
+    client_settings: tuple[str, ...],
     seed: int | None,
     repeat: int | None,
     settings: tuple[str, ...],
@@ -131,10 +147,22 @@ def run(
     machine: bool,
 ) -> int:
     """Run experiments on real clusters, audit, judge, report."""
+    from ackproof.attaching import attachment
     from ackproof.batch import BatchOrders, plan_cases, run_batch
 
     console = _console(machine)
-    orders = BatchOrders(files, backend, seed, repeat, only, out, keep_data, settings)
+    attached = attachment(bootstrap, client_config, client_settings, backend)
+    orders = BatchOrders(
+        files,
+        backend if attached is None else "attach",
+        seed,
+        repeat,
+        only,
+        out,
+        keep_data,
+        attached,
+        settings,
+    )
     planned = plan_cases(orders)
     with console.show(len(planned)) as view:
         batch = run_batch(orders, view, planned)

@@ -32,6 +32,7 @@ from ackproof.observe import metadata_log, replica_logs
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.phases import Hook, Orders, Phase, Running, Watcher
+from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
@@ -113,12 +114,15 @@ class CaseRun:
     """
 
     def __init__(self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
+        self.run_id = secrets.token_hex(8)
         self.case = case
-        self.spec = case.experiment
+        if case.experiment.backend == "attach":
+            self.case = on_foreign_ground(case, self.run_id)
+        self.spec = self.case.experiment
         self.run = run
         self.orders = orders
         self.watcher = watcher
-        self.run_id = secrets.token_hex(8)
+        self._hidden = {} if orders.attachment is None else orders.attachment.settings
         self.stop = threading.Event()
         self.tag = RunTag(self.run_id, Path(orders.batch), run.path)
         self.cluster: RunningCluster | None = None
@@ -166,6 +170,7 @@ class CaseRun:
             self.tag,
             to_timeline(self.timeline),
             installed=self.orders.installed,
+            attachment=self.orders.attachment,
             needs=self.case.needs,
         )
         self.cluster = cluster
@@ -211,13 +216,14 @@ class CaseRun:
             self.timeline.clock,
             self.tag,
             seed=self.case.seed,
+            hidden=self._hidden,
             timeline=self.timeline,
         )
         self.workload.start()
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            Field(cluster, self.stop, self.case, self.workload, Holds()),
+            Field(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,
@@ -308,6 +314,7 @@ class CaseRun:
             reader=self.spec.workload.consumers.live,
             bootstrap=cluster.bootstrap,
             settle_s=evidence.settle_timeout,
+            hidden=self._hidden,
         )
         self._save_case((*workload.clients, order.client))
         final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
@@ -347,6 +354,13 @@ class CaseRun:
             wall_ns=self.timeline.clock.wall_ns,
         ).save(self.run.case_json)
 
+    def _remove_data(self, cluster: RunningCluster) -> None:
+        """What cannot be removed stays, and is told of: the run is as good as it was."""
+        try:
+            cluster.remove_data()
+        except AckproofError as error:
+            self.timeline.add(EventKind.NOTE, note=f"not removed: {error}")
+
     def _end_everything(self) -> None:
         """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
         self.stop.set()
@@ -359,7 +373,7 @@ class CaseRun:
         if self.cluster is not None:
             self.cluster.stop()
             if not self.orders.keep_data:
-                self.cluster.remove_data()
+                self._remove_data(self.cluster)
         # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
         for child, why in end_children(lambda child: child.run_id == self.run_id).left:
             self.timeline.add(

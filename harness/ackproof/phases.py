@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from ackproof.cluster.attach import Attachment
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.plan.cases import Case
@@ -60,6 +61,8 @@ class Orders:
     keep_data: bool = False
     installed: Installation | None = None
     """What provisioning has ready for the case's version; found or made when it is not given."""
+    attachment: Attachment | None = None
+    """Where the cluster is that someone else runs (backend `attach`)."""
     healed: Callable[[], None] = lambda: None
     """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
     hooks: Mapping[Phase, Hook] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from ackproof.cluster import disks, links
+from ackproof.cluster.attach import AttachedCluster, Attachment
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
@@ -25,11 +26,17 @@ def make_cluster(
     *,
     installed: Installation | None = None,
     needs: Set[Need] = frozenset(),
+    attachment: Attachment | None = None,
 ) -> RunningCluster:
-    """A cluster that is not yet started. `needs` is what its faults need of the ground.
+    """A cluster that is not yet started. `needs` is what its faults need of the ground, `attachment` where the
+    cluster is that someone else runs.
 
     Raises `BadInput` for settings that cannot be, and for a need that this backend or machine cannot lay.
     """
+    if backend == "attach":
+        if attachment is None:
+            raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
+        return AttachedCluster(spec, attachment, nodes_dir)
     if backend != "process":
         raise BadInput(f"there is no backend '{backend}'")
     if unmet := needs - LINKS - DISKS - {Need.PACKETS}:

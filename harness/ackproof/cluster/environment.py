@@ -20,12 +20,19 @@ def environment_of(installed: Installation, without_archive: Sequence[int]) -> d
 
     `without_archive` are the nodes whose JVM did not take its class-data archive.
     """
-    memory = psutil.virtual_memory()
-    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
     return {
         "kafka": installed.jars.version,
         "java": installed.java.version,
         "class-data archive": _archives(installed, without_archive),
+        **machine(),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What the harness itself runs on."""
+    memory = psutil.virtual_memory()
+    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    return {
         "python": platform.python_version(),
         "system": _system(),
         "kernel": platform.release(),

@@ -6,7 +6,7 @@ A backend lays the ground and launches: `ackproof.cluster.process` and `ackproof
 from __future__ import annotations
 
 import contextlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Final, Self
 from ackproof.cluster import queries
 from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.disks_node import Disks
 from ackproof.cluster.keeper import ASK_S, Keeper, KraftQuorum
 from ackproof.cluster.node import NodeFiles, ProcessNode, stop_together
@@ -23,12 +24,10 @@ from ackproof.cluster.properties import Layout, check_settings
 from ackproof.cluster.protocol import (
     NodeState,
     OnNodeEvent,
-    PartitionEnds,
     PartitionState,
     TopicPartition,
 )
 from ackproof.cluster.topics import create_topics
-from ackproof.cluster.views import ends_at, merge
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.cluster.zookeeper import ZooKeeper
@@ -48,7 +47,7 @@ FREE_WITHIN_S: Final = 60.0
 """More than any session that ends by itself."""
 
 
-class KraftCluster(ABC):
+class KraftCluster(AskedCluster):
     """What the clusters of all backends have in common.
 
     `nodes_dir` gets a folder per node; `on_event` hears of every node that starts or ends, the moment it does, on
@@ -91,7 +90,7 @@ class KraftCluster(ABC):
     def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
         """Write the files of a node for its first start."""
 
-    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:  # noqa: B027
+    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
         """Write what a node's empty data folders must hold for a start; nothing where it formats them itself."""
 
     @abstractmethod
@@ -103,7 +102,7 @@ class KraftCluster(ABC):
         for node in nodes:
             node.start()
 
-    def _all_started(self) -> None:  # noqa: B027 — a backend may have nothing to look at
+    def _all_started(self) -> None:
         """Every node is ready: look at what can be seen only now."""
 
     @abstractmethod
@@ -262,30 +261,9 @@ class KraftCluster(ABC):
         """The active controller, as those say that keep the metadata."""
         return None if self._keeper is None else self._keeper.controller()
 
-    def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """The partitions of these topics as the running brokers see them; the newest leader epoch wins.
-
-        What ZooKeeper holds counts more than what brokers have heard of it.
-        """
-        wanted = tuple(topics)
-        kept = {} if self._keeper is None else self._keeper.partitions(wanted)
-        views = []
-        for link in self.running_links().values():
-            with contextlib.suppress(WireError):
-                views.append(queries.partitions(link, wanted))
-        return merge(views) | kept
-
-    def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
-        """Offsets of every partition, asked at its leader; one without a leader that answers is missing."""
-        by_leader: dict[int, list[TopicPartition]] = {}
-        for place, state in self.topic_state(topics).items():
-            by_leader.setdefault(state.leader, []).append(place)
-        found: dict[TopicPartition, PartitionEnds] = {}
-        for leader, places in by_leader.items():
-            if leader in self._links and self._nodes[leader].state() is NodeState.RUNNING:
-                with contextlib.suppress(WireError):
-                    found |= ends_at(leader, self._links[leader], places)
-        return found
+    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """What ZooKeeper holds; nothing in KRaft, whose controllers do not tell."""
+        return {} if self._keeper is None else self._keeper.partitions(topics)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.

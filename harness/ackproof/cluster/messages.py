@@ -46,6 +46,12 @@ with warnings.catch_warnings():
     from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
     from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
+    from kafka.protocol.sasl import (
+        SaslAuthenticateRequest,
+        SaslAuthenticateResponse,
+        SaslHandshakeRequest,
+        SaslHandshakeResponse,
+    )
 
 __all__ = [
     "AlterPartitionReassignmentsRequest",
@@ -78,6 +84,10 @@ __all__ = [
     "ListPartitionReassignmentsResponse",
     "MetadataRequest",
     "MetadataResponse",
+    "SaslAuthenticateRequest",
+    "SaslAuthenticateResponse",
+    "SaslHandshakeRequest",
+    "SaslHandshakeResponse",
     "UpdateFeaturesRequest",
     "UpdateFeaturesResponse",
     "for_code",

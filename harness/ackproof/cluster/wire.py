@@ -142,6 +142,13 @@ class Connection:
             self._socket = None
 
 
+def ask_over(line: socket.socket, question: Question, deadline: float) -> Any:  # noqa: ANN401
+    """One exchange over a line that is nobody's connection yet. Raises `Unreachable`, OSError."""
+    line.settimeout(_left(deadline))
+    line.sendall(question.encode(0))
+    return question.decode(_frame(line, deadline), 0)
+
+
 def _frame(line: socket.socket, deadline: float) -> bytes:
     (length,) = _LENGTH.unpack(_read(line, _LENGTH.size, deadline))
     if not 0 < length <= LARGEST_RESPONSE:

@@ -35,4 +35,12 @@ def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> t
         members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
     if role.kind is RoleKind.CONTROLLER and role.node is None:
         members = replace(members, active_controller=cluster.controller() or -1)
-    return role.resolve(members, order)
+    return role.resolve(members, _drawn(order, members.brokers))
+
+
+def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:
+    """The draw, in ids that there are: those of a cluster that someone else runs need not count from 1."""
+    if set(order) <= set(brokers):
+        return order
+    ids = sorted(brokers)
+    return [ids[place - 1] for place in order if 0 < place <= len(ids)]

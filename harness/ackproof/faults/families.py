@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.faults import (
+    command,
     disks,
     disks_power,
     disks_rot,
@@ -15,6 +16,7 @@ from ackproof.faults import (
 )
 
 __all__ = [
+    "command",
     "disks",
     "disks_power",
     "disks_rot",

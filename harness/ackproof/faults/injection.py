@@ -12,6 +12,7 @@ from ackproof.faults.holds import Holds
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
+from ackproof.processes import RunTag
 
 
 class Clients(Protocol):
@@ -30,6 +31,8 @@ class Field:
     """None where no workload of ours runs."""
     holds: Holds | None = None
     """None where each fault stands alone, and is undone by whoever made it."""
+    tag: RunTag | None = None
+    """How processes that a fault starts are marked, and where its run keeps what they say."""
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,13 @@ from ackproof.plan.places import Place
 from ackproof.plan.problems import Path, nearest
 from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
 from ackproof.plan.roles import Role, RoleKind, minority_of
-from ackproof.plan.settings import CONSUMER_SETTINGS, NODE_SETTINGS, PRODUCER_SETTINGS, TOPIC_SETTINGS
+from ackproof.plan.settings import (
+    CONSUMER_SETTINGS,
+    NODE_SETTINGS,
+    OF_SECURITY,
+    PRODUCER_SETTINGS,
+    TOPIC_SETTINGS,
+)
 from ackproof.plan.spec import ExperimentSpec, TopicSpec
 from ackproof.plan.storm import Storm
 from ackproof.plan.triggers import After, Condition, Quantity, When
@@ -92,6 +98,9 @@ def _check_settings(found: Findings, path: Path, reserved: dict[str, str]) -> No
     for name in getattr(node, "entries", {}):
         if name in reserved:
             found.report((*path, name), f"ackproof sets '{name}' itself: {reserved[name]}", key=True)
+        elif path[0] == "workload" and name.startswith(OF_SECURITY):
+            why = "a run directory would keep it; what lets clients in comes from --client-config"
+            found.report((*path, name), f"'{name}' has no place in a file: {why}", key=True)
 
 
 def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Findings) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.plan import (
+    fault_command,
     fault_disks,
     fault_links,
     fault_planned,
@@ -18,5 +19,6 @@ FAMILIES = (
     fault_disks,
     fault_zookeeper,
     storm,
+    fault_command,
 )
 """The modules that register kinds."""

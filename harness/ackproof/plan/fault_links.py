@@ -141,7 +141,9 @@ class DropLargeFault(LinkFault):
     KIND: ClassVar[str] = "drop_large"
     SUMMARY: ClassVar[str] = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
 
-    above: Size = Field(ge=80, le=60_000, description="Packets of more bytes are lost.")
+    above: Size = Field(
+        ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."
+    )
 
     @property
     def needs(self) -> frozenset[Need]:

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import ClassVar
 
 from ackproof.plan.faults import HoldKey, NodeFault, register
 
 
+class _OfProcesses(NodeFault):
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "the processes of a cluster that someone else runs are out of reach; use `command`"}
+    )
+
+
 @register
-class Kill(NodeFault):
+class Kill(_OfProcesses):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
     KIND: ClassVar[str] = "kill"
@@ -18,7 +26,7 @@ class Kill(NodeFault):
 
 
 @register
-class Stop(NodeFault):
+class Stop(_OfProcesses):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
     KIND: ClassVar[str] = "stop"
@@ -28,7 +36,7 @@ class Stop(NodeFault):
 
 
 @register
-class Pause(NodeFault):
+class Pause(_OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND: ClassVar[str] = "pause"
@@ -38,7 +46,7 @@ class Pause(NodeFault):
 
 
 @register
-class Restart(NodeFault):
+class Restart(_OfProcesses):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
     KIND: ClassVar[str] = "restart"

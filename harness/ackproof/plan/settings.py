@@ -30,6 +30,9 @@ NODE_SETTINGS: Final[dict[str, str]] = dict.fromkeys(
 }
 """Settings of a node that an experiment may not give, and why."""
 
+OF_SECURITY: Final = ("sasl.", "ssl.", "security.", "enable.ssl.", "enable.sasl.")
+"""How settings of clients begin that may hold a secret: an experiment's settings stand in every run directory."""
+
 _CLIENT: Final[dict[str, str]] = {
     "bootstrap.servers": "it knows the addresses of the cluster",
     "metadata.broker.list": "it knows the addresses of the cluster",

@@ -19,7 +19,7 @@ from ackproof.plan.releases import KRAFT
 from ackproof.plan.versions import Version
 from ackproof.rundir.documents import Scalar
 
-Backend: TypeAlias = Literal["process"]
+Backend: TypeAlias = Literal["process", "attach"]
 Acks: TypeAlias = Literal["0", "1", "all"]
 FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller; brokers count from 1."""
@@ -248,7 +248,10 @@ class ExperimentSpec(Spec):
     name: Text = Field(description="Name of the experiment: letters, digits, '.', '_' and '-'.")
     description: Text = Field("", description="What the experiment shows, in a sentence or two.")
     claims: tuple[Text, ...] = Field((), description="Claims that the experiment bears on, such as C09.")
-    backend: Backend = Field("process", description="Where it runs: real brokers as processes.")
+    backend: Backend = Field(
+        "process",
+        description="Where it runs: brokers as processes, or (attach) a cluster that someone else runs.",
+    )
     cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
     topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")
     workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")

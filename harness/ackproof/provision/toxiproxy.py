@@ -24,6 +24,8 @@ INSTALL: Final = (
 _MODULE: Final = "github.com/Shopify/toxiproxy/v2"
 _SUM: Final = "h1:d1x++lYZg/zijXPPcv7PH0MvHMzEI5aX/YuUi/Sw+yg="
 """Go's checksum of the module's files in this version, which the built program carries."""
+_GO_AT: Final = "/usr/local/go/bin"
+"""Where Go's own installer puts it, on the PATH or not."""
 _TIMEOUT_S: Final = 600.0
 
 
@@ -50,7 +52,7 @@ def _cached() -> Path:
 
 
 def _go() -> Path:
-    found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:/usr/local/go/bin")
+    found = shutil.which("go", path=f"{os.environ.get('PATH', '')}:{_GO_AT}")
     if found is None:
         raise MissingTool(NAME, "faults of links go through it", INSTALL)
     return Path(found)

@@ -72,6 +72,13 @@ class CaseFile(Document):
     wall_ns: int = 0
 
 
+class AttachedFile(Document):
+    """`attached.json`: what a run made on a cluster that someone else runs. Removed once that is deleted there."""
+
+    bootstrap: str
+    topics: tuple[str, ...]
+
+
 class PartitionRead(Document):
     """The final read of one partition. Offsets as asked before the read; `position` where the reader ended.
 

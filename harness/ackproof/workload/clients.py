@@ -58,7 +58,8 @@ class Workload:
     """Producers and live readers of one run. Safe to use from several threads.
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
-    round of places, so that producers of different runs do not begin at the same one.
+    round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
+    librdkafka that let clients in, and are written nowhere.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Workload:
         tag: RunTag,
         *,
         seed: int = 0,
+        hidden: Mapping[str, str] | None = None,
         timeline: Timeline | None = None,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
@@ -87,7 +89,8 @@ class Workload:
         self._seed = seed
         self._timeline = timeline
         self._chunk_rows = chunk_rows
-        self._launcher = Launcher(case_dir, tag)
+        self._hidden = dict(hidden or {})
+        self._launcher = Launcher(case_dir, tag, self._hidden)
         self._shared = _Shared()
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -102,8 +105,10 @@ class Workload:
         """
         readers = self.spec.consumers
         verify(
-            producer_config(self.spec.producers, self.bootstrap, "p0"),
-            reader_config(readers.config, readers.isolation, self.bootstrap, "r0") if readers.live else None,
+            producer_config(self.spec.producers, self.bootstrap, "p0") | self._hidden,
+            reader_config(readers.config, readers.isolation, self.bootstrap, "r0") | self._hidden
+            if readers.live
+            else None,
         )
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)

@@ -119,6 +119,8 @@ class FinalReadOrder:
     idle_s: float = 20.0
     read_s: float = 1800.0
     config: Mapping[str, str] = field(default_factory=dict)
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Settings of librdkafka that let the reader in, and are written nowhere."""
 
     @property
     def client(self) -> Client:
@@ -280,7 +282,7 @@ def _read(
             final=FinalEnds(starts, goals, order.idle_s),
         ).write(path)
 
-    handle = Launcher(run, tag).start(client, _MODULE, order.places, write)
+    handle = Launcher(run, tag, order.hidden).start(client, _MODULE, order.places, write)
     try:
         status = wait_until(
             lambda: _ended(handle), what="the final read to end", timeout_s=order.read_s, stop=stop

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.workload.board import Board
 from ackproof.workload.control import STOP
 from ackproof.workload.inbox import Inbox
-from ackproof.workload.settings import Place
+from ackproof.workload.settings import HIDDEN_FD, Place, hide
 
 _TAIL: Final = 2000
 
@@ -60,9 +60,11 @@ class Handle:
 class Launcher:
     """Starts client processes of one run."""
 
-    def __init__(self, run: CaseDir, tag: RunTag) -> None:
+    def __init__(self, run: CaseDir, tag: RunTag, hidden: Mapping[str, str] | None = None) -> None:
+        """`hidden`: settings of librdkafka that clients get and no file does."""
         self.run = run
         self.tag = tag
+        self._hidden = dict(hidden or {})
 
     def start(
         self,
@@ -76,6 +78,7 @@ class Launcher:
         folder.mkdir(parents=True, exist_ok=True)
         board = Board.create(folder / "counters", len(places))
         reading, writing = os.pipe()
+        secret = hide(self._hidden) if self._hidden else None
         try:
             write_settings(folder / "settings.json", reading)
             child = spawn(
@@ -84,11 +87,14 @@ class Launcher:
                 role=client.id,
                 cwd=folder,
                 stdout=folder / "output.log",
-                pass_fds=(reading,),
+                env={} if secret is None else {HIDDEN_FD: str(secret)},
+                pass_fds=(reading,) if secret is None else (reading, secret),
             )
         except BaseException:
             os.close(writing)
             raise
         finally:
             os.close(reading)
+            if secret is not None:
+                os.close(secret)
         return Handle(client, child, board, folder, Inbox(folder / "events.jsonl"), writing, places)

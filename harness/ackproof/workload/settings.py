@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, NamedTuple, Self, TypeAlias
@@ -14,6 +16,26 @@ EXIT_RESET: Final = 3
 """A producer met a fatal error of its client, closed cleanly, and is to come back as a new producer."""
 EXIT_ORPHAN: Final = 4
 """The parent is gone; the client ended at once and left its journal."""
+
+
+HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
+"""Names the descriptor from which a client reads settings that are written nowhere: those that let it in."""
+
+
+def hide(settings: Mapping[str, str]) -> int:
+    """A descriptor of a file without a name that holds these settings, for a child to inherit."""
+    descriptor = os.memfd_create("ackproof-settings", os.MFD_CLOEXEC)
+    os.write(descriptor, json.dumps(dict(settings)).encode())
+    return descriptor
+
+
+def hidden() -> dict[str, ConfigValue]:
+    """What the parent hid for this process; nothing where it hid nothing."""
+    descriptor = os.environ.get(HIDDEN_FD, "")
+    if not descriptor:
+        return {}
+    found: dict[str, ConfigValue] = json.loads(os.pread(int(descriptor), 1 << 20, 0))
+    return found
 
 
 class Place(NamedTuple):
@@ -60,9 +82,10 @@ class ProducerSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read back."""
+        """Read back, with what the parent hid."""
         raw = json.loads(path.read_text(encoding="utf-8"))
-        return cls(**{**raw, "places": _places(raw["places"])})
+        config = {**raw["config"], **hidden()}
+        return cls(**{**raw, "places": _places(raw["places"]), "config": config})
 
 
 @dataclass(frozen=True)
@@ -102,9 +125,10 @@ class ReaderSettings:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read back."""
+        """Read back, with what the parent hid."""
         raw = json.loads(path.read_text(encoding="utf-8"))
         final = raw.pop("final")
         if final is not None:
             final = FinalEnds(tuple(final["starts"]), tuple(final["ends"]), final["idle_s"])
-        return cls(**{**raw, "places": _places(raw["places"])}, final=final)
+        config = {**raw["config"], **hidden()}
+        return cls(**{**raw, "places": _places(raw["places"]), "config": config}, final=final)

@@ -153,7 +153,7 @@ class Bench:
         ) as timeline:
             driver = FaultDriver(
                 case,
-                Field(self.cluster, self._stop, case),
+                Field(self.cluster, self._stop, case, tag=RunTag(self._run_id, self.folder, self.folder)),
                 _Gauges(self._load, self._sampler),
                 timeline,
                 lambda role, spec: self._resolve(case, role, spec),

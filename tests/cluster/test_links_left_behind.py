@@ -1,0 +1,77 @@
+"""Links and kill -9: `ackproof clean` leaves no proxy and no packet rule."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackproof.network import packets
+from ackproof.processes import find_children
+from ackproof.wait import wait_until
+
+pytestmark = pytest.mark.cluster
+
+ACKPROOF = Path(sys.executable).with_name("ackproof")
+BROKEN = """\
+name: broken-links
+cluster: {{brokers: 3, controllers: 1}}
+topics: {{t: {{}}}}
+workload: {{producers: {{rate: 500/s}}, duration: 60s}}
+faults:
+  - {fault}
+    at: 0s
+"""
+LOSS = "loss: {link: follower(t/0) -> leader(t/0), share: 20%}"
+CUT = "cut: {link: follower(t/0) -> leader(t/0)}"
+
+
+def _start(folder: Path, fault: str, environment: dict[str, str] | None = None) -> subprocess.Popen[str]:
+    file = folder / "experiment.yaml"
+    file.write_text(BROKEN.format(fault=fault), encoding="utf-8")
+    return subprocess.Popen(
+        [ACKPROOF, "run", file, "--out", folder / "runs"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+
+
+def _roles(folder: Path) -> set[str]:
+    return {child.role for child in find_children() if folder in child.directory.parents}
+
+
+def _bitten(folder: Path) -> bool:
+    return any(
+        "fault-confirmed" in path.read_text("utf-8") for path in (folder / "runs").glob("*/*/timeline.jsonl")
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(LOSS, marks=pytest.mark.skipif(os.geteuid() != 0, reason="packet rules are root's")),
+        pytest.param(CUT, marks=pytest.mark.nightly),
+    ],
+)
+def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str) -> None:
+    before = packets.tables()
+    process = _start(tmp_path, fault)
+    try:
+        wait_until(lambda: _bitten(tmp_path), what="the fault to bite", timeout_s=90)
+        assert "toxiproxy" in _roles(tmp_path)
+        tables = set(packets.tables()) - set(before)
+        assert len(tables) == (1 if fault == LOSS else 0)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=30)
+    cleaned = subprocess.run([ACKPROOF, "clean", "--json"], capture_output=True, text=True, check=True)
+    assert set(json.loads(cleaned.stdout)["rules"]) >= tables
+    assert _roles(tmp_path) == set()
+    assert packets.tables() == before

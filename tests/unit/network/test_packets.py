@@ -1,0 +1,61 @@
+"""Packet rules: their words, and whose they are."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from ackproof.network import packets
+from ackproof.network.failure import LinkError
+from ackproof.network.mesh import Cut, Delay, Loss
+from ackproof.network.packets import Incoming, Loopback, Outgoing, PacketRules
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What nft was told, line by line."""
+    lines: list[str] = []
+
+    def run(words: list[str], *, enter: tuple[str, ...] = (), stdin: str | None = None) -> str:
+        lines.extend((stdin or " ".join(words)).splitlines())
+        return '{"nftables": []}'
+
+    monkeypatch.setattr(packets, "run_nft", run)
+    return lines
+
+
+def test_the_frame_is_laid_once(told: list[str]) -> None:
+    rules = PacketRules("t")
+    rules.lay("a", [Loopback("127.1.51.2", 9092)], Loss(0.25))
+    rules.lay("b", [Incoming(19092)], Cut())
+    assert sum(line.startswith("add table") for line in told) == 1
+    laid = [line for line in told if line.startswith("add rule")]
+    assert len(laid) == 4
+    assert (
+        'ip daddr 127.1.51.2 tcp dport 9092 numgen random mod 1000 < 250 counter drop comment "a"' in laid[0]
+    )
+    assert "ip saddr 127.1.51.2 tcp sport 9092" in laid[1]
+    assert all("reject with tcp reset" in line and "tcp flags & rst == 0x0" in line for line in laid[2:])
+
+
+def test_all_packets_are_lost_without_dice(told: list[str]) -> None:
+    PacketRules("t").lay("a", [Outgoing("10.0.0.2", 9092)], Loss(1.0))
+    laid = [line for line in told if line.startswith("add rule")]
+    assert all("numgen" not in line and "counter drop" in line for line in laid)
+    assert "add rule inet t outgoing ip daddr" in laid[0]
+    assert "add rule inet t incoming ip saddr" in laid[1]
+
+
+def test_what_needs_a_queue_is_no_rule(told: list[str]) -> None:
+    with pytest.raises(LinkError, match="no packet rule does this"):
+        PacketRules("t").lay("a", [Incoming(1)], Delay(0.1))
+    assert not told
+
+
+def test_a_table_is_that_of_a_living_harness(monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = packets.table_of("20261121T1-x")
+    dead = mine.replace(str(os.getpid()), str(2**22 + 5))
+    monkeypatch.setattr(packets, "tables", lambda: [mine, dead, "ackproof_somebody"])
+    assert packets.left_behind() == [dead]
+    assert mine.endswith("_20261121T1_x")

@@ -1,0 +1,128 @@
+"""The kernel's counters and probes, on connections of this very process."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.network import probe
+from ackproof.network.sockets import Traffic, flows, inodes_of
+
+Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Starts a server that hands each connection to a function; where it listens."""
+    listeners: list[socket.socket] = []
+
+    def start(handle: Callable[[socket.socket], None]) -> tuple[str, int]:
+        listener = socket.create_server(("127.0.0.1", 0))
+        listeners.append(listener)
+
+        def accept() -> None:
+            while True:
+                try:
+                    line, _ = listener.accept()
+                except OSError:
+                    return
+                threading.Thread(target=handle, args=(line,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        host, port = listener.getsockname()
+        return host, port
+
+    yield start
+    for listener in listeners:
+        listener.close()
+
+
+def answering(line: socket.socket) -> None:
+    with line:
+        while head := line.recv(4):
+            size = struct.unpack(">i", head)[0]
+            while size:
+                size -= len(line.recv(size))
+            line.sendall(struct.pack(">i", 10) + bytes(10))
+
+
+def test_what_comes_back_is_counted(serve: Serve) -> None:
+    address = serve(answering)
+    with socket.create_connection(address) as line:
+        mine = inodes_of(os.getpid())
+
+        def look() -> Traffic:
+            found = [flow for flow in flows() if flow.remote == address and flow.inode in mine]
+            return Traffic(0.0, {flow.inode: flow for flow in found})
+
+        first = look()
+        assert len(first.flows) == 1
+        assert look().received_since(first) == 0
+        line.sendall(probe.question(0, 1000))
+        assert line.recv(14)
+        assert look().received_since(first) == 14
+
+
+def test_sockets_of_a_process_that_is_gone() -> None:
+    assert inodes_of(2**22 + 1) == frozenset()
+
+
+@pytest.mark.parametrize("size", [0, 14, 500, 30_000])
+def test_questions_are_as_large_as_asked(size: int) -> None:
+    assert len(probe.question(0, size)) >= size
+    assert len(probe.zookeeper_question(0, size)) >= size
+
+
+def test_a_probe_that_is_answered(serve: Serve) -> None:
+    answer = probe.ask(serve(answering), timeout_s=5, size=2000, asks=7)
+    assert (answer.how, answer.answers, answer.passed) == ("answered", 7, True)
+
+
+def test_a_probe_that_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+    assert probe.ask(address, timeout_s=1).how == "refused"
+
+
+def test_a_probe_that_is_not_answered(serve: Serve) -> None:
+    held: list[socket.socket] = []
+    answer = probe.ask(serve(held.append), timeout_s=0.2)
+    assert answer.how == "silent"
+    assert 0.15 < answer.seconds < 2
+    for line in held:
+        line.close()
+
+
+def test_a_probe_that_is_closed_upon(serve: Serve) -> None:
+    def close(line: socket.socket) -> None:
+        line.recv(1000)
+        line.close()
+
+    assert probe.ask(serve(close), timeout_s=2).how in ("closed", "reset")
+
+
+def test_a_probe_that_is_reset(serve: Serve) -> None:
+    def reset(line: socket.socket) -> None:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        line.close()
+
+    assert probe.ask(serve(reset), timeout_s=2, size=20_000).how in ("reset", "closed")
+
+
+def test_how_long_an_end_takes(serve: Serve) -> None:
+    seconds = probe.closing(serve(answering), timeout_s=5)
+    assert seconds is not None
+    assert seconds < 2
+    held: list[socket.socket] = []
+
+    def never(line: socket.socket) -> None:
+        held.append(line)
+        line.recv(1000)
+        line.sendall(struct.pack(">i", 0))
+
+    assert probe.closing(serve(never), timeout_s=0.3) is None

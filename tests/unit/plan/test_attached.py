@@ -1,0 +1,137 @@
+"""A case on a cluster that someone else runs: its topics, wherever they are named; commands as faults."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+
+from ackproof.errors import BadInput
+from ackproof.plan import ExperimentSpec, cases
+from ackproof.plan.attached import on_foreign_ground, own_names
+from ackproof.plan.cases import Case
+from ackproof.plan.fault_command import CommandFault
+from ackproof.plan.problems import InvalidExperiment
+from ackproof.plan.triggers import When
+
+Load = Callable[[str], ExperimentSpec]
+
+TEXT = """\
+name: x
+backend: attach
+topics:
+  orders: {partitions: 2}
+  orders.eu: {}
+workload: {producers: {topics: [orders.eu, orders]}}
+matrix:
+  topics.orders.config[min.insync.replicas]: [1, 2]
+faults:
+  - command:
+      target: leader(orders/1)
+      inject: [move, --topic, orders, "orders.eu/0"]
+      check: [looks, myorders/0]
+      heal: [back]
+    when: acked(orders.eu/0) >= 10
+  - elect_preferred: {partition: orders/1}
+    after: {fault: 1}
+expect:
+  - {given: {min.insync.replicas: 2}, lost: 0}
+"""
+
+
+def own(load_text: Load) -> tuple[Case, Case]:
+    before = cases(load_text(TEXT))[1]
+    return before, on_foreign_ground(before, "0123456789abcdef")
+
+
+def test_every_topic_has_a_name_that_nobody_else_has(load_text: Load) -> None:
+    before, after = own(load_text)
+    assert own_names(before, "0123456789abcdef") == {
+        "orders": "ackproof-0123456789-orders",
+        "orders.eu": "ackproof-0123456789-orders.eu",
+    }
+    spec = after.experiment
+    assert list(spec.topics) == ["ackproof-0123456789-orders", "ackproof-0123456789-orders.eu"]
+    assert spec.topic_names() == ("ackproof-0123456789-orders.eu", "ackproof-0123456789-orders")
+    assert spec.topics["ackproof-0123456789-orders"].config == {"min.insync.replicas": "2"}
+    assert (after.id, after.seed, after.settings) == (before.id, before.seed, before.settings)
+
+
+def test_faults_triggers_and_expectations_speak_of_them(load_text: Load) -> None:
+    _, after = own(load_text)
+    command, elect = after.experiment.faults
+    assert isinstance(command, CommandFault)
+    assert str(command.target) == "leader(ackproof-0123456789-orders/1)"
+    assert command.inject[2:] == ("ackproof-0123456789-orders", "ackproof-0123456789-orders.eu/0")
+    assert command.looks == ("looks", "myorders/0"), "what only ends like a topic is none"
+    assert isinstance(command.trigger, When)
+    assert str(command.trigger.condition) == "acked(ackproof-0123456789-orders.eu/0) >= 10"
+    assert str(elect) == "elect_preferred ackproof-0123456789-orders/1"
+    (expectation,) = after.experiment.expect
+    assert list(expectation.given) == ["topics.ackproof-0123456789-orders.config[min.insync.replicas]"]
+    assert Case.from_resolved(after.resolved()) == after
+
+
+def test_a_name_that_leaves_no_room_is_refused(load_text: Load) -> None:
+    case = cases(load_text(f"name: x\nbackend: attach\ntopics: {{{'t' * 240}: {{}}}}\n" + VALUE))[0]
+    with pytest.raises(BadInput, match="leaves no room"):
+        on_foreign_ground(case, "0123456789abcdef")
+
+
+VALUE = "workload: {producers: {value_size: 1kB}}\n"
+FAULT = """\
+name: x
+backend: {backend}
+topics: {{t: {{}}}}
+faults:
+  - {fault}
+    at: 1s
+"""
+GOOD = "command: {inject: [a], check: [b], heal: [c]}"
+
+
+@pytest.mark.parametrize("backend", ["process", "attach"])
+def test_commands_go_everywhere(load_text: Load, backend: str) -> None:
+    fault = cast(CommandFault, load_text(FAULT.format(backend=backend, fault=GOOD)).faults[0])
+    assert (fault.inject, fault.looks, fault.heal, fault.heal_check) == (("a",), ("b",), ("c",), None)
+    assert fault.targets == ()
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "said"),
+    [
+        ("kill: {target: broker}", "faults[1].kill", "out of reach"),
+        ("pause: {target: leader(t/0)}", "faults[1].pause", "use `command`"),
+        ("cut: {link: brokers -> leader(t/0)}", "faults[1].cut", "not ours to break"),
+        ("expire_session: {target: broker}", "faults[1].expire_session", "not ours to touch"),
+        ("command: {inject: [a], heal: [c]}", "faults[1].command.check", "missing"),
+        ("command: {inject: [], check: [b], heal: [c]}", "faults[1].command.inject", "at least 1"),
+        ("command: {inject: a, check: [b], heal: [c]}", "faults[1].command.inject", "a list"),
+        (
+            "command: {inject: [a], check: [b], heal: [c], timeout: 0s}",
+            "faults[1].command.timeout",
+            "more than",
+        ),
+        (
+            "command: {inject: [a], check: [b], heal: [c], target: leader(u/0)}",
+            "faults[1].command.target",
+            "topic",
+        ),
+        ("command: {inject: [a], chek: [b], heal: [c]}", "faults[1].command.chek", "unknown field"),
+    ],
+)
+def test_what_cannot_be_is_said_with_its_place(load_text: Load, fault: str, where: str, said: str) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(FAULT.format(backend="attach", fault=fault))
+    assert (where, True) in [(p.path, said in p.message) for p in caught.value.problems], (
+        caught.value.problems
+    )
+
+
+@pytest.mark.parametrize("name", ["sasl.password", "ssl.key.password", "security.protocol"])
+@pytest.mark.parametrize("who", ["producers", "consumers"])
+def test_credentials_have_no_place_in_a_file(load_text: Load, name: str, who: str) -> None:
+    text = f"name: x\ntopics: {{t: {{}}}}\nworkload: {{{who}: {{config: {{{name}: secret}}}}}}\n"
+    with pytest.raises(InvalidExperiment, match="--client-config"):
+        load_text(text)
