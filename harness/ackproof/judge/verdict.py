@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ackproof.judge.copies import WHY as SENT_AGAIN
+from ackproof.judge.copies import sent_again
 from ackproof.judge.evidence import lacking
 from ackproof.judge.forbidden import (
     LOSS,
@@ -82,7 +84,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
 
 def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> Iterator[ClassJudgement]:
-    topics = by_topic(case.experiment)
+    # Together with what storms drew: some of it may change what was promised.
+    topics = by_topic(case.experiment.model_copy(update={"faults": case.faults}))
     for anomaly, count in audit.counts.items():
         rulings = {topic: rule(anomaly, promises) for topic, promises in topics.items()}
         if anomaly in LOSS and anomaly in expected:
@@ -96,6 +99,10 @@ def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> 
             continue
         against = _count_against(run, anomaly, count, forbidden, permitting=topics.keys() - forbidden.keys())
         why = rulings[next(iter(forbidden))].why
+        if anomaly == "duplicate" and all(promises.idempotence for promises in forbidden.values()):
+            again = min(sent_again(run), against)
+            against -= again
+            why += f"; {again} were {SENT_AGAIN}" if again else ""
         yield ClassJudgement(
             anomaly=anomaly,
             count=count,

@@ -1,0 +1,104 @@
+"""Copies of records by idempotent producers: which of them idempotence forbids, and which it never promised to avoid.
+
+A broker knows copies by producer id, producer epoch and sequence. A client that gives up on records that it had sent
+begins a new epoch, and sends what was in flight beside them again: no broker can know these for copies (librdkafka:
+INTRODUCTION.md, "Idempotent Producer"; the Java client since KIP-360 too). Two copies within one epoch are the
+broker's own.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Outcome, ReadPhase
+
+WHY = (
+    "sent again in a new producer epoch, after the client had given up on records that it had sent: no broker can know "
+    "those for copies"
+)
+_UNKNOWN = (-1, -1)
+
+
+def sent_again(run: CaseDir) -> int:
+    """How many `duplicate` findings are copies in another producer epoch, of producers that gave up on something.
+
+    0 where the logs on disk were not seen: without them nobody knows the epochs.
+    """
+    if not run.replica_batches.exists():
+        return 0
+    found = ds.dataset(run.findings, format="parquet").to_table(
+        columns=["topic", "partition", "producer", "seq"], filter=pc.field("class") == "duplicate"
+    )
+    gave_up = _gave_up(run)
+    copies: Counter[tuple[str, int, int, int]] = Counter(
+        key
+        for key in zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
+        if key[2] in gave_up
+    )
+    excused = 0
+    for topic, partition in {key[:2] for key in copies}:
+        mine = {key[2:]: count for key, count in copies.items() if key[:2] == (topic, partition)}
+        excused += _excused(run, topic, partition, mine)
+    return excused
+
+
+def _excused(run: CaseDir, topic: str, partition: int, copies: dict[tuple[int, int], int]) -> int:
+    """Of so many further copies by (producer, seq): those whose producer epoch no other copy has."""
+    rows = _read_finally(run, topic, partition)
+    sequences = {seq for _, seq in copies}
+    chosen = rows.filter(pc.is_in(rows["seq"], pa.array(sorted(sequences), pa.int64())))
+    sessions = _sessions(run, topic, partition, chosen["offset"].to_numpy())
+    seen: dict[tuple[int, int], set[tuple[int, int]]] = {}
+    for producer, seq, session in zip(
+        chosen["producer"].to_pylist(), chosen["seq"].to_pylist(), sessions, strict=True
+    ):
+        if session != _UNKNOWN:
+            seen.setdefault((producer, seq), set()).add(session)
+    return sum(min(count, max(0, len(seen.get(key, ())) - 1)) for key, count in copies.items())
+
+
+def _sessions(run: CaseDir, topic: str, partition: int, offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Producer id and epoch of the batch at each offset, as the replica with the longest log has it."""
+    wanted = (pc.field("topic") == topic) & (pc.field("partition") == partition)
+    names = ["node", "first_offset", "last_offset", "producer_id", "producer_epoch"]
+    table = pq.read_table(run.replica_batches, columns=names, filters=wanted)
+    if table.num_rows == 0:
+        yield from [_UNKNOWN] * len(offsets)
+        return
+    longest = table["node"][int(np.argmax(table["last_offset"].to_numpy()))].as_py()
+    table = table.filter(pc.equal(table["node"], longest)).sort_by("first_offset")
+    first, last = table["first_offset"].to_numpy(), table["last_offset"].to_numpy()
+    ids, epochs = table["producer_id"].to_numpy(), table["producer_epoch"].to_numpy()
+    for offset, at in zip(offsets, np.searchsorted(first, offsets, side="right") - 1, strict=True):
+        inside = at >= 0 and offset <= last[at]
+        yield (int(ids[at]), int(epochs[at])) if inside else _UNKNOWN
+
+
+def _read_finally(run: CaseDir, topic: str, partition: int) -> pa.Table:
+    wanted = (
+        (pc.field("phase") == int(ReadPhase.FINAL))
+        & (pc.field("topic") == topic)
+        & (pc.field("partition") == partition)
+    )
+    parts = _parts(run.consumed)
+    return ds.dataset(parts, format="parquet").to_table(columns=["producer", "seq", "offset"], filter=wanted)
+
+
+def _gave_up(run: CaseDir) -> frozenset[int]:
+    """The producers with an attempt whose outcome nobody knows."""
+    wanted = pc.field("outcome") == int(Outcome.INDETERMINATE)
+    table = ds.dataset(_parts(run.produced), format="parquet").to_table(columns=["producer"], filter=wanted)
+    return frozenset(table["producer"].unique().to_pylist())
+
+
+def _parts(folder: Path) -> list[str]:
+    return [str(part) for part in sorted(folder.glob("client=*/part-*.parquet"))]

@@ -1,0 +1,127 @@
+"""Copies by idempotent producers: in one producer epoch the broker let them in, in another the client sent again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.judge.copies import sent_again
+from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.replicas import BATCHES
+from ackproof.rundir.schema import CONSUMED
+
+from .conftest import attempt, finding
+
+MakeRun = Callable[..., CaseDir]
+
+
+def _row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
+    names = dict.fromkeys(CONSUMED.names, 0)
+    return {
+        **names,
+        "phase": 1,
+        "topic": "orders",
+        "origin_topic": "orders",
+        "intact": True,
+        "offset": offset,
+        "seq": seq,
+        "producer": producer,
+    }
+
+
+def _batch(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
+    names = dict.fromkeys(BATCHES.names, 0)
+    return {
+        **names,
+        "node": node,
+        "topic": "orders",
+        "control": False,
+        "transactional": False,
+        "first_offset": first,
+        "last_offset": last,
+        "producer_id": producer_id,
+        "producer_epoch": epoch,
+    }
+
+
+@pytest.fixture
+def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
+    """Judges a run of one idempotent producer that has seq 3 at offsets 3 and 13, the batches as given."""
+
+    def judge(
+        batches: Sequence[dict[str, Any]] | None,
+        *,
+        outcome: int = 2,
+        copies: int = 1,
+        offsets: Sequence[int] = (3, 13),
+    ) -> tuple[int, VerdictFile]:
+        run = make_run(
+            producers="acks: all, idempotence: true",
+            attempts=[attempt(3, 0.5), attempt(4, 0.5), attempt(5, 0.5, outcome=outcome)],
+            findings=[finding("duplicate")] * copies,
+            duplicate=copies,
+        )
+        folder = run.consumed / "client=f0"
+        folder.mkdir(parents=True)
+        rows = [_row(offset, 3) for offset in offsets] + [_row(4, 4)]
+        pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
+        if batches is not None:
+            run.observed.mkdir(exist_ok=True)
+            pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
+        return sent_again(run), judge_case(run)
+
+    return judge
+
+
+Judged = Callable[..., tuple[int, VerdictFile]]
+
+
+def _why(said: VerdictFile) -> str:
+    return next(one.why for one in said.classes if one.anomaly == "duplicate")
+
+
+def test_a_copy_in_a_new_epoch_after_the_client_gave_up_is_not_forbidden(judged: Judged) -> None:
+    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)])
+    assert again == 1
+    assert said.verdict is Verdict.PASS, said.reasons
+    assert "1 were sent again in a new producer epoch" in _why(said)
+
+
+def test_a_new_producer_id_is_a_new_session_too(judged: Judged) -> None:
+    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)])[1].verdict is Verdict.PASS
+
+
+def test_a_copy_within_one_epoch_fails(judged: Judged) -> None:
+    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 0)])
+    assert again == 0
+    assert said.verdict is Verdict.FAIL
+    assert "an idempotent producer writes no copies" in said.reasons[0]
+
+
+def test_a_client_that_gave_nothing_up_has_no_reason_to_send_again(judged: Judged) -> None:
+    again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)], outcome=0)
+    assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
+def test_without_the_logs_on_disk_nobody_knows_the_epochs(judged: Judged) -> None:
+    again, said = judged(None)
+    assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
+def test_two_copies_in_the_new_epoch_are_one_too_many(judged: Judged) -> None:
+    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+    again, said = judged(batches, copies=2, offsets=(3, 13, 14))
+    assert (again, said.verdict) == (1, Verdict.FAIL)
+    assert "(1 of 2 stand against that)" in said.reasons[0] or "1" in said.reasons[0]
+
+
+def test_the_longest_log_knows_and_a_gap_excuses_nothing(judged: Judged) -> None:
+    short, long = _batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0)
+    assert judged([short, long, _batch(14, 19, 7, 1)])[0] == 0
