@@ -16,7 +16,7 @@ from typing import Protocol
 from ackproof import audit
 from ackproof.ahead import Ahead, HeldBack
 from ackproof.cluster.attach import Attachment
-from ackproof.cluster.backends import prepare
+from ackproof.cluster.backends import prepare, resolve
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.launch import Installation
 from ackproof.conductor import CaseRun, Orders
@@ -134,6 +134,8 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
         orders.attachment.check()
     for file in orders.files:
         spec = load(file, orders.settings, backend=orders.backend)
+        if (backend := resolve(spec.backend)) != spec.backend:
+            spec = load(file, orders.settings, backend=backend)
         found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
     if orders.only:
         found = [
@@ -173,7 +175,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
         watcher.step(progress.message)
 
     for case in planned:
-        prepare(case.experiment.backend, case.needs, tell)
+        prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
         require(case.faults)
     clusters = [case.experiment.cluster for case in planned if case.experiment.backend != "attach"]
     ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}

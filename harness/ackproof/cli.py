@@ -104,7 +104,9 @@ def main() -> None:
 @main.command(epilog=EXIT_CODES)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option(
-    "--backend", type=click.Choice(["process", "attach"]), help="Where to run, over what the files say."
+    "--backend",
+    type=click.Choice(["process", "docker", "auto", "attach"]),
+    help="Where to run, over what the files say.",
 )
 @click.option(
     "--bootstrap",

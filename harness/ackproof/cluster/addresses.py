@@ -46,6 +46,10 @@ class Addresses:
         """Where clients reach broker `node_id`."""
         return Address(f"127.{self.block}.2.{node_id}", self.external_port)
 
+    def listens(self, node_id: int) -> Address:
+        """Where broker `node_id` itself listens for clients."""
+        return self.client(node_id)
+
     def link(self, viewer: int, peer: int) -> str:
         """Where a proxy for the directed link from `viewer` to `peer` would listen."""
         return f"127.{self.block}.{50 + viewer}.{peer}"

@@ -10,6 +10,7 @@ from ackproof.cluster.attach import AttachedCluster, Attachment
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
+from ackproof.containers.presence import listening
 from ackproof.errors import BadInput
 from ackproof.plan.ground import DISKS, LINKS, Need
 from ackproof.plan.spec import ClusterSpec
@@ -37,6 +38,8 @@ def make_cluster(
         if attachment is None:
             raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
         return AttachedCluster(spec, attachment, nodes_dir)
+    if backend == "docker":
+        return _docker_cluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
     if backend != "process":
         raise BadInput(f"there is no backend '{backend}'")
     if unmet := needs - LINKS - DISKS - {Need.PACKETS}:
@@ -44,8 +47,53 @@ def make_cluster(
     return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 
 
-def prepare(backend: str, needs: Set[Need], progress: ProgressSink = ignore) -> None:
-    """Find or make what these needs take of the machine, before anything is started. Raises `BadInput`."""
+def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: ProgressSink = ignore) -> None:
+    """Find or make what this cluster and its needs take of the machine, before anything is started.
+
+    Raises `BadInput`.
+    """
     if backend == "process":
         links.require(needs, progress)
         disks.require(needs)
+    if backend == "docker":
+        disks.require(needs)
+        from ackproof.containers.engine import connect
+        from ackproof.containers.images import image_for
+
+        engine = connect()
+        try:
+            image_for(engine, spec.kafka, progress)
+        finally:
+            engine.close()
+
+
+def resolve(backend: str) -> str:
+    """What `auto` is on this machine now: `docker` where an engine answers, else `process`. Others are themselves."""
+    if backend != "auto":
+        return backend
+    if not listening():
+        return "process"
+    from ackproof.containers.engine import connect
+
+    try:
+        connect().close()
+    except BadInput:
+        return "process"
+    return "docker"
+
+
+def _docker_cluster(
+    spec: ClusterSpec,
+    nodes_dir: Path,
+    tag: RunTag,
+    on_event: OnNodeEvent,
+    *,
+    installed: Installation | None,
+    needs: Set[Need],
+) -> RunningCluster:
+    """The libraries that speak to an engine are loaded only for those who ask for one (0.2 s)."""
+    from ackproof.cluster.docker import DockerCluster
+
+    if unmet := needs - DISKS:
+        raise BadInput(f"not possible on the backend docker yet: {', '.join(sorted(unmet))}")
+    return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)

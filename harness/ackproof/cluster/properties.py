@@ -226,7 +226,7 @@ def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
 def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     addresses, name = layout.addresses, node_name(node_id)
     own = addresses.node(node_id)
-    client = addresses.client(node_id)
+    client = addresses.listens(node_id)
     if layout.is_zookeeper:
         return _necessities_with_zookeeper(layout, node_id, data)
     broker, controller = layout.is_broker(node_id), layout.is_controller(node_id)
@@ -263,7 +263,7 @@ def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
 
 def _necessities_with_zookeeper(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     addresses = layout.addresses
-    internal, client = addresses.internal_port, addresses.client(node_id)
+    internal, client = addresses.internal_port, addresses.listens(node_id)
     servers = [f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids]
     return {
         "broker.id": str(node_id),

@@ -112,7 +112,8 @@ class Watcher:
                 # A child of ours that was not yet reaped keeps its pid: only this thread reaps, or the child itself,
                 # which then knows the status. Another process' pid may have a new owner by now: the start time tells.
                 try:
-                    descriptor = os.pidfd_open(child.pid)
+                    # pid 0: it had ended before anybody could ask
+                    descriptor = os.pidfd_open(child.pid) if child.pid else -1
                 except ProcessLookupError:
                     descriptor = -1
                 if descriptor >= 0 and child.started != started(child.pid):

@@ -11,11 +11,10 @@ import socket
 from contextlib import ExitStack
 from typing import Final
 
-from ackproof.containers.bridge import Bridge
+from ackproof.containers.bridge import Bridge, SubnetTaken
 from ackproof.containers.container import ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.containers.engine import Engine, spoken
 from ackproof.containers.environment import JVM_FLAGS, settings_as_environment
-from ackproof.containers.images import ARCHIVE
 from ackproof.containers.labels import labels
 from ackproof.errors import WaitTimeout
 from ackproof.processes import RunTag
@@ -52,7 +51,7 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
             served[node] = container.start(f"node {node}")
         bootstrap = f"127.0.0.1:{ports[_MAIN - 1]}"
         _await_both(bootstrap, served)
-        said = spoken(served[_MAIN].container.container.exec_run)(["java", "-version"]).output.decode("utf-8", "replace")
+        said = _java_version(served[_MAIN].container)
         warm_up(bootstrap, leader=_MAIN, follower=_PEER)
         served[_PEER].signal(signal.SIGKILL)
         served[_MAIN].signal(signal.SIGTERM)
@@ -63,15 +62,20 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     archive = work.nodes / str(_MAIN) / "kafka.jsa"
     if not archive.is_file():
         output = (work.nodes / str(_MAIN) / "stdout.log").read_text(encoding="utf-8", errors="replace")
-        raise ProvisionFailed(f"the image's Java wrote no class-data archive: {' '.join(output.split())[-400:]}")
+        raise ProvisionFailed(
+            f"the image's Java wrote no class-data archive: {' '.join(output.split())[-400:]}"
+        )
     archive.rename(work.path / "kafka.jsa")
-    found = _VERSION.search(said)
+    return said
+
+
+def _java_version(container: NodeContainer) -> str:
+    said = spoken(container.container.exec_run)(["java", "-version"]).output
+    found = _VERSION.search(said.decode("utf-8", "replace") if isinstance(said, bytes) else "")
     return found[1] if found else "unknown"
 
 
 def _network(tag: RunTag) -> Bridge:
-    from ackproof.containers.bridge import SubnetTaken
-
     for prefix in _SUBNETS:
         bridge = Bridge(f"ackproof-{tag.run_id}", prefix, tag)
         try:
@@ -97,7 +101,11 @@ def _container(
     (folder / "config").mkdir(parents=True)
     controller = node == _MAIN
     own, peers = f"node-{node}", f"1@node-{_MAIN}:9093"
-    listeners = ["INTERNAL://:9092", f"EXTERNAL://:{_CLIENTS}", *(["CONTROLLER://:9093"] if controller else [])]
+    listeners = [
+        "INTERNAL://:9092",
+        f"EXTERNAL://:{_CLIENTS}",
+        *(["CONTROLLER://:9093"] if controller else []),
+    ]
     settings = {
         "process.roles": "broker,controller" if controller else "broker",
         "node.id": str(node),
@@ -172,6 +180,3 @@ def _free_ports(count: int) -> tuple[int, ...]:
     finally:
         for each in sockets:
             each.close()
-
-
-__all__ = ["ARCHIVE", "NODE_FOLDER", "bake"]

@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from docker.errors import BuildError
+
 from ackproof.containers import leftovers
 from ackproof.containers.bake import bake
 from ackproof.containers.engine import Engine, EngineFailed, spoken
@@ -57,7 +59,9 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
         try:
             progress(Progress("image", f"Kafka {version}: an image without an archive", 1, _STEPS))
             _build(engine, _context(jars, work), plain, {"BASE": base})
-            progress(Progress("image", f"Kafka {version}: starting brokers for its class-data archive", 2, _STEPS))
+            progress(
+                Progress("image", f"Kafka {version}: starting brokers for its class-data archive", 2, _STEPS)
+            )
             java = bake(engine, plain, CaseDir(work), tag)
             progress(Progress("image", f"Kafka {version}: putting it together", 3, _STEPS))
             labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java}
@@ -109,7 +113,9 @@ def _base(engine: Engine, progress: ProgressSink) -> str:
             str(archive),
         ]
         try:
-            made = subprocess.run(command, capture_output=True, text=True, timeout=_BASE_TIMEOUT_S, check=False)
+            made = subprocess.run(
+                command, capture_output=True, text=True, timeout=_BASE_TIMEOUT_S, check=False
+            )
         except subprocess.TimeoutExpired as error:
             raise ProvisionFailed(f"mmdebstrap took longer than {_BASE_TIMEOUT_S:g} s") from error
         if made.returncode != 0:
@@ -153,21 +159,18 @@ def _with_archive(work: Path) -> Path:
 
 @spoken
 def _build(
-    engine: Engine, context: Path, reference: str, arguments: dict[str, str], labels: dict[str, str] | None = None
+    engine: Engine,
+    context: Path,
+    reference: str,
+    arguments: dict[str, str],
+    labels: dict[str, str] | None = None,
 ) -> None:
     try:
         engine.client.images.build(
             path=str(context), tag=reference, buildargs=arguments, labels=labels or {}, rm=True, forcerm=True
         )
-    except docker_build_error() as error:
+    except BuildError as error:
         raise ProvisionFailed(f"{reference} cannot be built: {' '.join(str(error).split())[:400]}") from error
-
-
-def docker_build_error() -> type[Exception]:
-    """What the SDK raises when a step of a Dockerfile fails."""
-    from docker.errors import BuildError
-
-    return BuildError
 
 
 def _recipe_in(engine: Engine, reference: str) -> str:
@@ -180,6 +183,6 @@ def _forget(engine: Engine, reference: str) -> None:
     """The name of the image without an archive goes; its layers are those of the finished one."""
     if have(engine, reference) is not None:
         try:
-            spoken(engine.client.images.remove)(reference, noprune=True)
+            spoken(engine.client.images.remove)(reference)
         except EngineFailed:
             return

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Final
 
 import docker.errors
-from docker import types
 from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.models.containers import Container
 from testcontainers.core.config import testcontainers_config
@@ -23,6 +22,7 @@ from ackproof.containers.engine import TIMEOUT_S, EngineFailed, EngineLost, spok
 from ackproof.errors import WaitTimeout
 from ackproof.processes import ProcessState, process_state, started
 from ackproof.wait import wait_until
+from docker import types
 
 testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
 
@@ -30,7 +30,9 @@ UNKNOWN_STATUS: Final = 255
 """The exit status of a process whose engine does not say: the engine's own word for it."""
 _TOLD_WITHIN_S: Final = 10.0
 """How long the engine may take to notice that a process has ended. It takes milliseconds."""
-_ENDED_BY: Final = {128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)}
+_ENDED_BY: Final = {
+    128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
+}
 """Statuses that say which signal ended a JVM. By SIGTERM it ends itself, with 143: that is an exit status."""
 
 
@@ -82,7 +84,8 @@ class NodeContainer:
         if plan.command:
             self._made.with_command(list(plan.command))
         # testcontainers types a port as a number; the engine takes the address too
-        self._made.ports.update({f"{port}/tcp": where for port, where in plan.published.items()})  # type: ignore[dict-item]
+        ports: dict[str, object] = self._made.ports  # type: ignore[assignment]
+        ports.update({f"{port}/tcp": where for port, where in plan.published.items()})
 
     @property
     def container(self) -> Container:

@@ -8,11 +8,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
 
-import docker
 import requests
 import urllib3
 from docker.errors import APIError, DockerException
 
+import docker
 from ackproof.containers.presence import where
 from ackproof.errors import AckproofError, BadInput, MissingTool
 
@@ -42,7 +42,9 @@ def spoken(call: Callable[P, T]) -> Callable[P, T]:
         except APIError as error:
             raise EngineFailed(f"the container engine refuses: {error.explanation or error}") from error
         except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException) as error:
-            raise EngineLost(f"the container engine at {where()} does not answer any more: {_last(error)}") from error
+            raise EngineLost(
+                f"the container engine at {where()} does not answer any more: {_last(error)}"
+            ) from error
 
     return spoken_call
 
@@ -87,7 +89,11 @@ def connect() -> Engine:
             f"the container engine at {address} may not be used by this user; "
             "sudo usermod -aG docker $USER, then log in again"
         )
-    said = "nothing listens there" if isinstance(reason, (FileNotFoundError, ConnectionRefusedError)) else _last(reason)
+    said = (
+        "nothing listens there"
+        if isinstance(reason, (FileNotFoundError, ConnectionRefusedError))
+        else _last(reason)
+    )
     raise MissingTool(
         "a container engine",
         f"backend: docker needs one; {address}: {said}",
@@ -112,7 +118,9 @@ def _cause(error: BaseException) -> BaseException:
         if id(one) in seen:
             continue
         seen.add(id(one))
-        queue += [each for each in (one.__cause__, one.__context__, *one.args) if isinstance(each, BaseException)]
+        queue += [
+            each for each in (one.__cause__, one.__context__, *one.args) if isinstance(each, BaseException)
+        ]
     return error
 
 

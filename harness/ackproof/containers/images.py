@@ -38,7 +38,9 @@ def have(engine: Engine, reference: str) -> KafkaImage | None:
     except docker.errors.ImageNotFound:
         return None
     own = KAFKA_LABEL in (image.labels or {})
-    return KafkaImage(reference, str(image.short_id), own, (image.labels or {}).get(JAVA_LABEL, "of the image"))
+    return KafkaImage(
+        reference, str(image.short_id), own, (image.labels or {}).get(JAVA_LABEL, "of the image")
+    )
 
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:

@@ -48,16 +48,20 @@ class Thing:
 @spoken
 def find(engine: Engine, run_id: str | None = None) -> list[Thing]:
     """Everything that carries marks (of one run, if given): containers, then networks, then volumes."""
-    label = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
+    label: dict[str, str | list[str] | bool] = {"label": RUN if run_id is None else f"{RUN}={run_id}"}
     things: list[tuple[Kind, str, dict[str, str] | None, Container | Network | Volume]] = []
     # sparse: one that goes away while it is being listed is no error
     for container in engine.client.containers.list(all=True, sparse=True, ignore_removed=True, filters=label):
         names = container.attrs.get("Names") or [str(container.id)]
         things.append(("container", names[0].lstrip("/"), container.attrs.get("Labels"), container))
-    for network in engine.client.networks.list(filters=label):
-        things.append(("network", str(network.name), network.attrs.get("Labels"), network))
-    for volume in engine.client.volumes.list(filters=label):
-        things.append(("volume", str(volume.name), volume.attrs.get("Labels"), volume))
+    things += [
+        ("network", str(network.name), network.attrs.get("Labels"), network)
+        for network in engine.client.networks.list(filters={"label": str(label["label"])})
+    ]
+    things += [
+        ("volume", str(volume.name), volume.attrs.get("Labels"), volume)
+        for volume in engine.client.volumes.list(filters={"label": str(label["label"])})
+    ]
     return [
         Thing(kind, name, found, thing)
         for kind, name, labels, thing in things

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-Stage = Literal["wait", "download", "verify", "archive", "format", "check"]
+Stage = Literal["wait", "download", "verify", "archive", "format", "check", "image"]
 
 
 @dataclass(frozen=True)

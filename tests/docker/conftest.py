@@ -1,0 +1,37 @@
+"""An engine and an image for tests. A user without either skips, with the way to get it; in CI nobody does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.containers.engine import Engine, connect
+from ackproof.containers.images import image_for
+from ackproof.errors import BadInput
+
+KAFKA = "4.3.1"
+
+
+@pytest.fixture(scope="session")
+def engine() -> Iterator[Engine]:
+    """The engine of this machine, with an image of `KAFKA`."""
+    try:
+        found = connect()
+        image_for(found, KAFKA)
+    except BadInput as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    yield found
+    found.close()
+
+
+@pytest.fixture(scope="session")
+def installed(engine: Engine) -> Callable[[], Installation]:
+    """What nodes are formatted with, once there is an engine at all."""
+    del engine
+    return lambda: install(KAFKA)
