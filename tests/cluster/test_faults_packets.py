@@ -33,7 +33,7 @@ def bench(
     "fault",
     [
         "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
-        "loss: {link: followers(t/0) -> leader(t/0), share: 100%}",
+        pytest.param("loss: {link: followers(t/0) -> leader(t/0), share: 100%}", marks=pytest.mark.nightly),
         "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
     ],
 )

@@ -47,7 +47,7 @@ class ProcessLinks:
         pid: Callable[[int], int | None],
     ) -> None:
         self._layout = layout
-        ways = dict(_ways(layout, needs))
+        ways = ways_of(layout, needs)
         self._server = ProxyServer(
             toxiproxy_server(), *layout.addresses.proxies, folder=nodes_dir.parent / "links", tag=tag
         )
@@ -121,6 +121,11 @@ def ports(layout: Layout, link: Link) -> tuple[int, ...]:
     if layout.is_controller(target):
         found.append(addresses.controller_port)
     return tuple(found)
+
+
+def ways_of(layout: Layout, needs: Set[Need]) -> dict[Link, tuple[Way, ...]]:
+    """The proxies of every link that the needs speak of."""
+    return dict(_ways(layout, needs))
 
 
 def _ways(layout: Layout, needs: Set[Need]) -> Iterator[tuple[Link, tuple[Way, ...]]]:

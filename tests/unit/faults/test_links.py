@@ -1,0 +1,330 @@
+"""Which links a fault breaks, who vouches for it, and how a fault that did not take is told from one that did."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.cluster.protocol import NodeState
+from ackproof.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.faults import link_witnesses, links
+from ackproof.faults.injection import Aim, Field, injection_of
+from ackproof.faults.link_aims import links_of
+from ackproof.network.failure import LinkError
+from ackproof.network.mesh import (
+    CLIENTS,
+    BlackHole,
+    Cut,
+    Delay,
+    DropLarge,
+    Effect,
+    Link,
+    Loss,
+    SlowClose,
+    Throttle,
+)
+from ackproof.network.probe import Answer
+from ackproof.network.sockets import Traffic
+from ackproof.plan.cases import load
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.roles import Members
+
+
+@dataclass
+class FakeNode:
+    id: int
+    is_broker: bool = True
+    is_controller: bool = False
+    now: NodeState = NodeState.RUNNING
+    ready: bool = True
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def await_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            raise WaitTimeout(f"node {self.id} is fenced")
+
+
+@dataclass
+class FakeMesh:
+    """Does as it is told; `astray` does nothing to these links, `stuck` never mends these."""
+
+    every: frozenset[Link]
+    astray: set[Link] = field(default_factory=set)
+    stuck: set[Link] = field(default_factory=set)
+    laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
+    broken: set[Link] = field(default_factory=set)
+
+    def links(self) -> frozenset[Link]:
+        return self.every
+
+    def impose(self, owner: str, link: Link, effect: Effect) -> None:
+        if link not in self.every:
+            raise LinkError(f"the link {link} does not go through a proxy")
+        self.laid.setdefault(link, {})[owner] = effect
+        if link not in self.astray:
+            self.broken.add(link)
+
+    def lift(self, owner: str, link: Link) -> None:
+        self.laid.get(link, {}).pop(owner, None)
+        if not self.laid.get(link) and link not in self.stuck:
+            self.broken.discard(link)
+
+    def imposed(self, link: Link) -> tuple[str, ...]:
+        return tuple(self.laid.get(link, {}))
+
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+        effects = list(self.laid.get(link, {}).values()) if link in self.broken else []
+        if link in self.broken and not effects:
+            return Answer("refused", 0.0)
+        seconds = 0.001
+        for effect in effects:
+            match effect:
+                case Cut():
+                    return Answer("refused", 0.0)
+                case BlackHole():
+                    return Answer("silent", timeout_s)
+                case DropLarge(above) if size > above:
+                    return Answer("silent", timeout_s)
+                case Loss():
+                    return Answer("answered", 1.0, resent=3, answers=asks)
+                case Delay(latency):
+                    seconds += 2 * latency
+                case Throttle(rate):
+                    seconds += size * asks / rate
+        return Answer("answered", seconds, answers=asks)
+
+    def closing(self, link: Link, *, timeout_s: float) -> float | None:
+        effects = self.laid.get(link, {}).values() if link in self.broken else ()
+        return 0.001 + sum(effect.delay for effect in effects if isinstance(effect, SlowClose))
+
+    def traffic(self, link: Link) -> Traffic:
+        return Traffic(0.0)
+
+
+@dataclass
+class Ground:
+    """Brokers 1, 2, 3 of which 1 leads t/0, and controller 101."""
+
+    nodes: dict[int, FakeNode] = field(
+        default_factory=lambda: {
+            1: FakeNode(1),
+            2: FakeNode(2),
+            3: FakeNode(3),
+            101: FakeNode(101, is_broker=False, is_controller=True),
+        }
+    )
+    mesh: FakeMesh | None = None
+
+    def __post_init__(self) -> None:
+        pairs = {Link(a, b) for a in (1, 2, 3) for b in (1, 2, 3, 101) if a != b}
+        self.mesh = FakeMesh(frozenset(pairs | {Link(CLIENTS, b) for b in (1, 2, 3)}))
+        self.spec = SimpleNamespace(mode="kraft")
+
+    def node(self, number: int) -> FakeNode:
+        return self.nodes[number]
+
+    def aim(self, fault: FaultSpec) -> Aim:
+        members = Members(
+            brokers=(1, 2, 3),
+            controllers=(101,),
+            active_controller=101,
+            leader=1,
+            replicas=(1, 2, 3),
+            isr=(1, 2, 3),
+        )
+        roles = {
+            role: tuple(self.nodes[n] for n in role.resolve(members, (2, 3, 1))) for role in fault.targets
+        }
+        return Aim(cast(Any, roles))
+
+    def injection(self, fault: FaultSpec) -> links.LinksInjection:
+        made = injection_of(fault, self.aim(fault), Field(cast(Any, self), threading.Event()))
+        assert isinstance(made, links.LinksInjection)
+        return made
+
+
+@pytest.fixture
+def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
+    monkeypatch.setattr(links, "BITES_WITHIN_S", 0.3)
+    monkeypatch.setattr(links, "MENDED_WITHIN_S", 0.31)
+    monkeypatch.setattr(link_witnesses, "STANDS_STILL_S", 0.01)
+    return Ground()
+
+
+def spec_of(kind: str, **body: object) -> FaultSpec:
+    data = {
+        "name": "x",
+        "topics": {"t": {}},
+        "workload": {"duration": "1s"},
+        "faults": [{kind: body, "at": "0s", "for": "1s"}],
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(data, file)
+        file.flush()
+        return load(Path(file.name)).faults[0]
+
+
+def named(ground: Ground, fault: FaultSpec) -> set[str]:
+    return {str(link) for link in links_of(fault, ground.aim(fault), cast(Any, ground))}
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "expected"),
+    [
+        ("cut", {"link": "followers(t/0) -> leader(t/0)"}, {"2→1", "3→1"}),
+        ("cut", {"link": "leader(t/0) -> controllers", "both_ways": True}, {"1→101"}),
+        ("cut", {"link": "clients -> brokers"}, {"clients→1", "clients→2", "clients→3"}),
+        ("cut", {"link": "broker(2) -> brokers"}, {"2→1", "2→3"}),
+        ("isolate", {"target": "leader(t/0)", "from": "peers"}, {"1→2", "1→3", "2→1", "3→1"}),
+        ("isolate", {"target": "leader(t/0)", "from": "controllers"}, {"1→101"}),
+        ("isolate", {"target": "leader(t/0)", "from": ["clients", "controllers"]}, {"1→101", "clients→1"}),
+        ("isolate", {"target": "controller", "from": "brokers"}, {"1→101", "2→101", "3→101"}),
+        ("isolate", {"target": "broker(3)"}, {"3→1", "3→2", "1→3", "2→3", "3→101", "clients→3"}),
+        ("split", {"groups": ["minority", "majority"]}, {"2→1", "2→3", "1→2", "3→2"}),
+        ("split", {"groups": [[1, 2], [3, 101]]}, {"1→3", "3→1", "2→3", "3→2", "1→101", "2→101"}),
+        ("bridge", {"groups": [[1], ["followers(t/0)"]], "over": "broker(3)"}, {"1→2", "2→1"}),
+    ],
+)
+def test_links(ground: Ground, kind: str, body: dict[str, object], expected: set[str]) -> None:
+    assert named(ground, spec_of(kind, **body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "message"),
+    [
+        ("cut", {"link": "leader(t/0) -> broker(1)"}, "aimed at nothing"),
+        ("cut", {"link": "controller -> leader(t/0)"}, "aimed at nothing"),
+        ("split", {"groups": [["leader(t/0)"], [1, 2]]}, "node 1 holds roles of two groups"),
+    ],
+)
+def test_links_that_there_are_none(ground: Ground, kind: str, body: dict[str, object], message: str) -> None:
+    with pytest.raises(FaultNotConfirmed, match=message):
+        named(ground, spec_of(kind, **body))
+
+
+LINK = "follower(t/0) -> leader(t/0)"
+EVERY = [
+    ("cut", {"link": LINK}),
+    ("black_hole", {"link": LINK}),
+    ("throttle", {"link": LINK, "rate": "50KB/s"}),
+    ("delay", {"link": LINK, "latency": "100ms"}),
+    ("loss", {"link": LINK, "share": "30%"}),
+    ("drop_large", {"link": LINK, "above": "600B"}),
+    ("slow_close", {"link": LINK, "delay": "500ms"}),
+    ("isolate", {"target": "leader(t/0)", "silent": True}),
+]
+
+
+@pytest.mark.parametrize(("kind", "body"), EVERY)
+def test_a_life(ground: Ground, kind: str, body: dict[str, object]) -> None:
+    injection = ground.injection(spec_of(kind, **body))
+    injection.inject()
+    assert injection.confirm()
+    injection.heal()
+    assert "registered and unfenced" in injection.confirm_healed()
+    assert ground.mesh is not None
+    assert not ground.mesh.broken
+
+
+@pytest.mark.parametrize(("kind", "body"), EVERY)
+def test_an_effect_that_goes_astray_is_not_confirmed(
+    ground: Ground, kind: str, body: dict[str, object]
+) -> None:
+    assert ground.mesh is not None
+    ground.mesh.astray = {Link(2, 1)}
+    injection = ground.injection(spec_of(kind, **body))
+    injection.inject()
+    with pytest.raises(FaultNotConfirmed, match="to show on 2→1"):
+        injection.confirm()
+    injection.heal()
+
+
+def test_a_link_that_stays_broken_is_not_healed(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.mesh.stuck = {Link(2, 1)}
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    injection.heal()
+    with pytest.raises(FaultNotConfirmed, match="2→1 to be whole"):
+        injection.confirm_healed()
+
+
+def test_a_node_that_stays_fenced_is_not_healed(ground: Ground) -> None:
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    injection.heal()
+    ground.nodes[2].ready = False
+    with pytest.raises(FaultNotConfirmed, match="node 2 is fenced"):
+        injection.confirm_healed()
+
+
+@pytest.mark.parametrize("state", [NodeState.GONE, NodeState.STOPPED])
+def test_what_does_not_run_is_nothing_to_break(ground: Ground, state: NodeState) -> None:
+    ground.nodes[2].now = state
+    with pytest.raises(FaultNotConfirmed, match=f"nothing to break: 2→1 .node 2 is {state.value}"):
+        ground.injection(spec_of("cut", link=LINK)).inject()
+
+
+def test_links_to_the_dead_are_broken_too_and_said_not_to_have_been_looked_at(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.nodes[3].now = NodeState.GONE
+    injection = ground.injection(spec_of("cut", link="followers(t/0) -> leader(t/0)"))
+    injection.inject()
+    assert ground.mesh.broken == {Link(2, 1), Link(3, 1)}
+    assert "3→1 was not looked at (node 3 is gone)" in injection.confirm()
+
+
+def test_a_link_that_was_broken_before_is_not_this_faults_doing(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.mesh.broken = {Link(2, 1)}
+    with pytest.raises(FaultNotConfirmed, match="2→1 was broken before the fault"):
+        ground.injection(spec_of("cut", link=LINK)).inject()
+    ground.mesh.laid = {Link(2, 1): {"fault-9": Cut()}}
+    with pytest.raises(FaultNotConfirmed, match="broken already: fault-9"):
+        ground.injection(spec_of("cut", link=LINK)).inject()
+
+
+def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:
+    ground.mesh = None
+    with pytest.raises(FaultNotConfirmed, match="were not laid to be broken"):
+        ground.injection(spec_of("cut", link=LINK))
+
+
+def test_healing_half_a_fault(ground: Ground) -> None:
+    """The second link cannot be broken: what was broken before it is mended."""
+    assert ground.mesh is not None
+    ground.mesh.every -= {Link(3, 1)}
+    injection = ground.injection(spec_of("cut", link="followers(t/0) -> leader(t/0)"))
+    with pytest.raises(LinkError):
+        injection.inject()
+    injection.heal()
+    assert not ground.mesh.broken
+
+
+def test_flapping(ground: Ground) -> None:
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: seen down, seen up"
+    assert "after" in injection.heal()
+    injection.confirm_healed()
+
+
+def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ground.mesh is not None
+    ground.mesh.astray = {Link(2, 1)}
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    with pytest.raises(FaultNotConfirmed, match="to be seen down"):
+        injection.confirm()
+    injection.heal()
