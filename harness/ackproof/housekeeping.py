@@ -149,7 +149,7 @@ def sweep() -> Swept:
         _tidy(CaseDir(Path(directory)), swept)
     for folder in list(orphans()):
         # The run's registry entry is in another state folder, or there was none (a test's cluster).
-        if str(folder.parent) not in directories:
+        if not any(line.startswith(f"{folder}/") for line in swept.failed):
             _unmount(folder, swept)
     return swept
 

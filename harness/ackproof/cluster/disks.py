@@ -29,7 +29,7 @@ FILLER: Final = ".ackproof-filler"
 SMALLEST: Final = 32 << 20
 _SHUTDOWN: Final = 0x8004587D
 """EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32)."""
-_WITH_LOG_FLUSH: Final = 1
+_AFTER_SYNC: Final = 0
 _WITHOUT_LOG_FLUSH: Final = 2
 _FREEZE: Final = 0xC0045877
 """FIFREEZE, _IOWR('X', 119, int)."""
@@ -106,8 +106,8 @@ class FileSystem:
         self._shut_down(_WITHOUT_LOG_FLUSH)
 
     def fail(self) -> None:
-        """From now on every access fails with an I/O error; nothing is lost. A mount anew brings it back."""
-        self._shut_down(_WITH_LOG_FLUSH)
+        """Write out what was written; from then on every access fails with an I/O error, until the next mount."""
+        self._shut_down(_AFTER_SYNC)
 
     def _shut_down(self, how: int) -> None:
         folder = os.open(self.at, os.O_RDONLY | os.O_DIRECTORY)

@@ -227,7 +227,7 @@ class FailLogDirInjection(LogDirInjection):
         if isinstance(self.fault, FailLogDir) and self.fault.how == "io_error":
             for node in self.nodes:
                 self._system(node).fail()
-            return f"EXT4_IOC_SHUTDOWN with log flush under {self._names()}"
+            return f"EXT4_IOC_SHUTDOWN of the file system under {self._names()}"
         for folder in self._dirs.values():
             for path in _folders_of(folder):
                 if os.geteuid() == 0:
@@ -281,7 +281,7 @@ class EmptyDiskInjection(DiskInjection):
         for node in self.nodes:
             self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))
             for folder in node.disk.folders:
-                _empty(folder)
+                empty_folder(folder)
         return f"SIGKILL to {self._names()}, and its disk emptied"
 
     def confirm(self) -> str:
@@ -307,7 +307,7 @@ def _folders_of(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir()] + [folder]
 
 
-def _empty(folder: Path) -> None:
+def empty_folder(folder: Path) -> None:
     """Remove what is in a folder. Raises `AckproofError`."""
     try:
         for path in folder.iterdir():

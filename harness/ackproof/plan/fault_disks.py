@@ -5,7 +5,8 @@ A fault of one partition's files names it as `partition: orders/0`, or by a role
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
@@ -30,6 +31,10 @@ FLUSH_SETTINGS: Final = frozenset(
 
 class DiskFault(NodeFault):
     """What all of them have in common."""
+
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "the disks of a cluster that someone else runs are not ours to break"}
+    )
 
     def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""

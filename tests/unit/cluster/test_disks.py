@@ -1,0 +1,149 @@
+"""File systems of their own, made for real (root): full, failing, frozen, without power; and swept after a kill -9."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster import disks
+from ackproof.cluster.disks import SMALLEST, DiskError, FileSystem
+from ackproof.cluster.disks_node import OWNER_FILE
+from ackproof.cluster.disks_sweep import mounts_below, orphans
+from ackproof.errors import BadInput
+from ackproof.housekeeping import sweep
+from ackproof.plan.ground import Need
+from ackproof.rundir.registry import RunEntry, register
+
+root = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[FileSystem]:
+    made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")
+    made.make(SMALLEST)
+    yield made
+    made.unmount()
+
+
+@root
+def test_a_full_one_takes_nothing_more_until_it_is_freed(system: FileSystem) -> None:
+    before = system.free()
+    system.fill()
+    assert system.free() < 64 << 10 < before
+    with pytest.raises(OSError, match="No space left"):
+        (system.at / "x").write_bytes(b"1" * (128 << 10))
+    system.release()
+    assert system.free() > before // 2
+
+
+@root
+def test_without_power_only_what_was_fsynced_is_left(system: FileSystem) -> None:
+    kept, lost = system.at / "kept", system.at / "lost"
+    with kept.open("wb") as file:
+        file.write(b"1")
+        file.flush()
+        os.fsync(file.fileno())
+    lost.write_bytes(b"1")
+    system.lose_power()
+    assert not system.answers()
+    system.remount()
+    assert kept.read_bytes() == b"1"
+    assert not lost.exists()
+
+
+@root
+def test_a_failing_one_is_mended_by_mounting_it_anew(system: FileSystem) -> None:
+    (system.at / "x").write_bytes(b"1")
+    system.fail()
+    assert not system.answers()
+    system.remount()
+    assert system.answers()
+    assert (system.at / "x").read_bytes() == b"1"
+
+
+@root
+def test_a_frozen_one_is_unmounted_all_the_same(system: FileSystem) -> None:
+    system.freeze()
+    with pytest.raises(DiskError, match="frozen"):
+        system.freeze()
+    system.unmount()
+    assert not system.mounted
+
+
+def test_whoever_needs_what_cannot_be_had_is_told_before_anything_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(disks, "refusal", lambda: "only root can mount file systems")
+    with pytest.raises(BadInput, match="only root can mount"):
+        disks.require(frozenset({Need.DISKS}))
+    disks.require(frozenset({Need.DISKS_WHERE_ROOT}))
+    assert not disks.to_be_made(frozenset({Need.DISKS_WHERE_ROOT}))
+
+
+MAKER = """
+import sys, time
+from pathlib import Path
+from ackproof.cluster.disks import SMALLEST, FileSystem
+from ackproof.cluster.disks_node import NodeDisk
+data = Path(sys.argv[1])
+disk = NodeDisk(data, (data,), data, lambda: None, (FileSystem(data.parent / "data.ext4", data),))
+disk.make(SMALLEST, "test-run")
+(data / "x").write_bytes(b"1")
+disk.file_systems[0].freeze()
+print("made", flush=True)
+time.sleep(60)
+"""
+
+
+def killed_owner(data: Path) -> subprocess.Popen[str]:
+    """Somebody who made a file system on `data`, froze it, and was killed."""
+    owner = subprocess.Popen([sys.executable, "-c", MAKER, str(data)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "made\n"
+    assert data.parent not in list(orphans()), "its owner lives"
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    return owner
+
+
+@root
+def test_what_a_killed_owner_left_mounted_is_swept(tmp_path: Path) -> None:
+    data = tmp_path / "case" / "nodes" / "1" / "data"
+    killed_owner(data)
+    assert mounts_below(tmp_path) == [data]
+    swept = sweep()
+    assert str(data) in swept.mounts
+    assert not mounts_below(tmp_path)
+    assert not (data.parent / "data.ext4").exists()
+    assert not (data.parent / OWNER_FILE).exists()
+    assert data.parent not in list(orphans())
+
+
+@root
+def test_a_sweep_goes_on_when_one_run_is_held_and_says_why(tmp_path: Path) -> None:
+    held, other = tmp_path / "held", tmp_path / "other"
+    data = held / "nodes" / "1" / "data"
+    owner = killed_owner(data)
+    (other / "nodes" / "1" / "data").mkdir(parents=True)
+    for name, case in (("run-1", held), ("run-2", other)):
+        register(RunEntry(run_id=name, case_dir=str(case), owner_pid=owner.pid, owner_started=1))
+    with subprocess.Popen(["sleep", "60"], cwd=data) as holder:
+        try:
+            swept = sweep()
+        finally:
+            holder.kill()
+    (why,) = [line for line in swept.failed if line.startswith(f"{data}:")]
+    assert "busy" in why
+    assert str(other / "nodes" / "1" / "data") in swept.data
+    assert str(data) not in swept.data
+    again = sweep()
+    assert str(data) in again.mounts
+    assert str(data) in again.data
+    assert not [line for line in again.failed if str(tmp_path) in line]
