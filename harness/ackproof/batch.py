@@ -178,7 +178,10 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
         prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
         require(case.faults)
     clusters = [case.experiment.cluster for case in planned if case.experiment.backend != "attach"]
-    ready = {version: install(version, tell) for version in sorted({spec.kafka for spec in clusters})}
+    others = {version for case in planned for fault in case.faults for version in fault.releases}
+    ready = {
+        version: install(version, tell) for version in sorted({spec.kafka for spec in clusters} | others)
+    }
     for spec in clusters:
         # What Kafka says to these levels must be known before anything is started.
         with_features(ready[spec.kafka], spec.features, tell)

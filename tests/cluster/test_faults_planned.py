@@ -110,3 +110,11 @@ def test_what_changes_nothing_does_not_pass_for_a_bite(bench: Bench, fault: str,
     bite = bench.bite(fault, record=False)
     assert not bite.bit, bite
     assert why in bite.failures[0]
+
+
+def test_a_topic_is_deleted_and_created_again(bench: Bench) -> None:
+    bite = bench.bite("recreate: {topic: t}")
+    assert bite.good, bite
+    assert "no topic t" in bite.witness
+    assert "t/0: 0 to" in bite.recovery
+    assert bench.cluster.topic_state(["t"])[PLACE].leader_epoch == 0

@@ -10,7 +10,6 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Final, Self
 
 from ackproof.cluster import queries
@@ -109,6 +108,10 @@ class KraftCluster(AskedCluster):
     def _give_back(self) -> None:
         """Every node is gone: give back what `_lay_ground` took. May be called again."""
 
+    def use_release(self, node_id: int, version: str) -> None:
+        """See `Cluster`. A backend may not be able to."""
+        raise BadInput(f"node {node_id} cannot change to Kafka {version}: not possible on this backend")
+
     @abstractmethod
     def environment(self) -> dict[str, str]:
         """Versions, machine and load, for the report. Raises `BadInput` before `start`."""
@@ -195,9 +198,7 @@ class KraftCluster(AskedCluster):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     # -- who and where ----------------------------------------------------------------------------------------------

@@ -48,6 +48,7 @@ class ProcessCluster(KraftCluster):
         self._proxies: ProcessLinks | None = None
         self._lease: lease.Lease | None = None
         self._without_archive: list[int] = []
+        self._other: dict[int, Installation] = {}
 
     @property
     def mesh(self) -> Mesh | None:
@@ -63,6 +64,10 @@ class ProcessCluster(KraftCluster):
     def environment(self) -> dict[str, str]:
         """Versions, machine and load, for the report."""
         return environment_of(self._ready(), self._without_archive)
+
+    def use_release(self, node_id: int, version: str) -> None:
+        """See `Cluster`."""
+        self._other[node_id] = install(version, self._progress)
 
     def _lay_ground(self, node_ids: tuple[int, ...]) -> Layout:
         installed = self._installed or install(self.spec.kafka, self._progress)
@@ -85,7 +90,8 @@ class ProcessCluster(KraftCluster):
         if self._ending or self._lease is None:
             raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
         node = self._nodes[node_id]
-        argv = command(self.layout, node.files, self._ready(), _role(node))
+        installed = self._other.get(node_id) or self._ready()
+        argv = command(self.layout, node.files, installed, _role(node))
         return launch(
             argv, node.files, tag=self._tag, name=node.name, lease_descriptor=self._lease.descriptor
         )

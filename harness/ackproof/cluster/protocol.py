@@ -226,6 +226,9 @@ class Cluster(Protocol):
         Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
         """
 
+    def use_release(self, node_id: int, version: str) -> None:
+        """From its next start on the node runs this release of Kafka. Raises `BadInput` where that cannot be."""
+
     def environment(self) -> dict[str, str]:
         """What a report tells of the ground that it stood on: versions, machine, load."""
 

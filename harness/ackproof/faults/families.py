@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from ackproof.faults import (
     command,
+    control,
+    crashes,
+    decommission,
     disks,
     disks_power,
     disks_rot,
@@ -12,11 +15,17 @@ from ackproof.faults import (
     planned,
     planned_config,
     processes,
+    recreation,
+    rollouts,
+    starvation,
     zookeeper,
 )
 
 __all__ = [
     "command",
+    "control",
+    "crashes",
+    "decommission",
     "disks",
     "disks_power",
     "disks_rot",
@@ -25,5 +34,8 @@ __all__ = [
     "planned",
     "planned_config",
     "processes",
+    "recreation",
+    "rollouts",
+    "starvation",
     "zookeeper",
 ]

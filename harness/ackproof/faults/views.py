@@ -83,10 +83,17 @@ def seen(
         raise FaultNotConfirmed(str(error)) from error
 
 
-def not_in_sync(link: Connection) -> list[str]:
-    """Partitions of all topics that lack a leader or a replica in sync, as this broker shows them."""
+def all_topics(field: Field) -> tuple[str, ...]:
+    """What to ask for when all topics are meant: nothing by name, or those of the case where Kafka needs names."""
+    if field.cluster.access.describes_partitions or field.case is None:
+        return ()
+    return tuple(field.case.experiment.topics)
+
+
+def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
+    """Partitions that lack a leader or a replica in sync, as this broker shows them. No name means all topics."""
     try:
-        states = queries.partitions(link, ())
+        states = queries.partitions(link, topics)
     except WireError as error:
         return [str(error)]
     return [
@@ -99,11 +106,12 @@ def not_in_sync(link: Connection) -> list[str]:
 def await_all_in_sync(field: Field, within_s: float = ISR_WITHIN_S) -> str:
     """Wait until every running broker shows every partition of every topic with all replicas in sync."""
     lacking: list[str] = []
+    topics = all_topics(field)
 
     def look() -> bool:
         lacking[:] = []
         for link in field.cluster.running_links().values():
-            lacking.extend(not_in_sync(link))
+            lacking.extend(not_in_sync(link, topics))
         return not lacking and bool(field.cluster.running_links())
 
     seen(

@@ -41,6 +41,8 @@ class Promises:
     in_flight_one: bool
     min_insync: int
     unclean_election: bool
+    dropped: bool = False
+    """The topic is deleted on the way, as the experiment asks."""
 
     @classmethod
     def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
@@ -68,12 +70,13 @@ class Promises:
             unclean_election=any(
                 config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
             ),
+            dropped=any(fault.drops(topic) for fault in spec.faults),
         )
 
     @property
     def durable(self) -> bool:
         """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
-        return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election
+        return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election and not self.dropped
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
@@ -117,6 +120,8 @@ def _loss(promises: Promises) -> Ruling:
             Stand.FORBIDDEN,
             f"acks=all on at least {promises.min_insync} in-sync replicas, unclean election off",
         )
+    if promises.dropped:
+        return Ruling(Stand.NOT_JUDGED, "the topic is deleted on the way: what it held goes with it")
     if promises.acks != "all":
         why = f"acks={promises.acks} promises one copy at most"
     elif promises.unclean_election:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from ackproof.plan import (
     fault_command,
+    fault_crashes,
     fault_disks,
     fault_links,
     fault_planned,
     fault_processes,
+    fault_rollouts,
     fault_zookeeper,
     storm,
 )
 
 FAMILIES = (
     fault_processes,
+    fault_crashes,
+    fault_rollouts,
     fault_planned,
     fault_links,
     fault_disks,

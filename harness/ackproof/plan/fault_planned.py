@@ -126,6 +126,36 @@ class CancelReassign(Move):
 
 
 @register
+class Recreate(FaultSpec):
+    """A topic is deleted and created again under the same name while clients write to it and read from it.
+
+    What had been acknowledged until then is gone, as was asked for: losses of this topic are shown, and not judged.
+    """
+
+    KIND: ClassVar[str] = "recreate"
+    SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
+
+    topic: str = Field(strict=True, description="The topic.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The leader of its first partition: somebody is, or nobody could delete it."""
+        return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
+
+    def drops(self, topic: str) -> bool:
+        """All that it holds."""
+        return topic == self.topic
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """There is such a topic."""
+        if self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.topic}"
+
+
+@register
 class SetConfig(FaultSpec):
     """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
 

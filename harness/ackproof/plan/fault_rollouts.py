@@ -1,27 +1,32 @@
-"""Planned work on node after node: rolling restart and rolling upgrade."""
+"""Planned work on node after node: rolling restart, rolling upgrade, taking a broker out for good."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from ackproof.plan.base import Flag
-from ackproof.plan.faults import Complaints, FaultSpec, NodeFault, register
+from ackproof.plan.faults import Complaints, FaultSpec, HoldKey, NodeFault, register
 from ackproof.plan.problems import nearest
-from ackproof.plan.quantities import Duration
+from ackproof.plan.quantities import Duration, wrong
 from ackproof.plan.releases import RELEASES, numbers
+from ackproof.plan.roles import Role, RoleKind
 from ackproof.plan.versions import Version
 
 if TYPE_CHECKING:
     from ackproof.plan.spec import ExperimentSpec
+
+_NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
 @register
 class RollingRestart(NodeFault):
     """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
 
-    The next node's turn comes when all partitions have their ISRs full again.
+    The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
     """
 
     KIND: ClassVar[str] = "rolling_restart"
@@ -42,11 +47,25 @@ class Upgrade(FaultSpec):
     SUMMARY: ClassVar[str] = (
         "Restart node after node on a newer release of Kafka, then raise the feature levels."
     )
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "docker": "its containers are made from the image of one release",
+            "attach": "the brokers of a cluster that someone else runs are not ours to restart",
+        }
+    )
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "no release after 3.9 runs with ZooKeeper"}
+    )
 
     to: Version = Field(description="The release to run afterwards, in quotes; newer than cluster.kafka.")
     finalise: Flag = Field(
         True, description="Raise the feature levels to those of the new release at the end."
     )
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The one that it goes to."""
+        return (self.to,)
 
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """There is such a release, and it is newer."""
@@ -60,3 +79,40 @@ class Upgrade(FaultSpec):
 
     def __str__(self) -> str:
         return f"{self.kind} to {self.to}"
+
+
+@register
+class Decommission(NodeFault):
+    """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
+
+    Healed by starting them again, empty-handed: they hold no partition any longer.
+    """
+
+    KIND: ClassVar[str] = "decommission"
+    SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    drain: Flag = Field(
+        True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _brokers_only(cls, value: Role) -> Role:
+        if value.kind in _NOT_BROKERS:
+            raise wrong(f"{value} holds no partitions: aim at brokers")
+        return value
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """Another broker can take each replica."""
+        if not say.sound(("target",), cluster=True):
+            return
+        for name, topic in spec.topics.items():
+            if topic.replication_factor >= spec.cluster.brokers:
+                say.report(
+                    ("target",),
+                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers, "
+                    f"replication factor {topic.replication_factor}",
+                )
+                return

@@ -77,6 +77,11 @@ class FaultSpec(Spec):
         """What must be laid before the cluster starts so that it can be done."""
         return frozenset()
 
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Releases of Kafka that it takes beside the cluster's own."""
+        return ()
+
     def check(self, spec: ExperimentSpec, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
 
@@ -84,6 +89,11 @@ class FaultSpec(Spec):
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         del spec, topic
         return {}
+
+    def drops(self, topic: str) -> bool:
+        """Whether all that the topic holds at that time goes with it, as is its purpose."""
+        del topic
+        return False
 
     def may_shrink_to(self, topic: str) -> int | None:
         """The fewest replicas that a partition of the topic has because of it; None: as many as before."""

@@ -95,7 +95,9 @@ def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path
         suggestion = nearest(node.text, valid) if isinstance(node, ScalarNode) else None
     elif kind in _EXPECTED:
         there = (
-            f"one of {context['actual_length']}" if isinstance(node, ListNode) and context else describe(node)
+            f"one of {context['actual_length']}"
+            if isinstance(node, ListNode) and "actual_length" in context
+            else describe(node)
         )
         message = f"expected {_EXPECTED[kind].format(**context)}, not {there}"
         if kind == "bool_type" and isinstance(node, ScalarNode):

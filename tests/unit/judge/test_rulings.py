@@ -128,6 +128,7 @@ faults: [{{kill: {{target: leader(orders/0)}}, at: 1s, restart_after: 1s}}]
         ("set: {config: {min.insync.replicas: 1}}", Verdict.FAIL),  # the topic has its own
         ("elect_unclean: {partition: orders/0}", Verdict.PASS),
         ("elect_preferred: {partition: orders/0}", Verdict.FAIL),
+        ("recreate: {topic: orders}", Verdict.PASS),
         ("reassign: {partition: orders/0, to: [1]}", Verdict.PASS),
         ("reassign: {partition: orders/0, to: [1, 2]}", Verdict.FAIL),
     ],

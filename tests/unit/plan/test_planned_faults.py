@@ -31,6 +31,10 @@ faults:
         ("set: {topic: t, config: {min.insync.replicas: 1}}", "set min.insync.replicas=1 of t"),
         ("set: {config: {background.threads: 3}}", "set background.threads=3 of all brokers"),
         ("set: {broker: 2, config: {background.threads: 3}}", "set background.threads=3 of broker 2"),
+        ("rolling_restart: {target: brokers, await_isr: false, rest: 1s}", "rolling_restart brokers"),
+        ('upgrade: {to: "4.3.1"}', "upgrade to 4.3.1"),
+        ("recreate: {topic: t}", "recreate t"),
+        ("decommission: {target: broker(2), drain: false}", "decommission broker(2)"),
     ],
 )
 def test_what_there_is(load_text: Load, fault: str, text: str) -> None:
@@ -49,6 +53,13 @@ def test_what_there_is(load_text: Load, fault: str, text: str) -> None:
         ("reassign: {partition: t/0, to: [5]}", "faults[1].reassign.to[1]", "brokers of this cluster are 1 to 4"),
         ("reassign: {partition: t/0, to: [1, 1]}", "faults[1].reassign.to", "one replica of a partition"),
         ("reassign: {partition: t/0, to: [1], throttle: 5}", "faults[1].reassign.throttle", "lacks a unit"),
+        ("rolling_restart: {target: broker(5)}", "faults[1].rolling_restart.target", "does not exist"),
+        ("upgrade: {to: 4.3}", "faults[1].upgrade.to", "without quotes"),
+        ('upgrade: {to: "4.2.1"}', "faults[1].upgrade.to", "not newer than 4.2.1"),
+        ('upgrade: {to: "4.9.1"}', "faults[1].upgrade.to", "does not exist"),
+        ("decommission: {target: controller}", "faults[1].decommission.target", "holds no partitions"),
+        ("recreate: {topic: u}", "faults[1].recreate.topic", "u"),
+        ("recreate: {}", "faults[1].recreate.topic", "missing"),
         ("set: {config: {}}", "faults[1].set.config", "at least 1"),
         ("set: {topic: u, config: {a: 1}}", "faults[1].set.topic", "u"),
         ("set: {topic: t, broker: 1, config: {a: 1}}", "faults[1].set.broker", "not of both"),
@@ -63,3 +74,14 @@ def test_what_is_refused(load_text: Load, fault: str, where: str, said: str) -> 
     (problem,) = refused.value.problems
     assert problem.path == where
     assert said in problem.message
+
+
+def test_a_broker_whose_replicas_nobody_could_take_stays(load_text: Load) -> None:
+    text = FRAME.format(fault="decommission: {target: leader(t/0)}").replace("brokers: 4", "brokers: 3")
+    with pytest.raises(InvalidExperiment, match="nobody could take its replicas of t: 3 brokers"):
+        load_text(text)
+
+
+def test_an_upgrade_takes_another_release(load_text: Load) -> None:
+    (fault,) = load_text(FRAME.format(fault='upgrade: {to: "4.3.1"}')).faults
+    assert fault.releases == ("4.3.1",)

@@ -1,0 +1,112 @@
+"""Further faults of processes: crash loop, death during start-up, out of memory, CPU starvation, quorum loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from pydantic import Field, field_validator
+
+from ackproof.plan.base import Whole
+from ackproof.plan.faults import Complaints, FaultSpec, HoldKey, NodeFault, register
+from ackproof.plan.quantities import Duration, wrong
+from ackproof.plan.roles import Role, RoleKind
+
+if TYPE_CHECKING:
+    from ackproof.plan.spec import ExperimentSpec
+
+_NOT_OURS = MappingProxyType({"attach": "processes of a cluster that someone else runs are not ours to end"})
+_WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+
+
+@register
+class CrashLoop(NodeFault):
+    """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
+
+    KIND: ClassVar[str] = "crash_loop"
+    SUMMARY: ClassVar[str] = "End the process at once and start it, again and again; at last it stays up."
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
+    up: Duration = Field(0.5, description="How long each process lives before it crashes.")
+
+
+@register
+class KillStarting(NodeFault):
+    """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
+
+    KIND: ClassVar[str] = "kill_starting"
+    SUMMARY: ClassVar[str] = "End the process, start it, and end it again before it has started."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
+
+
+@register
+class OutOfMemory(NodeFault):
+    """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
+
+    Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
+    """
+
+    KIND: ClassVar[str] = "out_of_memory"
+    SUMMARY: ClassVar[str] = "Fill a broker's heap with announced requests until its JVM ends."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    @field_validator("target")
+    @classmethod
+    def _with_clients(cls, value: Role) -> Role:
+        if value.kind in _WITHOUT_CLIENTS:
+            raise wrong(f"{value} takes no requests of clients: aim at brokers")
+        return value
+
+
+@register
+class Starve(NodeFault):
+    """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
+
+    KIND: ClassVar[str] = "starve"
+    SUMMARY: ClassVar[str] = "Let the process run for a share of the time only, ten times a second."
+    HEALING: ClassVar[str] = "let it run"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
+
+
+@register
+class LoseQuorum(FaultSpec):
+    """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
+
+    KIND: ClassVar[str] = "lose_quorum"
+    SUMMARY: ClassVar[str] = "Kill or pause more than half of the controllers, the active one among them."
+    HEALING: ClassVar[str] = "bring them back"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
+    )
+
+    by: Literal["kill", "pause"] = Field("kill", description="SIGKILL, or SIGSTOP.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """All controllers; which of them go follows from who is active."""
+        return (Role(RoleKind.CONTROLLERS),)
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """Combined nodes would take their partitions with them, which is another fault."""
+        if spec.cluster.combined and say.sound(("by",), cluster=True):
+            say.report(
+                (),
+                "with combined nodes the brokers would go too; kill: {target: majority} says that",
+                key=True,
+            )
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.by}"

@@ -1,0 +1,81 @@
+"""Crash loops, deaths during start-up, out of memory, starvation, a lost quorum: bite, heal, ISRs full; and duds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.faults import crashes, starvation
+from ackproof.rundir.timeline import EventKind
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), controllers=3) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "kill: {target: preferred_leader(t/0)}",
+        "kill: {target: brokers}",
+        "crash_loop: {target: follower(t/0), times: 3, up: 300ms}",
+        "kill_starting: {target: leader(t/0)}",
+        "kill_starting: {target: controller}",
+        "out_of_memory: {target: leader(t/0)}",
+        "starve: {target: leader(t/0), share: 0.1}",
+        "lose_quorum: {}",
+        "lose_quorum: {by: pause}",
+    ],
+)
+def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+    assert not [event for event in bench.node_events if event.kind is EventKind.NODE_DIED]
+
+
+def test_a_node_that_has_started_was_not_killed_while_starting(bench: Bench) -> None:
+    bite = bench.bite("kill_starting: {target: broker(1), up: 25s}", record=False)
+    assert not bite.bit
+    assert "had started before it was killed" in bite.failures[0]
+
+
+def test_a_heap_that_holds_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crashes, "REQUEST_BYTES", 1 << 10)
+    monkeypatch.setattr(crashes, "OUT_WITHIN_S", 0.5)
+    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.5)
+    monkeypatch.setattr(crashes.OutOfMemoryInjection, "_fill", lambda *_: None)
+    bite = bench.bite("out_of_memory: {target: broker(1)}", record=False)
+    assert not bite.bit
+    assert "to be gone" in bite.failures[0]
+
+
+def test_a_cycle_that_reaches_nobody_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(starvation, "LOOK_S", 0.3)
+    monkeypatch.setattr(starvation.StarveInjection, "_cycle", lambda _: None)
+    bite = bench.bite("starve: {target: broker(1)}", record=False)
+    assert not bite.bit
+    assert "stood still for 0%" in bite.failures[0]
+
+
+@pytest.mark.parametrize("kind", ["crash_loop", "kill_starting", "out_of_memory", "starve"])
+def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench, kind: str) -> None:
+    bench.await_full_isr()
+    node = bench.cluster.node(2)
+    node.stop()
+    try:
+        bite = bench.bite(f"{kind}: {{target: broker(2)}}", record=False, settled=False)
+    finally:
+        if not node.alive:
+            node.start()
+        node.await_ready(60.0)
+    assert not bite.bit
+    assert "nothing to break" in bite.failures[0]

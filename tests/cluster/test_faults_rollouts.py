@@ -1,0 +1,79 @@
+"""Roll-outs under load: every node goes down and comes back, one after the other, and the cluster is well again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster.features import features
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import TopicPartition
+from ackproof.plan.releases import ELR, METADATA, features_of
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+TOPICS: dict[str, object] = {"t": {"config": {"min.insync.replicas": 1}}}
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    with Bench(
+        tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), brokers=4, topics=TOPICS
+    ) as made:
+        yield made
+
+
+def test_a_rolling_restart(bench: Bench) -> None:
+    before = {node.id: node.pid for node in bench.cluster.nodes.values()}
+    bite = bench.bite("rolling_restart: {target: brokers}")
+    assert bite.good, bite
+    assert "every broker shows" in bite.recovery
+    for node in bench.cluster.brokers():
+        assert node.pid != before[node.id]
+    assert all(node.pid == before[node.id] for node in bench.cluster.controllers())
+
+
+@pytest.mark.parametrize("drain", ["true", "false"])
+def test_a_broker_is_taken_out(bench: Bench, drain: str) -> None:
+    bench.await_full_isr()
+    (leader,) = (bench.cluster.topic_state(["t"])[TopicPartition("t", 0)].leader,)
+    bite = bench.bite(f"decommission: {{target: leader(t/0), drain: {drain}}}")
+    assert bite.good, bite
+    assert f"no replica on [{leader}]" in bite.witness
+    assert leader not in bench.cluster.topic_state(["t"])[TopicPartition("t", 0)].replicas
+
+
+def test_what_is_aimed_at_the_dead_is_no_rollout(bench: Bench) -> None:
+    bench.await_full_isr()
+    bench.cluster.node(2).stop()
+    try:
+        for fault in ("rolling_restart: {target: brokers}", "decommission: {target: broker(2)}"):
+            bite = bench.bite(fault, record=False, settled=False)
+            assert not bite.bit
+            assert "nothing to break" in bite.failures[0]
+    finally:
+        if not bench.cluster.node(2).alive:
+            bench.cluster.node(2).start()
+        bench.cluster.node(2).await_ready(30.0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("old", "new"), [("3.9.2", "4.0.2"), ("3.9.2", "4.3.1"), ("4.2.1", "4.3.1"), ("4.3.0", "4.3.1")]
+)
+def test_an_upgrade(installs: Callable[[str], Installation], tmp_path: Path, old: str, new: str) -> None:
+    installs(new)
+    with Bench(tmp_path, installed=installs(old), kafka=old, controllers=3, topics=TOPICS) as bench:
+        before = features(bench.cluster.running_links()[1]).finalised
+        assert before[METADATA] == features_of(old)[METADATA][1]
+        bite = bench.bite(f"upgrade: {{to: '{new}'}}", name=f"upgrade from {old} to {new}")
+        assert bite.good, bite
+        after = features(bench.cluster.running_links()[2])
+        assert after.finalised[METADATA] == features_of(new)[METADATA][1]
+        assert after.finalised.get(ELR, 0) == (0 if new.startswith("4.0") else 1)
+        assert f"started as Kafka {new}" in bite.recovery

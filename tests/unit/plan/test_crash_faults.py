@@ -1,0 +1,75 @@
+"""Crashes, starvation and a lost quorum as a file says them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from ackproof.plan import ExperimentSpec
+from ackproof.plan.problems import InvalidExperiment
+
+Load = Callable[[str], ExperimentSpec]
+
+FRAME = """\
+name: x
+cluster: {cluster}
+topics: {{t: {{}}}}
+faults:
+  - {fault}
+    at: 1s
+"""
+
+
+def text(fault: str, cluster: str = "{controllers: 3}") -> str:
+    return FRAME.format(fault=fault, cluster=cluster)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("crash_loop: {target: leader(t/0), times: 5, up: 1s}", "crash_loop leader(t/0)"),
+        ("kill_starting: {target: controller}", "kill_starting controller"),
+        ("out_of_memory: {target: broker(2)}", "out_of_memory broker(2)"),
+        ("starve: {target: leader(t/0), share: 0.05}", "starve leader(t/0)"),
+        ("lose_quorum: {}", "lose_quorum by kill"),
+        ("lose_quorum: {by: pause}", "lose_quorum by pause"),
+    ],
+)
+def test_what_there_is(load_text: Load, fault: str, said: str) -> None:
+    assert str(load_text(text(fault)).faults[0]) == said
+
+
+@pytest.mark.parametrize(
+    ("fault", "where", "said"),
+    [
+        ("crash_loop: {target: leader(t/0), times: 1}", "crash_loop.times", "at least 2"),
+        ("crash_loop: {target: leader(t/0), up: 1}", "crash_loop.up", "lacks a unit"),
+        ("kill_starting: {}", "kill_starting.target", "missing"),
+        ("out_of_memory: {target: controller}", "out_of_memory.target", "takes no requests of clients"),
+        ("starve: {target: leader(t/0), share: 10}", "starve.share", "at most 0.9"),
+        ("starve: {target: leader(t/0), share: 0}", "starve.share", "at least 0.01"),
+        ("lose_quorum: {by: stop}", "lose_quorum.by", "'kill'"),
+    ],
+)
+def test_what_is_refused(load_text: Load, fault: str, where: str, said: str) -> None:
+    with pytest.raises(InvalidExperiment) as refused:
+        load_text(text(fault))
+    (problem,) = refused.value.problems
+    assert problem.path == f"faults[1].{where}"
+    assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("{combined: true}", "with combined nodes the brokers would go too"),
+        ('{kafka: "3.9.2", mode: zookeeper}', "aim kill or pause at zookeeper"),
+    ],
+)
+def test_where_there_is_no_quorum_of_controllers(load_text: Load, cluster: str, said: str) -> None:
+    with pytest.raises(InvalidExperiment) as refused:
+        load_text(text("lose_quorum: {}", cluster))
+    (problem,) = refused.value.problems
+    assert problem.path == "faults[1].lose_quorum"
+    assert said in problem.message
