@@ -18,7 +18,7 @@ from ackproof.errors import AckproofError, BadInput
 from ackproof.network import packets
 from ackproof.network.failure import LinkError
 from ackproof.processes import Found, end_children, find_children, is_alive
-from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.documents import AttachedFile, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.registry import entries
 from ackproof.workload.salvage import salvage
@@ -94,6 +94,8 @@ class Swept:
     data: list[str] = field(default_factory=list)
     ledgers: list[str] = field(default_factory=list)
     rules: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    """Topics on clusters that someone else runs: only told of, for nobody here can delete them."""
 
     def lines(self) -> Iterator[str]:
         """In words."""
@@ -111,6 +113,8 @@ class Swept:
             yield f"could not remove {path}"
         for table in self.rules:
             yield f"removed packet rules: nft table {table}"
+        for topics in self.elsewhere:
+            yield f"a killed run left {topics}; delete them there"
         if not any(self.as_json().values()):
             yield "nothing was left behind"
 
@@ -124,6 +128,7 @@ class Swept:
             "data": self.data,
             "ledgers": self.ledgers,
             "rules": self.rules,
+            "elsewhere": self.elsewhere,
         }
 
 
@@ -173,6 +178,10 @@ def _unmount(folder: Path, swept: Swept) -> bool:
 
 def _tidy(run: CaseDir, swept: Swept) -> bool:
     """Whether nothing is left of a run but what is to be kept."""
+    if run.attached_json.exists():
+        with contextlib.suppress(BadInput):
+            attached = AttachedFile.load(run.attached_json)
+            swept.elsewhere.append(f"topics at {attached.bootstrap}: {', '.join(attached.topics)}")
     if not run.path.is_dir():
         return True
     try:

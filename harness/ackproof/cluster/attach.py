@@ -28,6 +28,7 @@ from ackproof.errors import BadInput
 from ackproof.network.mesh import Mesh
 from ackproof.plan.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.documents import AttachedFile
+from ackproof.rundir.layout import CaseDir
 from ackproof.wait import wait_until
 
 ASK_S: Final = 2.0
@@ -152,7 +153,7 @@ class AttachedCluster(AskedCluster):
         self._attachment = attachment
         self._opener = opener_of(attachment.settings)
         self._first = attachment.addresses()
-        self._file = nodes_dir.parent / "attached.json"
+        self._file = CaseDir(nodes_dir.parent).attached_json
         self._access = Access(opener=self._opener, connect_s=CONNECT_S)
         self._links: dict[int, Connection] = {}
         self._nodes: dict[int, AttachedNode] = {}

@@ -66,6 +66,11 @@ class CaseDir:
         return self.path / "nodes"
 
     @property
+    def attached_json(self) -> Path:
+        """What was made on a cluster that someone else runs, until it is deleted there."""
+        return self.path / "attached.json"
+
+    @property
     def observed(self) -> Path:
         """What was seen of the cluster through the protocol."""
         return self.path / "observed"

@@ -1,0 +1,236 @@
+"""The attach backend: clusters of ours that are somebody else's to it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster import queries
+from ackproof.cluster.attach import AttachedCluster, Attachment
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.wire import WireError
+from ackproof.conductor import Orders, run_case
+from ackproof.errors import BadInput
+from ackproof.plan.cases import cases, load
+from ackproof.plan.spec import ClusterSpec, TopicSpec
+from ackproof.processes import end_children, find_children
+from ackproof.rundir.documents import CaseFile, FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Event, EventKind
+from ackproof.wait import wait_until
+
+from .conftest import NEWEST, OLDER, Clusters
+from .helpers import produce
+from .secured import PASSWORD, USER, Secured, secured_broker
+
+pytestmark = pytest.mark.cluster
+
+TEXT = """\
+name: attached
+backend: attach
+topics: {{orders: {{partitions: 2, replication_factor: {factor}, config: {{min.insync.replicas: 1}}}}}}
+workload: {{producers: {{rate: 500/s}}, consumers: {{live: 1}}, duration: 2s}}
+evidence: {{settle_timeout: 30s}}
+faults: {faults}
+"""
+
+
+@dataclass
+class Listener:
+    events: list[Event] = field(default_factory=list)
+
+    def event(self, event: Event) -> None:
+        self.events.append(event)
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        pass
+
+    def of(self, kind: EventKind) -> list[Event]:
+        return [event for event in self.events if event.kind is kind]
+
+
+def run(
+    folder: Path, attachment: Attachment, *, factor: int = 3, faults: object = ()
+) -> tuple[CaseDir, Listener]:
+    file = folder / "attached.yaml"
+    file.write_text(TEXT.format(factor=factor, faults=json.dumps(faults)), encoding="utf-8")
+    (case,) = cases(load(file))
+    directory, listener = CaseDir(folder / "case"), Listener()
+    run_case(case, directory, Orders(str(folder), "", attachment=attachment), listener)
+    return directory, listener
+
+
+@pytest.fixture(scope="module")
+def theirs(module_clusters: Clusters) -> ProcessCluster:
+    cluster = module_clusters.start(kafka=NEWEST)
+    cluster.create_topics({"orders": TopicSpec(partitions=1)})
+    assert produce(cluster, "orders", 7) == 7
+    return cluster
+
+
+def ends(cluster: ProcessCluster) -> int:
+    (end,) = cluster.partition_ends(["orders"]).values()
+    return end.log_end
+
+
+def topics_of(cluster: ProcessCluster, topics: list[str]) -> set[str]:
+    return {place.topic for place in cluster.topic_state(topics)}
+
+
+def test_a_run_leaves_a_strangers_cluster_as_it_was(theirs: ProcessCluster, tmp_path: Path) -> None:
+    pids = {node.id: node.pid for node in theirs.brokers()}
+    (tmp_path / "pids.json").write_text(json.dumps(pids))
+    stop = f"import json,os,signal;os.kill(json.load(open('{tmp_path}/pids.json'))['{{nodes}}'], signal.SIG{{0}})"
+    look = (
+        f"import json,sys;pid=json.load(open('{tmp_path}/pids.json'))['{{nodes}}'];"
+        "sys.exit(open(f'/proc/{pid}/stat').read().rpartition(')')[2].split()[0] != 'T')"
+    )
+    pause = {
+        "command": {
+            "target": "leader(orders/0)",
+            "inject": ["python3", "-c", stop.replace("{0}", "STOP")],
+            "check": ["python3", "-c", look],
+            "heal": ["python3", "-c", stop.replace("{0}", "CONT")],
+        },
+        "at": "500ms",
+        "for": "1s",
+    }
+    elect = {"command": pause["command"], "after": {"fault": 1, "by": "2s"}, "for": "200ms"}
+    directory, seen = run(tmp_path, Attachment(theirs.bootstrap), faults=[pause, elect])
+    assert len(seen.of(EventKind.FAULT_RECOVERED)) == 2, seen.of(EventKind.FAULT_FAILED)
+    assert FinalReadFile.load(directory.final_read).complete
+    (own,) = CaseFile.load(directory.case_json).clients[0].topics
+    assert own.startswith("ackproof-")
+    assert own.endswith("-orders")
+    assert topics_of(theirs, [own, "orders"]) == {"orders"}, "its own topic is gone, and no other"
+    assert ends(theirs) == 7, "and into that nobody wrote"
+    assert {node.id: node.pid for node in theirs.brokers()} == pids
+    assert not (directory.path / "attached.json").exists()
+    assert "someone else's" in CaseFile.load(directory.case_json).environment["cluster"]
+
+
+def test_planned_work_goes_through_the_admin_protocol(theirs: ProcessCluster, tmp_path: Path) -> None:
+    change = {"set": {"topic": "orders", "config": {"min.insync.replicas": 2}}, "at": "300ms", "for": "500ms"}
+    _, seen = run(tmp_path, Attachment(theirs.bootstrap), faults=[change])
+    assert seen.of(EventKind.FAULT_RECOVERED), seen.of(EventKind.FAULT_FAILED)
+
+
+def test_a_topic_that_is_there_is_never_written_to(theirs: ProcessCluster, tmp_path: Path) -> None:
+    cluster = AttachedCluster(ClusterSpec(), Attachment(theirs.bootstrap), tmp_path / "nodes")
+    cluster.start()
+    with pytest.raises(BadInput, match="orders: there already"):
+        cluster.create_topics({"orders": TopicSpec()})
+    cluster.remove_data()
+    cluster.stop()
+    assert topics_of(theirs, ["orders"]) == {"orders"}
+    with pytest.raises(BadInput, match="out of reach"):
+        cluster.node(1).kill()
+
+
+def test_where_nobody_answers_nothing_begins(tmp_path: Path) -> None:
+    cluster = AttachedCluster(ClusterSpec(), Attachment("127.0.0.1:9"), tmp_path / "nodes")
+    with pytest.raises(BadInput, match=r"no broker of 127\.0\.0\.1:9 answers.*Connection refused"):
+        cluster.start()
+
+
+@pytest.fixture(scope="module")
+def secured(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Secured]:
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is missing: apt-get install openssl")
+    folder = tmp_path_factory.mktemp("secured")
+    run_id = f"secured-{folder.name}"
+    with secured_broker(folder, installs(NEWEST), run_id) as broker:
+        cluster = AttachedCluster(
+            ClusterSpec(), Attachment(broker.bootstrap, broker.settings), folder / "nodes"
+        )
+        wait_until(lambda: _starts(cluster), what="the broker to let us in", timeout_s=60.0)
+        cluster.stop()
+        yield broker
+    end_children(lambda child: child.run_id == run_id)
+    assert not find_children(run_id)
+
+
+def _starts(cluster: AttachedCluster) -> bool:
+    try:
+        cluster.start()
+    except BadInput:
+        return False
+    return True
+
+
+def test_a_run_through_tls_with_a_password_that_stays_nowhere(secured: Secured, tmp_path: Path) -> None:
+    directory, seen = run(tmp_path, Attachment(secured.bootstrap, secured.settings), factor=1)
+    assert FinalReadFile.load(directory.final_read).complete, seen.of(EventKind.NOTE)
+    assert CaseFile.load(directory.case_json).environment["security"] == "sasl_ssl"
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) > 10
+    told = [path for path in files if PASSWORD.encode() in path.read_bytes()]
+    assert not told, "no file of the run holds the password"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"sasl.password": "wrong"}, "SASL_AUTHENTICATION_FAILED"),
+        ({"sasl.username": "nobody"}, "SASL_AUTHENTICATION_FAILED"),
+        ({"sasl.mechanism": "SCRAM-SHA-256"}, "the broker offers PLAIN"),
+        ({"security.protocol": "plaintext"}, "no broker of"),
+        ({"ssl.ca.location": ""}, "its certificate is refused"),
+    ],
+)
+def test_who_is_not_let_in_is_told_why(
+    secured: Secured, tmp_path: Path, changed: dict[str, str], said: str
+) -> None:
+    settings = {name: value for name, value in {**secured.settings, **changed}.items() if value}
+    cluster = AttachedCluster(ClusterSpec(), Attachment(secured.bootstrap, settings), tmp_path / "nodes")
+    with pytest.raises(BadInput, match=said) as caught:
+        cluster.start()
+    assert PASSWORD not in str(caught.value)
+
+
+def test_scram(secured: Secured, tmp_path: Path) -> None:
+    from confluent_kafka.admin import (
+        AdminClient,
+        ScramCredentialInfo,
+        ScramMechanism,
+        UserScramCredentialUpsertion,
+    )
+
+    admin = AdminClient({"bootstrap.servers": secured.bootstrap, "log_level": 0, **secured.settings})
+    info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 8192)
+    made = admin.alter_user_scram_credentials(
+        [UserScramCredentialUpsertion(USER, info, b"another-one")], request_timeout=10
+    )
+    made[USER].result(10)
+    settings = {**secured.settings, "sasl.mechanism": "SCRAM-SHA-512", "sasl.password": "another-one"}
+    cluster = AttachedCluster(ClusterSpec(), Attachment(secured.bootstrap, settings), tmp_path / "nodes")
+    wait_until(lambda: _starts(cluster), what="the broker to know the user", timeout_s=10.0)
+    with pytest.raises(WireError, match="SASL_AUTHENTICATION_FAILED"):
+        wrong = AttachedCluster(
+            ClusterSpec(),
+            Attachment(secured.bootstrap, {**settings, "sasl.password": "x"}),
+            tmp_path / "nodes",
+        )
+        queries.brokers(cluster.running_links()[1])
+        try:
+            wrong.start()
+        except BadInput as error:
+            raise WireError(str(error)) from error
+    cluster.stop()
+
+
+@pytest.mark.nightly
+def test_a_cluster_in_zookeeper_mode(clusters: Clusters, tmp_path: Path) -> None:
+    theirs = clusters.start(kafka=OLDER, mode="zookeeper")
+    directory, seen = run(tmp_path, Attachment(theirs.bootstrap))
+    assert FinalReadFile.load(directory.final_read).complete, seen.of(EventKind.NOTE)
+    (own,) = CaseFile.load(directory.case_json).clients[0].topics
+    assert topics_of(theirs, [own]) == set()
