@@ -1,0 +1,26 @@
+"""Topics that a killed run left on a cluster that someone else runs: clean tells of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ackproof.housekeeping import Swept, _tidy
+from ackproof.rundir.documents import AttachedFile
+from ackproof.rundir.layout import CaseDir
+
+
+def test_they_are_named_with_their_place(tmp_path: Path) -> None:
+    run = CaseDir(tmp_path)
+    AttachedFile(bootstrap="kafka-1:9092", topics=("ackproof-1-a", "ackproof-1-b")).save(run.attached_json)
+    swept = Swept()
+    assert _tidy(run, swept)
+    assert list(swept.lines()) == [
+        "a killed run left topics at kafka-1:9092: ackproof-1-a, ackproof-1-b; delete them there"
+    ]
+    assert run.attached_json.exists(), "only whoever deletes them may forget them"
+
+
+def test_without_any_nothing_is_said(tmp_path: Path) -> None:
+    swept = Swept()
+    assert _tidy(CaseDir(tmp_path), swept)
+    assert list(swept.lines()) == ["nothing was left behind"]
