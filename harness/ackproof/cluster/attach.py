@@ -300,6 +300,10 @@ class AttachedCluster(AskedCluster):
         AttachedFile(bootstrap=self._attachment.bootstrap, topics=tuple(self._made)).save(self._file)
         create_topics(self, {name: self._promised(topic) for name, topic in topics.items()}, timeout_s)
 
+    def use_release(self, node_id: int, version: str) -> None:
+        """Refused: its nodes are not ours."""
+        raise BadInput(f"node {node_id} cannot change to Kafka {version}: someone else runs it")
+
     def _promised(self, topic: TopicSpec) -> TopicSpec:
         given = {**self.spec.config, **topic.config}
         promises = {name: given.get(name, value) for name, value in _PROMISES.items()}

@@ -9,6 +9,7 @@ from typing import Final
 
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.errors import FaultNotConfirmed
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes import GONE_WITHIN_S, KillInjection
 from ackproof.faults.views import seen
@@ -38,11 +39,10 @@ class LoseQuorumInjection(KillInjection):
 
     def inject(self) -> str:
         """SIGKILL or SIGSTOP."""
-        self._must_be(NodeState.RUNNING)
         if self.by == "kill":
-            did = self._each(lambda node: node.kill(), "SIGKILL")
+            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         else:
-            did = self._each(lambda node: node.pause(), "SIGSTOP")
+            did = self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
         return f"{did}, of {len(self.voters)} controllers"
 
     def confirm(self) -> str:
@@ -68,12 +68,15 @@ class LoseQuorumInjection(KillInjection):
 
     def heal(self) -> str:
         """Start or continue them."""
+        if self.by == "kill":
+            return self._start_the_dead()
         for node in self.nodes:
-            if node.state() is NodeState.STOPPED:
-                node.resume()
-        if self.by == "pause":
-            return f"SIGCONT to {self._names()}"
-        return self._start_the_dead()
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                others = self.holds.others(node.id, self.fault.number, Grip.STILL)
+                if node.state() is NodeState.STOPPED and not others:
+                    node.resume()
+        return f"SIGCONT to {self._names()}"
 
     def confirm_healed(self) -> str:
         """They answer, and one of the quorum leads it."""

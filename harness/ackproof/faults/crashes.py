@@ -11,6 +11,7 @@ from typing import Final
 
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes import GONE_WITHIN_S, KillInjection
 from ackproof.faults.views import seen
@@ -42,12 +43,11 @@ class CrashLoopInjection(KillInjection):
 
     def inject(self) -> str:
         """Crash for the first time."""
-        self._must_be(NodeState.RUNNING)
         return self._crash()
 
     def _crash(self) -> str:
         pids = [node.pid for node in self.nodes]
-        did = self._each(lambda node: node.kill(), "SIGKILL")
+        did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         self._crashed += pids
         return did
@@ -84,8 +84,7 @@ class KillStartingInjection(KillInjection):
 
     def inject(self) -> str:
         """SIGKILL, start, SIGKILL."""
-        self._must_be(NodeState.RUNNING)
-        self._each(lambda node: node.kill(), "SIGKILL")
+        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._last_line[node.id] = self._log(node)[-1:][0] if self._log(node) else ""
@@ -134,11 +133,10 @@ class OutOfMemoryInjection(KillInjection):
 
     def inject(self) -> str:
         """Announce them."""
-        self._must_be(NodeState.RUNNING)
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
         number = 2 + self.field.cluster.spec.heap // REQUEST_BYTES
+        self._strike(lambda node: node.expect_end(), "requests", Grip.DOWN, NodeState.RUNNING)
         for node in self.nodes:
-            node.expect_end()
             self._fill(node, number)
         return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"
 

@@ -12,6 +12,7 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
 from ackproof.cluster.wire import WireError
 from ackproof.errors import FaultNotConfirmed
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes import KillInjection
 from ackproof.faults.views import all_topics, seen
@@ -38,9 +39,9 @@ class DecommissionInjection(KillInjection):
         self._must_be(NodeState.RUNNING)
         if self.drain:
             self._move_all()
-            did = self._each(lambda node: node.terminate(), "SIGTERM")
+            did = self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
         else:
-            did = self._each(lambda node: node.kill(), "SIGKILL")
+            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
             self._until(NodeState.GONE, 10.0)
             self._move_all()
         return f"{did}; {self._moved} replicas went to other brokers"

@@ -16,6 +16,7 @@ from ackproof.cluster.features import features, raise_features
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.wire import WireError
 from ackproof.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.views import await_all_in_sync, seen, views
 from ackproof.plan.fault_rollouts import RollingRestart, Upgrade
@@ -40,6 +41,8 @@ class _Rollout:
 
     def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
         self.kind = fault.kind
+        self.number = fault.number
+        self.holds = field.holds or Holds()
         self.nodes = nodes
         self.field = field
         self._before = {node.id: node.pid for node in nodes}
@@ -57,8 +60,10 @@ class _Rollout:
         """What changes at the node between its end and its start."""
 
     def _bounce(self, node: Node) -> None:
-        """One node's turn. Whatever happens it runs afterwards, if it can."""
+        """One node's turn. Whatever happens it runs afterwards, if it can and no other fault wants it dead."""
+        self.holds.await_free(node.id, self.number, self.field.stop)
         try:
+            self.holds.take(node.id, self.number, Grip.DOWN)
             node.terminate()
             seen(
                 self.field,
@@ -68,9 +73,11 @@ class _Rollout:
                 within_s=STOPPED_WITHIN_S,
             )
         finally:
-            if node.state() is NodeState.GONE:
-                self._prepare(node)
-                node.start()
+            self.holds.release(node.id, self.number)
+            with self.holds.acting_on(node.id):
+                if node.state() is NodeState.GONE and not self.holds.others(node.id, self.number, Grip.DOWN):
+                    self._prepare(node)
+                    node.start()
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:

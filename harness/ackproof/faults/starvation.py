@@ -14,6 +14,7 @@ from typing import Final
 
 from ackproof.cluster.protocol import NodeState
 from ackproof.errors import FaultNotConfirmed
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes import KillInjection
 from ackproof.plan.fault_crashes import Starve
@@ -43,7 +44,7 @@ class StarveInjection(KillInjection):
 
     def inject(self) -> str:
         """Begin the cycle."""
-        self._must_be(NodeState.RUNNING)
+        self._strike(lambda _: None, "a cycle", Grip.STILL, NodeState.RUNNING)
         self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
         self._thread.start()
         return (
@@ -85,6 +86,8 @@ class StarveInjection(KillInjection):
             return "nothing to undo"
         self._over.set()
         self._thread.join()
+        for node in self.nodes:
+            self.holds.release(node.id, self.fault.number)
         other = [node.id for node in self.nodes if node.pid != self._pids[node.id]]
         if other:
             raise FaultNotConfirmed(f"starve did not hold: node {other[0]} is another process by now")

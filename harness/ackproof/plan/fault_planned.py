@@ -7,6 +7,7 @@ and witnessed at another, which has its own copy of the metadata. Roll-outs stan
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import Field
@@ -135,6 +136,10 @@ class Recreate(FaultSpec):
     KIND: ClassVar[str] = "recreate"
     SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
 
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "on a cluster that someone else runs nothing is deleted before the end"}
+    )
+
     topic: str = Field(strict=True, description="The topic.")
 
     @property
@@ -187,6 +192,8 @@ class SetConfig(FaultSpec):
             and say.sound(("broker",), cluster=True)
         ):
             say.report(("broker",), missing_broker(spec, self.broker))
+        if self.topic is None and spec.backend == "attach":
+            say.report((), "settings of brokers that someone else runs are not ours: name a topic", key=True)
         for name in self.config:
             if self.topic is None:
                 if name in NODE_SETTINGS:

@@ -19,6 +19,9 @@ from ackproof.plan.versions import Version
 if TYPE_CHECKING:
     from ackproof.plan.spec import ExperimentSpec
 
+_NOT_OURS = MappingProxyType(
+    {"attach": "the brokers of a cluster that someone else runs are not ours to restart"}
+)
 _NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
@@ -31,6 +34,8 @@ class RollingRestart(NodeFault):
 
     KIND: ClassVar[str] = "rolling_restart"
     SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
+
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
     rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
@@ -92,6 +97,8 @@ class Decommission(NodeFault):
     SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
 
     drain: Flag = Field(
         True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."
