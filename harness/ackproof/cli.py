@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof import __version__
+from ackproof.cli_image import image
 from ackproof.errors import AckproofError, BadInput
 
 if TYPE_CHECKING:
@@ -316,11 +317,13 @@ def report(directories: tuple[Path, ...]) -> int:
 @main.command()
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
+    from ackproof.containers.doctor import look
     from ackproof.provision import doctor as room
 
     console = _console()
     good = True
-    for check in room.doctor(lambda progress: console.line(f"… {progress.message}")):
+    checks = room.doctor(lambda progress: console.line(f"… {progress.message}"))
+    for check in (*checks, room.Check("containers", True, look())):
         good &= check.ok
         console.line(
             f"{'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}", "" if check.ok else "red"
@@ -364,3 +367,6 @@ def clean(machine: bool) -> int:
     if machine:
         console.document(swept.as_json())
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
+
+
+main.add_command(image)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ackproof.cluster.disks_flags import make_writable
 from ackproof.cluster.disks_sweep import orphans, remove_images, thaw_below, unmount_below
+from ackproof.containers import presence
 from ackproof.errors import AckproofError, BadInput
 from ackproof.network import packets
 from ackproof.network.failure import LinkError
@@ -96,11 +97,15 @@ class Swept:
     rules: list[str] = field(default_factory=list)
     elsewhere: list[str] = field(default_factory=list)
     """Topics on clusters that someone else runs: only told of, for nobody here can delete them."""
+    containers: list[str] = field(default_factory=list)
+    """Containers, networks and volumes, by sort and name."""
 
     def lines(self) -> Iterator[str]:
         """In words."""
         for child in self.ended:
             yield f"ended {child.role} (pid {child.pid}) of {child.directory}"
+        for thing in self.containers:
+            yield f"removed {thing}"
         for child, why in self.stuck:
             yield f"could not end {child.role} (pid {child.pid}) of {child.directory}: {why}"
         for path in self.mounts:
@@ -129,6 +134,7 @@ class Swept:
             "ledgers": self.ledgers,
             "rules": self.rules,
             "elsewhere": self.elsewhere,
+            "containers": self.containers,
         }
 
 
@@ -138,12 +144,14 @@ def sweep() -> Swept:
     for folder in orphans():
         # Who waits for a frozen file system cannot be ended.
         thaw_below(folder)
+    # Before their processes: the engine ends frozen ones too, which no signal reaches.
+    directories = _remove_containers(swept)
     ended = end_children(lambda child: not child.owner_alive)
     swept.ended += ended.gone
     swept.stuck += ended.left
     held = {child.run_id for child, _ in ended.left}
     _remove_rules(swept)
-    directories = {str(child.directory) for child in ended.gone}
+    directories |= {str(child.directory) for child in ended.gone}
     for path, entry in entries():
         if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
             continue
@@ -157,6 +165,29 @@ def sweep() -> Swept:
         if not any(line.startswith(f"{folder}/") for line in swept.failed):
             _unmount(folder, swept)
     return swept
+
+
+def _remove_containers(swept: Swept) -> set[str]:
+    """Containers, networks and volumes whose labels name a dead harness; the folders of their runs."""
+    if not presence.listening():
+        return set()
+    # The libraries that speak to an engine are loaded only where there is one.
+    from ackproof.containers import leftovers
+    from ackproof.containers.engine import EngineFailed, connect
+
+    try:
+        engine = connect()
+        try:
+            gone = leftovers.remove(engine, lambda marks: not marks.owned)
+        finally:
+            engine.close()
+    except BadInput:
+        return set()  # somebody listens who is no engine, or not ours to use
+    except EngineFailed as error:
+        swept.failed.append(f"containers: {error}")
+        return set()
+    swept.containers += [f"{thing.kind} {thing.name}" for thing in gone]
+    return {str(thing.marks.directory) for thing in gone}
 
 
 def _remove_rules(swept: Swept) -> None:

@@ -13,7 +13,7 @@ import urllib3
 from docker.errors import APIError, DockerException
 
 import docker
-from ackproof.containers.presence import where
+from ackproof.containers.presence import refusal, where
 from ackproof.errors import AckproofError, BadInput, MissingTool
 
 INSTALL: Final = "apt-get install docker.io"
@@ -74,16 +74,12 @@ def connect() -> Engine:
     Raises `MissingTool` when none answers, `BadInput` when this user may not talk to it: one line each.
     """
     address = where()
-    try:
-        client = docker.from_env(timeout=TIMEOUT_S)
+    reason: BaseException | None = refusal()
+    if reason is None:
         try:
-            client.ping()
-            return Engine(client)
-        except BaseException:
-            client.close()
-            raise
-    except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
-        reason = _cause(error)
+            return _connect()
+        except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
+            reason = _cause(error)
     if isinstance(reason, PermissionError):
         raise BadInput(
             f"the container engine at {address} may not be used by this user; "
@@ -94,13 +90,24 @@ def connect() -> Engine:
         if isinstance(reason, (FileNotFoundError, ConnectionRefusedError))
         else _last(reason)
     )
+    start = "start it: systemctl start docker, or as root: setsid dockerd --ip=127.0.0.1"
+    if _dockerd():
+        raise BadInput(
+            f"backend: docker needs a container engine, and none answers at {address} ({said}); {start}"
+        )
     raise MissingTool(
-        "a container engine",
-        f"backend: docker needs one; {address}: {said}",
-        f"{INSTALL}, then start it (systemctl start docker, or as root: setsid dockerd --ip=127.0.0.1)"
-        if not _dockerd()
-        else "it is installed but does not run; systemctl start docker, or as root: setsid dockerd --ip=127.0.0.1",
+        "a container engine", f"backend: docker needs one; {address}: {said}", f"{INSTALL}, then {start}"
     )
+
+
+def _connect() -> Engine:
+    client = docker.from_env(timeout=TIMEOUT_S)
+    try:
+        client.ping()
+        return Engine(client)
+    except BaseException:
+        client.close()
+        raise
 
 
 def _dockerd() -> bool:

@@ -18,14 +18,19 @@ def where() -> str:
 
 def listening() -> bool:
     """Whether somebody listens at the engine's address, and this user may connect. Other schemes: perhaps."""
+    return refusal() is None
+
+
+def refusal() -> OSError | None:
+    """Why nobody can be reached at the engine's address; None when somebody listens, or it is no socket of ours."""
     address = where()
     if not address.startswith("unix://"):
-        return True
+        return None
     path = Path(address.removeprefix("unix://"))
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(_LOOK_S)
             probe.connect(str(path))
-            return True
-    except OSError:
-        return False
+    except OSError as error:
+        return error
+    return None

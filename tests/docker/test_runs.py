@@ -1,0 +1,121 @@
+"""Whole runs in containers: the verdicts of the other backend, and nothing left behind, however a run ends."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import traces
+from ackproof.containers.engine import Engine
+from ackproof.containers.leftovers import find
+from ackproof.wait import wait_until
+
+pytestmark = pytest.mark.docker
+
+ACKPROOF = Path(sys.executable).with_name("ackproof")
+MATRIX = Path(__file__).parents[2] / "experiments" / "acks-matrix.yaml"
+CASES = ("acks=1,min.insync.replicas=2", "acks=all,min.insync.replicas=2")
+CALM = """\
+name: calm
+backend: docker
+cluster: {brokers: 1, controllers: 1}
+topics: {events: {replication_factor: 1}}
+workload: {producers: {rate: 1000/s}, consumers: {live: 1}, duration: 120s}
+"""
+SORTS = ("container", "network", "volume")
+
+
+def _ackproof(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [ACKPROOF, *map(str, words)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "NO_COLOR": "1", **environment},
+    )
+
+
+def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) -> None:
+    cases = [word for case in CASES for word in ("--case", case)]
+    found = {}
+    for backend in ("process", "docker"):
+        done = _ackproof("run", MATRIX, "--backend", backend, *cases, "--out", tmp_path / backend, "--json")
+        batch = json.loads(done.stdout)
+        found[backend] = [
+            (case["case"], case["verdict"], (case["counts"] or {}).get("lost", 0) > 0)
+            for case in batch["cases"]
+        ]
+        assert done.returncode == 0, (backend, batch["cases"], done.stderr[-2000:])
+        report = (tmp_path / backend / "latest" / "report.html").read_text(encoding="utf-8")
+        assert backend in report
+    assert found["process"] == found["docker"]
+    assert [lost for _, _, lost in found["docker"]] == [True, False]
+
+
+def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:
+    """A run with its load under way."""
+    file = tmp_path / "calm.yaml"
+    file.write_text(CALM, encoding="utf-8")
+    known = {thing.marks.run_id for thing in find(engine)}
+    run = subprocess.Popen(
+        [ACKPROOF, "run", file, "--out", tmp_path / "runs"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    wait_until(
+        lambda: (
+            (
+                len([thing for thing in find(engine) if thing.marks.run_id not in known]) >= 3
+                and any((tmp_path / "runs").glob("*/*/clients/*"))
+            )
+            or run.poll() is not None
+        ),
+        what="two containers, a network and clients",
+        timeout_s=90,
+    )
+    assert run.poll() is None
+    return run
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_nothing_of_a_run_is_left(engine: Engine, tmp_path: Path, number: signal.Signals) -> None:
+    before = traces.look()
+    run = _start_calm(tmp_path, engine)
+    run.send_signal(number)
+    run.wait(60)
+    if number is signal.SIGKILL:
+        assert any(not thing.marks.owned for thing in find(engine))
+        assert "removed container ackproof-" in _ackproof("clean").stdout
+    after = traces.look()
+    for sort in SORTS:
+        assert after.get(sort) == before.get(sort), sort
+    assert not list((tmp_path / "runs").glob("*/*/nodes/*/data"))
+    assert list((tmp_path / "runs").glob("*/*/nodes/*/server.log"))
+
+
+def test_without_an_engine_one_line_says_what_to_do(tmp_path: Path) -> None:
+    file = tmp_path / "calm.yaml"
+    file.write_text(CALM, encoding="utf-8")
+    done = _ackproof("run", file, "--out", tmp_path / "runs", DOCKER_HOST=f"unix://{tmp_path}/no.sock")
+    assert done.returncode == 254
+    [line] = [line for line in done.stderr.splitlines() if "engine" in line]
+    assert "no.sock" in line
+    assert not (tmp_path / "runs").exists()
+
+
+def test_containers_of_living_harnesses_are_not_swept(engine: Engine, tmp_path: Path) -> None:
+    run = _start_calm(tmp_path, engine)
+    try:
+        mine = {thing.name for thing in find(engine) if thing.marks.owned}
+        _ackproof("clean")
+        assert mine <= {thing.name for thing in find(engine)}
+        assert run.poll() is None
+    finally:
+        run.send_signal(signal.SIGINT)
+        run.wait(60)
