@@ -309,13 +309,6 @@ class AttachedCluster(AskedCluster):
         promises = {name: given.get(name, value) for name, value in _PROMISES.items()}
         return topic.model_copy(update={"config": {**promises, **topic.config}})
 
-    def use_release(self, node_id: int, version: str) -> None:
-        """Raises `BadInput`: what its nodes run is not ours to choose."""
-        del version
-        raise BadInput(
-            f"broker {node_id} belongs to a cluster that someone else runs: its release is not ours to choose"
-        )
-
     def environment(self) -> dict[str, str]:
         """Whose cluster it was, and this machine."""
         brokers = ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values())

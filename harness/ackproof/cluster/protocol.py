@@ -211,6 +211,9 @@ class Cluster(Protocol):
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """The partitions of these topics as the brokers that answer see them; newest leader epoch wins."""
 
+    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """What those hold who keep the metadata (ZooKeeper); empty where they do not tell. A second at most."""
+
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState, TopicPartition
+from ackproof.observe.kept import Kept
 from ackproof.observe.probe import Answer, Probe
 from ackproof.observe.views import Views
 from ackproof.rundir.samples import Sample
@@ -22,6 +23,8 @@ from ackproof.rundir.timeline import EventKind, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
 """How long a look waits for answers: a broker in good health needs 2 ms."""
+KEEPER: Final = 0
+"""Among the brokers' views: the view of those who keep the metadata. Brokers count from 1."""
 STALE_AFTER_S: Final = 1.0
 """An older sample says nothing of now."""
 
@@ -47,6 +50,7 @@ class Sampler:
             broker: Probe(address, cluster.access) for broker, address in cluster.client_addresses().items()
         }
         self._views = Views()
+        self._kept = Kept(cluster, self._topics, timeline) if cluster.spec.mode == "zookeeper" else None
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self._stop = threading.Event()
@@ -58,6 +62,8 @@ class Sampler:
 
     def start(self) -> None:
         """Begin."""
+        if self._kept is not None:
+            self._kept.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -65,6 +71,8 @@ class Sampler:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
+        if self._kept is not None:
+            self._kept.stop()
         self._file.close()
 
     # -- what was seen last -------------------------------------------------------------------------------------------
@@ -153,7 +161,10 @@ class Sampler:
 
     def _write(self, answers: dict[int, Answer]) -> None:
         now = self._timeline.clock.now()
-        merged = self._views.merge({broker: answer.view for broker, answer in answers.items()})
+        views = {broker: answer.view for broker, answer in answers.items()}
+        if self._kept is not None and (kept := self._kept.latest()):
+            views[KEEPER] = kept
+        merged = self._views.merge(views)
         lines: list[str] = []
         for place, state in sorted(merged.items()):
             self._tell_changes(place, state)

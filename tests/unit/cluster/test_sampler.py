@@ -56,6 +56,7 @@ class Stand:
         cluster: Any = SimpleNamespace(
             nodes=self.nodes,
             access=KRAFT,
+            spec=SimpleNamespace(mode="kraft"),
             client_addresses=lambda: {i: b.address for i, b in self.brokers.items()},
         )
         self.sampler = Sampler(cluster, ["orders", "pay"], self.path, self.timeline, hz=hz)
