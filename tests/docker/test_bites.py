@@ -1,4 +1,4 @@
-"""Faults of processes on containers: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
+"""Faults on containers: each bites, is healed, and the ISRs are full again; duds do not pass for bites."""
 
 from __future__ import annotations
 
@@ -14,8 +14,14 @@ pytestmark = pytest.mark.docker
 
 @pytest.fixture(scope="module")
 def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    with Bench(tmp_path_factory.mktemp("bench"), backend="docker", installed=installed()) as made:
+    topics: dict[str, object] = {"t": {"assignment": [[1, 2, 3]], "config": {"min.insync.replicas": 1}}}
+    folder = tmp_path_factory.mktemp("bench")
+    with Bench(folder, backend="docker", installed=installed(), topics=topics) as made:
         yield made
+
+
+def _at_night(fault: str) -> object:
+    return pytest.param(fault, marks=pytest.mark.nightly)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +30,20 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
         "kill: {target: leader(t/0)}",
         "stop: {target: leader(t/0)}",
         "pause: {target: leader(t/0)}",
-        "pause: {target: minority}",
         "restart: {target: follower(t/0)}",
-        "kill: {target: controller}",
+        _at_night("pause: {target: minority}"),
+        _at_night("kill: {target: controller}"),
+        _at_night("kill: {target: brokers}"),
+        _at_night("crash_loop: {target: follower(t/0), times: 3, up: 300ms}"),
+        _at_night("kill_starting: {target: leader(t/0)}"),
+        _at_night("out_of_memory: {target: leader(t/0)}"),
+        _at_night("starve: {target: leader(t/0), share: 0.1}"),
+        _at_night("lose_quorum: {}"),
+        _at_night("lose_quorum: {by: pause}"),
+        "elect_preferred: {partition: t/0}",
+        "reassign: {partition: t/0, to: [2, 1]}",
+        _at_night("reassign: {partition: t/0, to: [1, 2, 3]}"),
+        "set: {topic: t, config: {min.insync.replicas: 2}}",
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:

@@ -16,6 +16,8 @@ from ackproof.containers.engine import Engine
 from ackproof.containers.leftovers import find
 from ackproof.wait import wait_until
 
+from .relay import Relay
+
 pytestmark = pytest.mark.docker
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
@@ -119,3 +121,32 @@ def test_containers_of_living_harnesses_are_not_swept(engine: Engine, tmp_path: 
     finally:
         run.send_signal(signal.SIGINT)
         run.wait(60)
+
+
+def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Path) -> None:
+    """The engine is reached through a relay, which dies while load runs."""
+    before = traces.look()
+    file = tmp_path / "calm.yaml"
+    file.write_text(CALM.replace("120s", "4s"), encoding="utf-8")
+    with Relay(tmp_path / "relay.sock") as relay:
+        run = subprocess.Popen(
+            [ACKPROOF, "run", file, "--out", tmp_path / "runs"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NO_COLOR": "1", "DOCKER_HOST": f"unix://{relay.address}"},
+        )
+        wait_until(
+            lambda: any((tmp_path / "runs").glob("*/*/clients/*")) or run.poll() is not None,
+            what="clients",
+            timeout_s=90,
+        )
+        relay.die()
+        said = run.communicate(timeout=180)[1]
+    assert run.returncode == 255
+    assert "does not answer any more" in said
+    assert "Traceback" not in said
+    _ackproof("clean")
+    after = traces.look()
+    for sort in SORTS:
+        assert after.get(sort) == before.get(sort), sort

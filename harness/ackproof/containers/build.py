@@ -50,6 +50,7 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
         found = have(engine, reference)
         if found is not None:
             return found
+    old = have(engine, reference)
     jars = kafka_jars(version, progress)
     base = _base(engine, progress)
     plain = f"{OWN}:{version}-{secrets.token_hex(4)}"
@@ -72,6 +73,8 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
     found = have(engine, reference)
     if found is None:
         raise ProvisionFailed(f"{reference} was built, and is not there")
+    if old is not None and old.identity != found.identity:
+        _forget(engine, old.identity)
     progress(Progress("image", f"{reference} is ready", _STEPS, _STEPS))
     return found
 
@@ -180,7 +183,7 @@ def _recipe_in(engine: Engine, reference: str) -> str:
 
 
 def _forget(engine: Engine, reference: str) -> None:
-    """The name of the image without an archive goes; its layers are those of the finished one."""
+    """A name goes, and with it layers that no image has; nothing happens to one that containers use."""
     if have(engine, reference) is not None:
         try:
             spoken(engine.client.images.remove)(reference)
