@@ -90,6 +90,9 @@ _CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
     {
         # As long as a KRaft broker's session above.
         "zookeeper.session.timeout.ms": "3000",
+        # A broker exits when it has no session within this, by default as long as a session lasts: too short for
+        # a machine on which ZooKeeper itself only starts.
+        "zookeeper.connection.timeout.ms": "60000",
         "controlled.shutdown.retry.backoff.ms": "500",
     }
 )
