@@ -91,7 +91,7 @@ def loaded(load_text: Load, fault: str) -> ExperimentSpec:
 def test_what_is_written_is_what_is_meant(load_text: Load, fault: str, shown: str, needs: set[Need]) -> None:
     spec = loaded(load_text, fault)
     assert str(spec.faults[0]) == shown
-    assert spec.needs == needs
+    assert spec.faults[0].needs == needs
 
 
 @pytest.mark.parametrize(
