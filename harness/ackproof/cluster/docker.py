@@ -21,6 +21,7 @@ from ackproof.cluster.launch import Installation, lay_data, write_files, write_h
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout, settings
 from ackproof.cluster.protocol import OnNodeEvent
+from ackproof.cluster.zookeeper_server import MAIN
 from ackproof.containers import leftovers
 from ackproof.containers.bridge import Bridge, SubnetTaken
 from ackproof.containers.container import ContainerPlan, ContainerProcess, NodeContainer
@@ -60,10 +61,6 @@ class DockerCluster(KraftCluster):
         needs: Set[Need] = frozenset(),
     ) -> None:
         super().__init__(spec, nodes_dir, tag, on_event, progress=progress)
-        if spec.mode == "zookeeper":
-            raise BadInput(
-                "cluster.mode zookeeper is not possible on the backend docker: images are of KRaft nodes"
-            )
         self._installed = installed
         self._own_disks = disks.to_be_made(needs)
         self._engine: Engine | None = None
@@ -193,28 +190,58 @@ class DockerCluster(KraftCluster):
             published=published,
             address=addresses.node(node.id),
             aliases=(name,),
+            command=self._command(node),
         )
 
     def _variables(self, layout: Layout, node: ProcessNode) -> dict[str, str]:
+        if self._is_zookeeper(node):
+            return self._tag.environment(node.name)
         heap = layout.spec.heap >> 20
-        folder = Path(NODE_FOLDER)
-        logging = logging_by(folder / configuration(self.spec.kafka).name, folder / node.files.log.name)
         return {
             **settings_as_environment(settings(layout, node.id, node.files.data.name)),
             "CLUSTER_ID": self._cluster_id,
             "KAFKA_HEAP_OPTS": f"-Xmx{heap}m -Xms{min(64, heap)}m",
             "KAFKA_JVM_PERFORMANCE_OPTS": f"{JVM_FLAGS} -Xmn{min(40, heap // 3)}m -XX:+ExitOnOutOfMemoryError",
-            "KAFKA_OPTS": f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}",
-            "KAFKA_LOG4J_OPTS": " ".join(logging),
+            "KAFKA_OPTS": _names(node),
+            "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
             "LOG_DIR": NODE_FOLDER,
             **self._tag.environment(node.name),
         }
+
+    def _command(self, node: ProcessNode) -> tuple[str, ...]:
+        """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""
+        if not self._is_zookeeper(node):
+            return ()
+        heap = self.spec.heap >> 20
+        words = [
+            f"-Xmx{heap}m",
+            f"-Xms{min(64, heap)}m",
+            *JVM_FLAGS.split(),
+            _names(node),
+            *self._logging(node),
+        ]
+        # both images have ZooKeeper among Kafka's jars, and neither starts it
+        return (
+            "java",
+            *words,
+            "-cp",
+            "/opt/kafka/libs/*",
+            MAIN,
+            f"{NODE_FOLDER}/{node.files.properties.name}",
+        )
+
+    def _logging(self, node: ProcessNode) -> list[str]:
+        folder = Path(NODE_FOLDER)
+        return logging_by(folder / configuration(self.spec.kafka).name, folder / node.files.log.name)
+
+    def _is_zookeeper(self, node: ProcessNode) -> bool:
+        return self.spec.mode == "zookeeper" and not node.is_broker
 
     def _all_started(self) -> None:
         self._without_archive = [
             i
             for i, node in self._nodes.items()
-            if node.pid is None or not archive_in_use(node.pid, Path(ARCHIVE))
+            if not (self._is_zookeeper(node) or (node.pid and archive_in_use(node.pid, Path(ARCHIVE))))
         ]
 
     # -- end --------------------------------------------------------------------------------------------------------
@@ -242,3 +269,8 @@ class DockerCluster(KraftCluster):
         if value is None:
             raise BadInput("this cluster was not started")
         return value
+
+
+def _names(node: ProcessNode) -> str:
+    """By which file its JVM resolves the names of its peers."""
+    return f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}"

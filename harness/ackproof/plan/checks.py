@@ -31,7 +31,6 @@ _PRODUCERS: Final[Path] = ("workload", "producers")
 
 def check(spec: ExperimentSpec, found: Findings) -> None:
     """Report what does not fit together. Fields that already have a problem are passed over."""
-    _check_backend(spec, found)
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
@@ -187,14 +186,6 @@ def _check_producers(spec: ExperimentSpec, found: Findings) -> None:
             found.report(at("retries"), "idempotence needs at least 1 retry")
     if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
         found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
-
-
-def _check_backend(spec: ExperimentSpec, found: Findings) -> None:
-    mode: Path = ("cluster", "mode")
-    if spec.backend == "docker" and spec.cluster.mode == "zookeeper" and found.sound(("backend",), mode):
-        found.report(
-            mode, "zookeeper is not possible on the backend docker, because its images start KRaft nodes"
-        )
 
 
 def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> None:
