@@ -29,10 +29,10 @@ def begin_shutdown(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
 
 def _leave(metadata: Metadata, broker: int, rules: Rules) -> Metadata:
     partition = metadata.partition
-    if broker not in partition.isr and partition.leader != broker:
+    if broker not in partition.isr:
         return metadata
     isr = tuple(replica for replica in partition.isr if replica != broker)
-    return decide(metadata, rules, isr=isr, election=_kind(rules), barred=(broker,))
+    return decide(metadata, rules, isr=isr, election=_kind(rules))
 
 
 def _kind(rules: Rules) -> Election:
@@ -58,9 +58,7 @@ def register(
     if rules.elr and rules.unclean_shutdown_detection and clean_epoch != last.epoch:
         isr = tuple(replica for replica in metadata.partition.isr if replica != broker)
         if isr != metadata.partition.isr or broker in metadata.partition.elr:
-            changed = decide(
-                changed, rules, isr=isr, election=_kind(rules), unclean_shutdown=(broker,), barred=(broker,)
-            )
+            changed = decide(changed, rules, isr=isr, election=_kind(rules), unclean_shutdown=(broker,))
     return changed, registered
 
 

@@ -23,18 +23,17 @@ def decide(
     isr: tuple[int, ...],
     election: Election = Election.ANY,
     unclean_shutdown: tuple[int, ...] = (),
-    barred: tuple[int, ...] = (),
     first: int = NO_LEADER,
 ) -> Metadata:
     """The partition after a change of its ISR, or of who is alive: members, eligible replicas, leader, epochs.
 
-    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut; `barred` may not
-    lead; with a preferred election `first` (default: the first of the assignment) is to lead.
-    The image is returned as it was if nothing changes.
+    `isr` is the ISR aimed at; `unclean_shutdown` came back with a log that may be cut. With a preferred
+    election `first` (default: the first of the assignment) is to lead. If nothing changes the image is returned as
+    it was.
     """
     old = metadata.partition
     replicas, adding, removing = old.replicas, old.adding, old.removing
-    if (adding or removing) and set(replicas) - set(removing) <= set(isr):
+    if set(replicas) - set(removing) <= set(isr):
         replicas = tuple(replica for replica in replicas if replica not in removing)
         isr = tuple(replica for replica in isr if replica in replicas)
         adding, removing = (), ()
@@ -43,7 +42,7 @@ def decide(
     order = replicas if rules.assignment_order else tuple(sorted(replicas, key=_place_in(isr)))
     if election is Election.PREFERRED:
         order = (preferred, *order)
-    leader, clean = _elect(metadata, rules, election, order, isr, elr, barred)
+    leader, clean = _elect(metadata, rules, election, order, isr, elr)
     recovering = old.recovering
     if leader != NO_LEADER and (not clean or not isr):
         isr, elr = (leader,), tuple(replica for replica in elr if clean and replica != leader)
@@ -98,7 +97,6 @@ def _elect(
     order: tuple[int, ...],
     isr: tuple[int, ...],
     elr: tuple[int, ...],
-    barred: tuple[int, ...],
 ) -> tuple[int, bool]:
     """The leader and whether it was elected cleanly (electAnyLeader, electPreferredLeader).
 
@@ -109,7 +107,7 @@ def _elect(
 
     def acceptable(replica: int) -> bool:
         registered = metadata.registration(replica)
-        return replica not in barred and not registered.fenced and not registered.stopping
+        return not registered.fenced and not registered.stopping
 
     def valid(replica: int) -> bool:
         return replica in (isr or elr) and acceptable(replica)

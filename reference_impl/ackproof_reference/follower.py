@@ -92,8 +92,7 @@ def take_epoch_end(broker: Broker, answer: EpochEnd, rules: Rules) -> Step:
         offset = _divergence(log, answer.end.epoch, answer.end.start)
         done = end_of_epoch(log, answer.end.epoch).epoch == answer.end.epoch
     log = truncate(log, offset)
-    truncating = not done and log.last_epoch != UNKNOWN
-    return with_role(broker._replace(log=log), role._replace(truncating=truncating)), ()
+    return with_role(broker._replace(log=log), role._replace(truncating=not done)), ()
 
 
 def _divergence(log: Log, epoch: int, end: int) -> int:

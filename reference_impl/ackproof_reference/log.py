@@ -119,7 +119,7 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
 
     (UNKNOWN, UNKNOWN) if this log has not come so far, or has nothing to say.
     """
-    if not log.epochs or epoch == UNKNOWN or epoch > log.last_epoch:
+    if epoch == UNKNOWN or epoch > log.last_epoch:
         return EpochEntry(UNKNOWN, UNKNOWN)
     if epoch == log.last_epoch:
         return EpochEntry(epoch, log.end)
@@ -164,7 +164,7 @@ def compact(log: Log, below: int) -> Log:
 
     Batches without a key, markers and what holds several records stay as they are; tombstones too.
     """
-    newest = {batch.key: batch.base for batch in log.batches if batch.key >= 0 and batch.next <= below}
+    newest = {batch.key: batch.base for batch in log.batches if batch.next <= below}
     kept = tuple(
         batch
         for batch in log.batches

@@ -125,6 +125,35 @@ def test_the_last_known_leader_is_elected_when_nobody_is_left() -> None:
     assert after.partition.last_known_leader == -1
 
 
+def test_the_last_known_leader_is_for_elr_and_an_empty_isr_only() -> None:
+    last = metadata(partition(leader=-1, isr=(), last=1), fenced=(1, 2, 3))
+    assert controller.unfence(last, 1, NO_ELR).partition.leader == -1
+    member = metadata(partition(leader=-1, isr=(3,), last=1), fenced=(1, 2, 3))
+    assert controller.unfence(member, 1, TWO).partition.leader == -1
+    assert (
+        controller.fence(metadata(partition(isr=(1,), last=2)), 1, NO_ELR).partition.last_known_leader == -1
+    )
+    stays = controller.fence(metadata(partition(isr=(1, 2)), stopping=(2,)), 1, TWO).partition
+    assert (stays.leader, stays.isr, stays.last_known_leader) == (-1, (2,), -1)
+
+
+def test_an_unclean_election_clears_the_elr() -> None:
+    before = metadata(partition(leader=-1, isr=(), elr=(1,), last=1), fenced=(1,))
+    assert state(controller.elect(before, Election.UNCLEAN, TWO)) == (2, 1, (2,), ())
+
+
+def test_who_leads_goes_on_leading_though_another_comes_first() -> None:
+    after, _ = controller.alter_partition(
+        metadata(partition(leader=2, isr=(1, 2))), proposal(1, 2, 3, leader=2), ONE
+    )
+    assert state(after) == (2, 0, (1, 2, 3), ())
+
+
+def test_who_comes_back_from_an_unclean_stop_leaves_an_isr_that_still_names_it() -> None:
+    after, _ = controller.register(metadata(partition(isr=(1, 2)), fenced=(2,)), 2, -1, TWO)
+    assert state(after) == (1, 0, (1,), ())
+
+
 def test_before_kafka_19522_it_was_elected_even_while_fenced() -> None:
     before = metadata(partition(leader=-1, isr=(), last=1), fenced=(1, 2, 3))
     bug = without(TWO, "unfenced last known leader")
@@ -274,6 +303,19 @@ def test_a_reassignment_that_removes_only_ends_at_once() -> None:
 def test_a_reassignment_to_the_same_changes_nothing() -> None:
     before = metadata(partition())
     assert controller.reassign(before, (1, 2, 3), ONE) == before
+
+
+def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
+    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (1, 2, 3), ONE)
+    assert (moving.partition.replicas, moving.partition.adding) == ((1, 2, 3), (3,))
+    done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
+    assert (done.partition.adding, done.partition.leader_epoch) == ((), 0)
+
+
+def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
+    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
+    other = controller.reassign(moving, (1, 3), ONE).partition
+    assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))
 
 
 def test_a_reassignment_can_be_turned_back() -> None:

@@ -15,7 +15,7 @@ from ackproof_reference.broker import (
 )
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Batch, EpochEntry, Log, begin_epoch
-from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched
+from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched, Produce
 from ackproof_reference.metadata import Registration
 from ackproof_reference.node import is_follower, is_leader, learn, step
 from ackproof_reference.rules import Rules, Truncation, without
@@ -206,7 +206,27 @@ def test_who_is_elected_leads_and_who_is_moved_away_drops_its_log() -> None:
 def test_a_started_broker_takes_the_role_it_finds() -> None:
     started = start(kill(following(log(0))), Registration(2, 1))
     assert (started.process, started.log.end) == (Process(up=True, epoch=1), 1)
-    assert is_follower(learn(started, metadata(partition()), RULES)[0])
+    learnt, _ = learn(started, metadata(partition()), RULES)
+    assert (is_follower(learnt), learnt.process.up) == (True, True)
+    elsewhere, _ = learn(started, metadata(partition(replicas=(1, 3), isr=(1,))), RULES)
+    assert (elsewhere.process.role, elsewhere.process.up) == (None, True)
+
+
+def test_an_image_of_the_same_version_brings_registrations() -> None:
+    before = following(log(0), partition(epoch=3, version=5))
+    after, _ = learn(before, metadata(partition(epoch=3, version=5), fenced=(3,)), RULES)
+    assert (after.process.metadata, after.process.up) == (
+        metadata(partition(epoch=3, version=5), fenced=(3,)),
+        True,
+    )
+
+
+def test_what_is_not_said_of_a_broker() -> None:
+    assert Follower(1, 0) == Follower(1, 0, False, ())
+    assert Process(True, 0) == Process(True, 0, None, None, False)
+    assert Registration(1, 0) == Registration(1, 0, False, False)
+    assert Fetched(2, 1, 0, 0) == Fetched(2, 1, 0, 0, Error.NONE, (), 0, None, 0, 0)
+    assert Produce(1, 2, -1) == Produce(1, 2, -1, 1, -1, -1, False)
 
 
 # Stopping

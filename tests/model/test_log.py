@@ -120,7 +120,7 @@ def test_power_takes_what_was_not_flushed() -> None:
 
 def test_compaction_keeps_the_newest_of_each_key_and_all_offsets() -> None:
     made = Log()
-    for place, key in enumerate((1, 2, 1, 1, -1)):
+    for place, key in enumerate((0, 2, 0, 0, -1)):
         made = append(made, Batch(place, 0, 0, place, key=key))
     assert [batch.base for batch in compact(made, 3).batches] == [1, 2, 3, 4]
     assert [batch.base for batch in compact(made, 5).batches] == [1, 3, 4]
@@ -143,3 +143,8 @@ def test_the_last_five_batches_of_a_producer_are_known() -> None:
 def test_a_batch_is_the_same_whoever_led() -> None:
     assert Batch(0, 1, 3, 4).identity == Batch(9, 2, 3, 4).identity
     assert Batch(0, 1, 3, 4).identity != Batch(0, 1, 3, 4, kind=COMMIT).identity
+
+
+def test_what_is_not_said_of_a_batch_or_a_log() -> None:
+    assert Batch(3, 1, 2, 4) == Batch(3, 1, 2, 4, 1, -1, "data", False, -1, False)
+    assert Log() == Log((), (), 0, 0, 0, 0)

@@ -108,3 +108,24 @@ def test_a_batch_of_another_length_is_not_the_same() -> None:
 def test_without_idempotence_anything_goes() -> None:
     request = Produce(7, 9, -1, 1, 0)
     assert check_sequence(produced((0, 0, 2)), request, Rules(idempotence=False)) == (Error.NONE, None)
+
+
+def test_errors_have_kafkas_numbers() -> None:
+    assert {error.name: error.value for error in Error} == {
+        "NONE": 0,
+        "OFFSET_OUT_OF_RANGE": 1,
+        "NOT_LEADER_OR_FOLLOWER": 6,
+        "REQUEST_TIMED_OUT": 7,
+        "NOT_ENOUGH_REPLICAS": 19,
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND": 20,
+        "NOT_CONTROLLER": 41,
+        "INVALID_REQUEST": 42,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER": 45,
+        "INVALID_PRODUCER_EPOCH": 47,
+        "INVALID_TXN_STATE": 48,
+        "FENCED_LEADER_EPOCH": 74,
+        "UNKNOWN_LEADER_EPOCH": 75,
+        "PRODUCER_FENCED": 90,
+        "INVALID_UPDATE_VERSION": 95,
+        "INELIGIBLE_REPLICA": 107,
+    }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,3 +177,18 @@ def test_a_story_shows_what_changed() -> None:
     assert lines[-1].startswith("  ✗  lost: acknowledged record 0 is not in the log of the leader")
     assert "       log of broker 1: [0:e0#0] high watermark 0, flushed 0" in lines
     assert any("leads epoch 1 from 0" in line for line in lines)
+
+
+def test_the_readmes_example_runs_and_its_names_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    import ackproof_reference
+
+    folder = Path(ackproof_reference.__file__).parent
+    text = (folder / "README.md").read_text("utf-8")
+    example = re.search(r"```python\n(.*?)```", text, re.DOTALL)
+    assert example is not None
+    exec(example[1], {})
+    assert "Chance.POSSIBLE" in capsys.readouterr().out
+    for file, name in re.findall(r"`(\w+\.py)`, `(\w+)`", text):
+        assert f"{name}" in (folder / file).read_text("utf-8"), (file, name)
+    for file in re.findall(r"`((?:explore/)?\w+\.py)`", text):
+        assert (folder / file).exists(), file

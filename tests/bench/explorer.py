@@ -1,0 +1,59 @@
+"""Distinct states a second and bytes a state of the explorer, invariants on, one process.
+
+    python tests/bench/explorer.py [million states of each, default 1]
+
+Both clocks are printed: on a busy machine only the time of the processor itself says something.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+from ackproof_reference.explore.scope import Budget, Scope, World
+from ackproof_reference.explore.search import Search
+from ackproof_reference.rules import rules_of
+
+SCOPES = {
+    "before KRaft (2.1, three brokers, two records)": Scope(
+        replace(rules_of("2.1"), min_insync=2), records=2, budget=Budget(kills=2, shrinks=1)
+    ),
+    "richest (4.1, ELR, idempotence, three brokers, two records)": Scope(
+        replace(rules_of("4.1"), min_insync=2),
+        records=2,
+        idempotent=True,
+        budget=Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+    ),
+}
+
+
+def measure(name: str, states: int) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    search = Search(World(SCOPES[name]), frozenset({"nothing, all are counted"}))
+    wall, processor = time.perf_counter(), time.process_time()
+    search.run(max_states=states)
+    wall, processor = time.perf_counter() - wall, time.process_time() - processor
+    seen = len(search.seen)
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    print(
+        f"{name}: {seen:,} states to depth {search.progress.depth}, {seen / processor:,.0f} a second of processor, "
+        f"{seen / wall:,.0f} a second of wall clock, {grown / seen:.0f} bytes a state (peak, all of the process)"
+    )
+
+
+def main() -> None:
+    millions = float(sys.argv[1]) if len(sys.argv) > 1 else 1.0
+    if len(sys.argv) > 2:
+        measure(sys.argv[2], int(millions * 1e6))
+        return
+    print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    for name in SCOPES:
+        subprocess.run([sys.executable, __file__, str(millions), name], check=True)
+
+
+if __name__ == "__main__":
+    main()
