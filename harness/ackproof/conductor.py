@@ -311,7 +311,7 @@ class CaseRun:
                 name: evidence.isr_size or topic.replication_factor
                 for name, topic in self.spec.topics.items()
             },
-            reader=self.spec.workload.consumers.live,
+            reader=workload.readers,
             bootstrap=cluster.bootstrap,
             settle_s=evidence.settle_timeout,
             hidden=self._hidden,

@@ -105,6 +105,15 @@ class Child:
 
 
 @dataclass(frozen=True)
+class ClientProcess:
+    """One client that runs: its id in the ledgers, and the process (start time in clock ticks since boot)."""
+
+    id: str
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True)
 class Found:
     """A process that carries the marks of a run, whoever started it. `started` in clock ticks since boot."""
 
@@ -237,6 +246,18 @@ def process_state(pid: int, start: int) -> ProcessState:
     if fields[0] in "Tt" and all(_thread_stopped(thread) for thread in _threads(pid)):
         return "stopped"
     return "running"
+
+
+def context_switches(pid: int) -> int:
+    """How often the kernel has switched to a thread of this process and away again, over all its threads; 0: gone."""
+    count = 0
+    for thread in _threads(pid):
+        try:
+            text = (thread / "status").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        count += sum(int(line.split()[1]) for line in text.splitlines() if "ctxt_switches:" in line)
+    return count
 
 
 def is_alive(pid: int, start: int) -> bool:

@@ -21,6 +21,8 @@ class ListedClient:
 
     id: str
     producer: int | None
+    killed: bool = False
+    """A fault killed it, and all that it had sent was salvaged: that it left no END is as it should be."""
 
 
 @dataclass(frozen=True)
@@ -76,4 +78,5 @@ def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
     if isinstance(name, bool) or not isinstance(name, str | int):
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
-    return ListedClient(str(name), number)
+    killed = isinstance(entry, dict) and entry.get("killed") is True
+    return ListedClient(str(name), number, killed)

@@ -159,14 +159,15 @@ def _check_ends(
     ledger: Ledger, listed: ListedClients, seen: dict[Kind, set[str]], closed: dict[Kind, set[str]]
 ) -> None:
     ledger.reasons.extend(listed.problems)
+    killed = {client.id for client in listed.clients if client.killed}
     for kind in ("produced", "consumed"):
         ledger.reasons.extend(
-            f"ledger/{kind}/client={client}: no END" for client in sorted(seen[kind] - closed[kind])
+            f"ledger/{kind}/client={client}: no END" for client in sorted(seen[kind] - closed[kind] - killed)
         )
     ledger.reasons.extend(
         f"client {client.id}: listed in case.json, and without a folder in the ledgers"
         for client in listed.clients
-        if client.id not in seen["produced"] | seen["consumed"]
+        if client.id not in seen["produced"] | seen["consumed"] and not client.killed
     )
     producers: set[int] = set()
     for client in listed.clients:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.faults import (
+    clients,
     command,
     control,
     crashes,
@@ -22,6 +23,7 @@ from ackproof.faults import (
 )
 
 __all__ = [
+    "clients",
     "command",
     "control",
     "crashes",

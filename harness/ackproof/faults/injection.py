@@ -12,11 +12,26 @@ from ackproof.faults.holds import Holds
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
-from ackproof.processes import RunTag
+from ackproof.processes import ClientProcess, RunTag
 
 
 class Clients(Protocol):
-    """The producers and readers of the workload, for faults that are aimed at them."""
+    """The producers and readers of the workload, for faults that are aimed at them. KeyError for an unknown id."""
+
+    def running(self) -> Mapping[str, ClientProcess]:
+        """Those that run, by id, in order of their start."""
+
+    def kill(self, client_id: str) -> int | None:
+        """SIGKILL; how many sends it left without an outcome (None for a reader)."""
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+
+    def replace(self, client_id: str) -> str:
+        """Start another in the place of one that is gone; its id."""
+
+    def at_work(self, client_id: str) -> bool:
+        """Whether it has sent or read something, or has come to its good end."""
 
 
 @dataclass(frozen=True)

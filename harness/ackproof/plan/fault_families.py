@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ackproof.plan import (
+    fault_clients,
     fault_command,
     fault_crashes,
     fault_disks,
@@ -21,6 +22,7 @@ FAMILIES = (
     fault_planned,
     fault_links,
     fault_disks,
+    fault_clients,
     fault_zookeeper,
     storm,
     fault_command,

@@ -52,6 +52,8 @@ class Client(Document):
     producer: int | None = None
     reader: int | None = None
     topics: tuple[str, ...] = ()
+    killed: bool = False
+    """A fault killed it, on purpose: it leaves no `END`, and what it had sent is in the ledger all the same."""
 
 
 class CaseFile(Document):

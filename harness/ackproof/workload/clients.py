@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from ackproof.errors import ClientDied, WaitTimeout
 from ackproof.plan.spec import TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.processes import ClientProcess, RunTag
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
@@ -50,6 +50,7 @@ class _Shared:
     handles: dict[str, Handle] = field(default_factory=dict)
     failure: str = ""
     next_producer: int = 0
+    next_reader: int = 0
     resets: int = 0
     stopping: bool = False
 
@@ -113,8 +114,8 @@ class Workload:
         for ledger in (self.run.produced, self.run.consumed):
             ledger.mkdir(parents=True, exist_ok=True)
         with self._shared.lock:
-            for number in range(self.spec.consumers.live):
-                self._start_reader(number)
+            for _ in range(self.spec.consumers.live):
+                self._start_reader()
             for _ in range(self.spec.producers.count):
                 self._start_producer()
         self._watcher = threading.Thread(target=self._watch, name="workload", daemon=True)
@@ -147,14 +148,49 @@ class Workload:
         self._end_watch()
         return self.salvage()
 
-    def kill(self, client_id: str) -> None:
-        """SIGKILL one client and salvage what it left; it does not come back. Raises KeyError for an unknown id."""
+    def kill(self, client_id: str) -> int | None:
+        """SIGKILL one client and salvage what it left; it does not come back. Raises KeyError for an unknown id.
+
+        Returns how many attempts of a producer were left without an outcome, None for a reader.
+        """
         with self._shared.lock:
             handle = self._shared.handles[client_id]
             handle.killed = True
             handle.child.kill()
             self._note_end(handle)
-        salvage(self.run, client_id)
+            # what could not be salvaged keeps the ledger incomplete, and so does a client that would not close
+            if not salvage(self.run, client_id).refused and not handle.expected:
+                handle.client = handle.client.model_copy(update={"killed": True})
+        if handle.client.kind != "producer":
+            return None
+        board = handle.board
+        return max(0, board.sent - board.total() - board.failed - board.indeterminate)
+
+    def running(self) -> dict[str, ClientProcess]:
+        """The clients that run, by id, in order of their start."""
+        return {
+            handle.client.id: ClientProcess(handle.client.id, handle.child.pid, handle.child.started)
+            for handle in self._handles()
+            if handle.status is None
+        }
+
+    def signal(self, client_id: str, number: int) -> None:
+        """Send a client a signal, unless it has ended. Raises KeyError for an unknown id."""
+        with self._shared.lock:
+            self._shared.handles[client_id].child.signal(number)
+
+    def replace(self, client_id: str) -> str:
+        """Start another client in the place of one that is gone. Its id. Raises KeyError for an unknown id."""
+        with self._shared.lock:
+            gone = self._shared.handles[client_id]
+            other = self._start_producer() if gone.client.kind == "producer" else self._start_reader()
+            return other.client.id
+
+    def at_work(self, client_id: str) -> bool:
+        """Whether a client has sent or read something, or has come to its good end."""
+        with self._shared.lock:
+            handle = self._shared.handles[client_id]
+        return handle.board.sent > 0 or handle.board.total() > 0 or handle.board.state >= State.STOPPING
 
     def salvage(self) -> Salvaged:
         """Turn journals of ended clients into Parquet. Nothing to do after a `stop` in good order."""
@@ -173,6 +209,11 @@ class Workload:
         """Every client there has been, in order of their start."""
         with self._shared.lock:
             return tuple(handle.client for handle in self._shared.handles.values())
+
+    @property
+    def readers(self) -> int:
+        """How many live readers there have been: the next free number."""
+        return self._shared.next_reader
 
     def acked(self, topic: str | None = None, partition: int | None = None) -> int:
         """Records acknowledged so far: in all, of a topic, or of a partition. At most 50 ms behind."""
@@ -241,7 +282,9 @@ class Workload:
         client = Client(id=name, kind="producer", producer=number, topics=topics)
         return self._launch(client, "ackproof.workload.producer", self._written, write)
 
-    def _start_reader(self, number: int) -> Handle:
+    def _start_reader(self) -> Handle:
+        number = self._shared.next_reader
+        self._shared.next_reader += 1
         spec = self.spec.consumers
         name = f"r{number}"
 

@@ -17,7 +17,7 @@ from ackproof.cluster.protocol import NodeEvent, RunningCluster, TopicPartition
 from ackproof.errors import WaitTimeout
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver, Stage
-from ackproof.faults.injection import Field
+from ackproof.faults.injection import Clients, Field
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import Case, cases, load
 from ackproof.plan.faults import FaultSpec
@@ -132,10 +132,19 @@ class Bench:
         end_children(lambda child: child.run_id == self._run_id)
         assert not left, f"left behind: {left}"
 
-    def bite(self, fault: str, *, name: str | None = None, record: bool = True, settled: bool = True) -> Bite:
+    def bite(
+        self,
+        fault: str,
+        *,
+        name: str | None = None,
+        record: bool = True,
+        settled: bool = True,
+        clients: Clients | None = None,
+    ) -> Bite:
         """Do one fault, as it would stand in a file (`pause: {target: leader(t/0)}`), and see it through.
 
         `at: 0s` is added when it has no trigger, a hold when its kind has one. `record`: into the session's table.
+        `clients`: the workload, for faults that are aimed at it.
         """
         entry: dict[str, object] = YAML(typ="safe").load(fault)
         if not {"at", "when", "after"} & entry.keys():
@@ -153,7 +162,13 @@ class Bench:
         ) as timeline:
             driver = FaultDriver(
                 case,
-                Field(self.cluster, self._stop, case, tag=RunTag(self._run_id, self.folder, self.folder)),
+                Field(
+                    self.cluster,
+                    self._stop,
+                    case,
+                    clients,
+                    tag=RunTag(self._run_id, self.folder, self.folder),
+                ),
                 _Gauges(self._load, self._sampler),
                 timeline,
                 lambda role, spec: self._resolve(case, role, spec),

@@ -1,0 +1,85 @@
+"""Faults of the workload's clients on a real cluster: what a killed one had sent is accounted for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow.dataset as ds
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.plan.quantities import FROM_FILE
+from ackproof.plan.spec import TopicSpec, WorkloadSpec
+from ackproof.processes import RunTag
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.layout import CaseDir
+from ackproof.wait import wait_until
+from ackproof.workload.clients import Workload
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+LOAD = {"producers": {"count": 2, "rate": "2000/s"}, "consumers": {"live": 1}}
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1")) as made:
+        yield made
+
+
+@pytest.fixture
+def workload(bench: Bench, tmp_path: Path) -> Iterator[Workload]:
+    spec = WorkloadSpec.model_validate(LOAD, context=FROM_FILE)
+    topics = {"t": TopicSpec()}
+    run = CaseDir(tmp_path / "case")
+    tag = RunTag("clients", tmp_path, run.path)
+    made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
+    made.start()
+    try:
+        wait_until(lambda: made.acked() > 500 and made.read() > 0, what="the load to flow", timeout_s=30)
+        yield made
+    finally:
+        made.abort()
+
+
+def test_killed_and_replaced(bench: Bench, workload: Workload) -> None:
+    for client in ("producer(0)", "reader(0)", "producers"):
+        bite = bench.bite(f"kill_client: {{client: {client}}}", clients=workload)
+        assert bite.good, bite
+        assert "is gone" in bite.witness
+        assert "is at work" in bite.recovery
+    assert list(workload.running()) == ["r1", "p3", "p4"]
+    workload.stop()
+    killed = {client.id for client in workload.clients if client.killed}
+    assert killed == {"p0", "p1", "p2", "r0"}
+    produced = ds.dataset(str(workload.run.produced), format="parquet").to_table(
+        columns=["producer", "outcome"]
+    )
+    counts = produced.group_by(["producer", "outcome"]).aggregate([([], "count_all")]).to_pylist()
+    assert {row["producer"] for row in counts if row["outcome"] == 0} == {0, 1, 2, 3, 4}
+
+
+def test_frozen_and_back(bench: Bench, workload: Workload) -> None:
+    for client in ("producer", "producers", "reader(0)"):
+        bite = bench.bite(f"pause_client: {{client: {client}}}", clients=workload)
+        assert bite.good, bite
+        assert "none ran" in bite.witness
+        assert "is scheduled again" in bite.recovery
+    workload.stop()
+    assert all(not client.killed for client in workload.clients)
+
+
+def test_duds(bench: Bench, workload: Workload) -> None:
+    """Nobody is there; no workload; the client is frozen already."""
+    for fault, clients in (
+        ("kill_client: {client: producer(9)}", workload),
+        ("pause_client: {client: producer(9)}", workload),
+        ("pause_client: {client: producer}", None),
+    ):
+        bite = bench.bite(fault, clients=clients, record=False, settled=False)
+        assert not bite.bit
+        assert bite.failures
