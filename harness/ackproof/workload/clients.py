@@ -7,9 +7,8 @@ readers. A producer whose client met a fatal error ends, and the next free numbe
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 
 from ackproof.errors import ClientDied, WaitTimeout
@@ -22,20 +21,17 @@ from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.wait import wait_until
 from ackproof.workload.board import State
 from ackproof.workload.config import (
-    acks_of,
     delivery_timeout_s,
     producer_config,
     reader_config,
-    resend_after_s,
     verify,
 )
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
+from ackproof.workload.outfits import Outfit, Outfitter
 from ackproof.workload.salvage import Salvaged, salvage
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings, ReaderSettings
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place
 
-FLUSH_ROWS: Final = 1 << 17
-FLUSH_S: Final = 1.0
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
 """What a client may take to close and to write its last parts, beyond its own bounds."""
@@ -86,10 +82,18 @@ class Workload:
         self.places = tuple(
             Place(name, number) for name in topics for number in range(topics[name].partitions)
         )
-        self._written = tuple(place for place in self.places if place.topic in written)
-        self._seed = seed
+        self._outfitter = Outfitter(
+            spec=spec,
+            bootstrap=bootstrap,
+            run_id=tag.run_id,
+            case_dir=str(case_dir.path.absolute()),
+            places=self.places,
+            written=tuple(place for place in self.places if place.topic in written),
+            origin_ns=clock.origin_ns,
+            chunk_rows=chunk_rows,
+            seed=seed,
+        )
         self._timeline = timeline
-        self._chunk_rows = chunk_rows
         self._hidden = dict(hidden or {})
         self._launcher = Launcher(case_dir, tag, self._hidden)
         self._shared = _Shared()
@@ -255,63 +259,18 @@ class Workload:
     def _start_producer(self) -> Handle:
         number = self._shared.next_producer
         self._shared.next_producer += 1
-        spec = self.spec.producers
-        name = f"p{number}"
-        config = producer_config(spec, self.bootstrap, name)
-
-        def write(path: Path, control_fd: int) -> None:
-            ProducerSettings(
-                client=name,
-                producer=number,
-                run_id=self.tag.run_id,
-                case_dir=str(self.run.path.absolute()),
-                places=self._written,
-                first_place=(self._seed + number) % len(self._written),
-                value_size=spec.value_size,
-                rate=None if spec.rate is None else spec.rate / spec.count,
-                acks=acks_of(config),
-                resend_after_s=resend_after_s(config),
-                delivery_timeout_s=delivery_timeout_s(config),
-                origin_ns=self.clock.origin_ns,
-                chunk_rows=self._chunk_rows,
-                control_fd=control_fd,
-                config=config,
-            ).write(path)
-
-        topics = tuple(dict.fromkeys(place.topic for place in self._written))
-        client = Client(id=name, kind="producer", producer=number, topics=topics)
-        return self._launch(client, "ackproof.workload.producer", self._written, write)
+        return self._launch(self._outfitter.producer(number))
 
     def _start_reader(self) -> Handle:
         number = self._shared.next_reader
         self._shared.next_reader += 1
-        spec = self.spec.consumers
-        name = f"r{number}"
+        return self._launch(self._outfitter.reader(number))
 
-        def write(path: Path, control_fd: int) -> None:
-            ReaderSettings(
-                client=name,
-                reader=number,
-                run_id=self.tag.run_id,
-                case_dir=str(self.run.path.absolute()),
-                places=self.places,
-                origin_ns=self.clock.origin_ns,
-                flush_rows=FLUSH_ROWS,
-                flush_s=FLUSH_S,
-                control_fd=control_fd,
-                config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
-            ).write(path)
-
-        topics = tuple(dict.fromkeys(place.topic for place in self.places))
-        client = Client(id=name, kind="reader", reader=number, topics=topics)
-        return self._launch(client, "ackproof.workload.reader", self.places, write)
-
-    def _launch(
-        self, client: Client, module: str, places: tuple[Place, ...], write: Callable[[Path, int], None]
-    ) -> Handle:
-        handle = self._launcher.start(client, module, places, write)
-        self._shared.handles[client.id] = handle
-        self._event(EventKind.CLIENT_STARTED, client.id, pid=handle.child.pid)
+    def _launch(self, outfit: Outfit) -> Handle:
+        handle = self._launcher.start(outfit.client, outfit.module, outfit.places, outfit.write)
+        name = outfit.client.id
+        self._shared.handles[name] = handle
+        self._event(EventKind.CLIENT_STARTED, name, pid=handle.child.pid)
         return handle
 
     def _all_ready(self) -> bool:
