@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from pathlib import Path
 
-from ackproof.cluster import disks, links
+from ackproof.cluster import container_links, disks, links
 from ackproof.cluster.attach import AttachedCluster, Attachment
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
@@ -57,6 +57,7 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
         disks.require(needs)
     if backend == "docker":
         disks.require(needs)
+        container_links.require(needs, progress)
         from ackproof.containers.engine import connect
         from ackproof.containers.images import image_for
 
@@ -96,6 +97,6 @@ def _docker_cluster(
     """The libraries that speak to an engine are loaded only for those who ask for one (0.2 s)."""
     from ackproof.cluster.docker import DockerCluster
 
-    if unmet := needs - DISKS:
+    if unmet := needs - LINKS - DISKS - {Need.PACKETS}:
         raise BadInput(f"not possible on the backend docker yet: {', '.join(sorted(unmet))}")
     return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)

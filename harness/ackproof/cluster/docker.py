@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from ackproof.cluster import disks, lease
+from ackproof.cluster.container_links import ContainerLinks
 from ackproof.cluster.docker_addresses import DockerAddresses, docker_addresses
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
@@ -20,7 +21,7 @@ from ackproof.cluster.kraft import KraftCluster
 from ackproof.cluster.launch import Installation, lay_data, write_files, write_hosts
 from ackproof.cluster.node import NodeFiles, ProcessNode
 from ackproof.cluster.properties import Layout, settings
-from ackproof.cluster.protocol import OnNodeEvent
+from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.cluster.zookeeper_server import MAIN
 from ackproof.containers import leftovers
 from ackproof.containers.bridge import Bridge, SubnetTaken
@@ -30,13 +31,15 @@ from ackproof.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.containers.images import ARCHIVE, KafkaImage, image_for
 from ackproof.containers.labels import labels
 from ackproof.errors import BadInput
+from ackproof.network.failure import LinkError
 from ackproof.network.mesh import Mesh
-from ackproof.plan.ground import Need
+from ackproof.plan.ground import LINKS, Need
 from ackproof.plan.spec import ClusterSpec
 from ackproof.processes import RunTag
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.node_logging import configuration, logging_by
 from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.rundir.timeline import EventKind
 
 T = TypeVar("T")
 
@@ -60,8 +63,11 @@ class DockerCluster(KraftCluster):
         progress: ProgressSink = ignore,
         needs: Set[Need] = frozenset(),
     ) -> None:
-        super().__init__(spec, nodes_dir, tag, on_event, progress=progress)
+        super().__init__(spec, nodes_dir, tag, self._with_links(on_event), progress=progress)
         self._installed = installed
+        self._needs = needs
+        self._broken_links: ContainerLinks | None = None
+        self._link_trouble: LinkError | None = None
         self._own_disks = disks.to_be_made(needs)
         self._engine: Engine | None = None
         self._image: KafkaImage | None = None
@@ -74,8 +80,16 @@ class DockerCluster(KraftCluster):
 
     @property
     def mesh(self) -> Mesh | None:
-        """Its links, where faults need to break some."""
-        return None
+        """Its links; None when no fault needs any, and before `start`."""
+        return None if self._broken_links is None else self._broken_links.mesh
+
+    def check(self) -> None:
+        """Raises `NodeDied` when a node has died by itself, `LinkError` when the proxies' server has."""
+        super().check()
+        if self._link_trouble is not None:
+            raise self._link_trouble
+        if self._broken_links is not None:
+            self._broken_links.mesh.check()
 
     @property
     def interface(self) -> str:
@@ -110,7 +124,30 @@ class DockerCluster(KraftCluster):
         self._lease, self._bridge = self._network(node_ids)
         block = self._lease.addresses.block
         self._addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
-        return Layout(self.spec, self._addresses)
+        layout = Layout(self.spec, self._addresses, Need.CLIENT_LINKS in self._needs)
+        if self._needs & LINKS:
+            self._broken_links = ContainerLinks(
+                layout, self._needs, self.nodes_dir, self._tag, self._pid, self.gateway
+            )
+            self._broken_links.start(self._lease.descriptor)
+        return layout
+
+    def _pid(self, node_id: int) -> int | None:
+        node = self._nodes.get(node_id)
+        return node.pid if node is not None and node.alive else None
+
+    def _with_links(self, on_event: OnNodeEvent) -> OnNodeEvent:
+        """A node that is started again has a new namespace, in which its links are whole: break them again."""
+
+        def told(event: NodeEvent) -> None:
+            on_event(event)
+            if event.kind is EventKind.NODE_STARTED and self._broken_links is not None:
+                try:
+                    self._broken_links.renew(event.node)
+                except LinkError as error:
+                    self._link_trouble = error  # told by `check`: a node's start must not fail half way
+
+        return told
 
     def _network(self, node_ids: tuple[int, ...]) -> tuple[lease.Lease, Bridge]:
         """A block that no other harness has, and that no network left behind has either."""
@@ -254,6 +291,8 @@ class DockerCluster(KraftCluster):
         except EngineFailed as error:
             raise EngineFailed(f"{error}; its containers stay until `ackproof clean`") from error
         finally:
+            if self._broken_links is not None:
+                self._broken_links.end()
             for container in self._containers.values():
                 container.close()
             if self._bridge is not None:

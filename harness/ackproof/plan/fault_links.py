@@ -22,7 +22,6 @@ from ackproof.plan.roles import Role, RoleField, RoleKind
 
 NOT_OURS: Final[Mapping[str, str]] = MappingProxyType(
     {
-        "docker": "its links do not go through proxies",
         "attach": "the links of a cluster that someone else runs are not ours to break",
     }
 )
