@@ -19,6 +19,8 @@ STORM = "storm"
 SLOW_TESTS = "tests marked nightly"
 FAULT_TABLE = "every fault on every backend"
 TESTS = Path(__file__).resolve().parents[2]
+BITES = ("test_faults_*.py", "test_bites*.py")
+"""Where faults are seen to bite."""
 _RELEASE = "cluster.kafka"
 
 
@@ -84,10 +86,10 @@ def plan_night(
                     refused.append(one)
     if slow_tests:
         share = sum(job.weight for job in jobs) // 10 + 1
-        faults, table = "test_faults_*.py", ("--whole-table", ",".join(backends))
-        slow = ("-m", "nightly", f"--ignore-glob=*/{faults}")
+        bites = sorted(str(file) for name in BITES for file in TESTS.rglob(name))
+        slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in BITES))
         jobs.append(Job(SLOW_TESTS, share, words=slow))
-        jobs.append(Job(FAULT_TABLE, share, words=(*table, *map(str, sorted(TESTS.rglob(faults))))))
+        jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
     return Night(tuple(jobs), tuple(refused))
 
 
