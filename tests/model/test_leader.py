@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ackproof_reference.broker import Broker, Follower, Leader, Progress, Waiting, with_role
@@ -113,6 +115,8 @@ def test_without_it_what_was_sent_counts_as_replicated() -> None:
     after, _ = step(leading(log(0, 0), {2: 0, 3: 2}), fetch(1), rules)
     assert after.log.high_watermark == 2
     assert step(after, fetch(2), rules)[0].log.high_watermark == 2
+    both = replace(rules, max_fetch_batches=2)
+    assert step(leading(log(0, 0), {3: 2}), fetch(0), both)[0].log.high_watermark == 2
 
 
 def test_the_acknowledgement_goes_out_when_the_high_watermark_passes() -> None:
@@ -128,6 +132,11 @@ def test_only_what_the_high_watermark_has_passed_is_acknowledged() -> None:
     after, messages = step(waiting, fetch(1), RULES)
     assert (after.log.high_watermark, answered(messages)) == (1, [])
     assert len(role(after).waiting) == 1
+    more, _ = produce(waiting, Produce(0, 2, -1), RULES)
+    more = with_role(more, role(more)._replace(progress=(Progress(2), Progress(3, 3, 0))))
+    after, messages = step(more, fetch(2), RULES)
+    assert (after.log.high_watermark, answered(messages)) == (2, [(1, "NONE", 1)])
+    assert [waits.sequence for waits in role(after).waiting] == [2]
 
 
 def test_who_is_not_in_the_isr_is_not_waited_for() -> None:
@@ -170,8 +179,15 @@ def test_a_fetch_that_diverges_is_told_where_and_proves_nothing() -> None:
     assert (reply.diverging, reply.batches, after) == (EpochEntry(0, 2), (), before)
     _, (reply,) = step(before, fetch(3, last_epoch=0, epoch=2), RULES)
     assert reply.diverging == EpochEntry(0, 2)
+    _, (reply,) = step(before, fetch(2, last_epoch=1, epoch=2), RULES)
+    assert reply.diverging == EpochEntry(0, 2)
     _, (reply, *_) = step(before, fetch(2, last_epoch=0, epoch=2), RULES)
     assert reply.diverging is None
+
+
+def test_an_empty_log_has_no_epoch_to_compare() -> None:
+    _, (reply, *_) = step(leading(log(0, 0), {}), fetch(0, last_epoch=-1), RULES)
+    assert [batch.base for batch in reply.batches] == [0]
 
 
 def test_a_fetch_with_an_epoch_that_the_leader_does_not_know_is_out_of_range() -> None:
@@ -216,6 +232,18 @@ def test_who_has_reached_the_high_watermark_and_the_epochs_start_joins() -> None
     assert asked == AlterPartition(1, 0, 0, 4, (1, 2, 3), (0, 0, 0))
 
 
+def test_who_has_not_reached_the_high_watermark_does_not() -> None:
+    before = leading(log(0, 0, high_watermark=1), {2: 2}, partition(isr=(1, 2)))
+    assert expansion(before, 0) is None
+    assert expansion(before, 1) is not None
+
+
+def test_only_who_has_caught_up_joins() -> None:
+    asked = expansion(leading(log(0), {}, partition(isr=(1,))), 1)
+    assert asked is not None
+    assert asked.isr == (1, 3)
+
+
 def test_who_has_not_reached_the_epochs_start_does_not() -> None:
     before = leading(log(0, 0), {2: 2}, partition(isr=(1, 2)), start=2)
     assert expansion(before, 1) is None
@@ -244,6 +272,8 @@ def test_one_proposal_at_a_time() -> None:
     pending = with_role(before, role(before)._replace(pending=(1,)))
     assert expansion(pending, 1) is None
     assert may_shrink(pending) == ()
+    slow = leading(log(0, 0), {2: 1})
+    assert may_shrink(with_role(slow, role(slow)._replace(pending=(1, 2)))) == ()
 
 
 def test_who_is_in_the_isr_already_or_no_replica_does_not_join() -> None:
@@ -315,6 +345,7 @@ def test_other_refusals_leave_it_pending_until_newer_metadata_comes(error: Error
     assert role(same).pending == (1, 2)
     newer, _ = learn(waits, metadata(partition(isr=(1, 2), version=1)), RULES)
     assert role(newer).pending is None
+    assert newer.process.up
     assert newer.log.high_watermark == 1
 
 
@@ -326,7 +357,8 @@ def test_answers_of_another_epoch_or_older_ones_are_dropped() -> None:
     assert isr_answered(before, old, RULES) == (before, ())
     nothing_asked = leading(log(0), {2: 1})
     assert isr_answered(nothing_asked, accepted._replace(leader_epoch=0), RULES) == (nothing_asked, ())
-    assert isr_answered(following(log(0)), accepted, RULES)[1] == ()
+    follower = following(log(0))
+    assert isr_answered(follower, accepted._replace(leader_epoch=0), RULES) == (follower, ())
 
 
 # Epochs
@@ -335,6 +367,7 @@ def test_answers_of_another_epoch_or_older_ones_are_dropped() -> None:
 def test_a_new_leader_knows_nothing_of_its_followers() -> None:
     after, _ = become_leader(following(log(0, 0)), metadata(partition(leader=2, epoch=1, isr=(2, 3))), RULES)
     assert role(after) == Leader(1, 2, (Progress(1), Progress(3)))
+    assert after.process.up
     assert [tuple(entry) for entry in after.log.epochs] == [(0, 0), (1, 2)]
     assert after.log.high_watermark == 0
 
