@@ -64,6 +64,12 @@ def main_code(arguments: list[str]) -> int:
     except OSError as error:
         _console().error(f"{error.filename or 'the machine'}: {error.strerror or error}")
         return HARNESS_FAILED
+    except ModuleNotFoundError as error:
+        _console().error(
+            f"the Python package {error.name} is missing: this environment is older than ackproof. Install what it "
+            "needs: make setup, or pip install --upgrade ackproof"
+        )
+        return BAD_INPUT
     except Exception as error:  # noqa: BLE001 — the last net: a crash is 255 and is shown, whatever it was
         _console().error(f"the harness failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         return HARNESS_FAILED

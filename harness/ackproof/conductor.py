@@ -52,6 +52,7 @@ __all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S = 30.0
+FIRST_ACKS_BOUND_S = 10.0
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2
@@ -228,6 +229,7 @@ class CaseRun:
             self.timeline,
             self._resolve,
         )
+        self._first_acks(self.workload)
         began = time.monotonic()
         self.driver.start()
         self._watch(
@@ -238,6 +240,18 @@ class CaseRun:
         driver = self.driver
         self._watch(lambda: not driver.pending, 600.0)
         return self.workload, self.driver
+
+    def _first_acks(self, workload: Workload) -> None:
+        """The load has begun, and `at: 0s` is, when every partition has acknowledged something.
+
+        On a busy machine clients take seconds to their first record; a fault before it would prove nothing.
+        """
+        if not self.spec.faults:
+            return
+        try:
+            self._watch(lambda: all(workload.acked(*place) for place in self._written()), FIRST_ACKS_BOUND_S)
+        except WaitTimeout as error:
+            self.timeline.add(EventKind.NOTE, note=f"before the first fault: {error}")
 
     def _load_after_healing(self, workload: Workload) -> None:
         """Load goes on until every targeted partition has acknowledged something after the last healing.

@@ -31,7 +31,8 @@ class MissingTool(BadInput):
     def __init__(self, tool: str, why: str, install: str) -> None:
         self.tool = tool
         self.install = install
-        super().__init__(f"{tool} is missing ({why}). Install it: {install}")
+        self.lack = f"{tool} is missing ({why})"
+        super().__init__(f"{self.lack}. Install it: {install}")
 
 
 class WaitTimeout(AckproofError):

@@ -46,7 +46,7 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
         waiting, known = old.waiting, old.progress
     elif isinstance(old, Leader) and not rules.reset_followers:
         known = old.progress
-    elif isinstance(old, Follower) and not rules.reset_followers:
+    elif isinstance(old, Follower):
         known = old.remembered
     else:
         known = ()
@@ -204,7 +204,7 @@ def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
     if leader.pending is not None or follower in partition.isr or follower not in partition.replicas:
         return broker, ()
     known = next(entry for entry in leader.progress if entry.replica == follower)
-    if known.end == UNKNOWN or known.end < broker.log.high_watermark:
+    if known.end < broker.log.high_watermark:
         return broker, ()
     if rules.expand_from_epoch_start and known.end < leader.start:
         return broker, ()

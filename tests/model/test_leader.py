@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from ackproof_reference.broker import Broker, Follower, Leader, Progress, Waiting, with_role
 from ackproof_reference.leader import (
     advance_high_watermark,
     become_leader,
-    isr_answered,
-    may_shrink,
     produce,
-    propose_shrink,
     resign,
     time_out,
-    waited_for,
 )
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.messages import (
-    Altered,
-    AlterPartition,
     AskEpochEnd,
     EpochEnd,
     Error,
@@ -113,6 +109,8 @@ def test_without_it_what_was_sent_counts_as_replicated() -> None:
     after, _ = step(leading(log(0, 0), {2: 0, 3: 2}), fetch(1), rules)
     assert after.log.high_watermark == 2
     assert step(after, fetch(2), rules)[0].log.high_watermark == 2
+    both = replace(rules, max_fetch_batches=2)
+    assert step(leading(log(0, 0), {3: 2}), fetch(0), both)[0].log.high_watermark == 2
 
 
 def test_the_acknowledgement_goes_out_when_the_high_watermark_passes() -> None:
@@ -128,6 +126,11 @@ def test_only_what_the_high_watermark_has_passed_is_acknowledged() -> None:
     after, messages = step(waiting, fetch(1), RULES)
     assert (after.log.high_watermark, answered(messages)) == (1, [])
     assert len(role(after).waiting) == 1
+    more, _ = produce(waiting, Produce(0, 2, -1), RULES)
+    more = with_role(more, role(more)._replace(progress=(Progress(2), Progress(3, 3, 0))))
+    after, messages = step(more, fetch(2), RULES)
+    assert (after.log.high_watermark, answered(messages)) == (2, [(1, "NONE", 1)])
+    assert [waits.sequence for waits in role(after).waiting] == [2]
 
 
 def test_who_is_not_in_the_isr_is_not_waited_for() -> None:
@@ -170,8 +173,15 @@ def test_a_fetch_that_diverges_is_told_where_and_proves_nothing() -> None:
     assert (reply.diverging, reply.batches, after) == (EpochEntry(0, 2), (), before)
     _, (reply,) = step(before, fetch(3, last_epoch=0, epoch=2), RULES)
     assert reply.diverging == EpochEntry(0, 2)
+    _, (reply,) = step(before, fetch(2, last_epoch=1, epoch=2), RULES)
+    assert reply.diverging == EpochEntry(0, 2)
     _, (reply, *_) = step(before, fetch(2, last_epoch=0, epoch=2), RULES)
     assert reply.diverging is None
+
+
+def test_an_empty_log_has_no_epoch_to_compare() -> None:
+    _, (reply, *_) = step(leading(log(0, 0), {}), fetch(0, last_epoch=-1), RULES)
+    assert [batch.base for batch in reply.batches] == [0]
 
 
 def test_a_fetch_with_an_epoch_that_the_leader_does_not_know_is_out_of_range() -> None:
@@ -201,140 +211,13 @@ def test_where_an_epoch_ends_is_answered_with_the_epoch_found_since_kip_279() ->
     assert step(before, asked._replace(leader_epoch=1), RULES)[1][0].error is Error.FENCED_LEADER_EPOCH
 
 
-# The ISR
-
-
-def expansion(before: Broker, offset: int, rules: Rules = RULES, **more: int) -> AlterPartition | None:
-    _, messages = step(before, fetch(offset, follower=3, **more), rules)
-    return next((m for m in messages if isinstance(m, AlterPartition)), None)
-
-
-def test_who_has_reached_the_high_watermark_and_the_epochs_start_joins() -> None:
-    before = leading(log(0, 0, high_watermark=1), {2: 2}, partition(isr=(1, 2), version=4), start=1)
-    assert expansion(before, 0) is None
-    asked = expansion(before, 1)
-    assert asked == AlterPartition(1, 0, 0, 4, (1, 2, 3), (0, 0, 0))
-
-
-def test_who_has_not_reached_the_epochs_start_does_not() -> None:
-    before = leading(log(0, 0), {2: 2}, partition(isr=(1, 2)), start=2)
-    assert expansion(before, 1) is None
-    assert expansion(before, 1, without(RULES, "expansion from the epoch's start")) is not None
-    assert expansion(before, 2) is not None
-
-
-@pytest.mark.parametrize("state", ["fenced", "stopping"])
-def test_who_is_fenced_or_stopping_does_not(state: str) -> None:
-    of = partition(isr=(1, 2))
-    before = leading(log(0), {2: 1}, of, known=metadata(of, **{state: (3,)}))
-    assert expansion(before, 1) is None
-    assert expansion(before, 1, Rules(fencing=False)) is not None
-
-
-def test_who_fetches_as_another_incarnation_than_the_metadata_names_does_not() -> None:
-    before = leading(log(0), {2: 1}, partition(isr=(1, 2)))
-    assert expansion(before, 1, broker_epoch=1) is None
-    asked = expansion(before, 1, without(RULES, "broker epochs"), broker_epoch=1)
-    assert asked is not None
-    assert asked.isr_epochs == (0, 0, 1)
-
-
-def test_one_proposal_at_a_time() -> None:
-    before = leading(log(0), {2: 1}, partition(isr=(1, 2)))
-    pending = with_role(before, role(before)._replace(pending=(1,)))
-    assert expansion(pending, 1) is None
-    assert may_shrink(pending) == ()
-
-
-def test_who_is_in_the_isr_already_or_no_replica_does_not_join() -> None:
-    assert expansion(leading(log(0), {2: 1, 3: 1}), 1) is None
-    moved = leading(log(0), {2: 1, 3: 1}, partition(isr=(1, 2)))
-    fewer = moved._replace(
-        process=moved.process._replace(metadata=metadata(partition(isr=(1, 2), replicas=(1, 2))))
-    )
-    assert expansion(fewer, 1) is None
-
-
-def test_a_proposal_names_the_leaders_own_incarnation() -> None:
-    before = leading(log(0), {2: 1}, partition(isr=(1, 2)))
-    before = before._replace(process=before.process._replace(epoch=7))
-    asked = expansion(before, 1)
-    assert asked is not None
-    assert asked.broker_epoch == 7
-
-
-def test_slow_followers_may_be_dropped_and_idle_ones_not() -> None:
-    assert may_shrink(leading(log(0, 0), {2: 2, 3: 1})) == (3,)
-    assert may_shrink(leading(log(0, 0), {2: 2, 3: 2})) == ()
-    assert may_shrink(leading(log(), {2: 0})) == (3,)
-    assert may_shrink(leading(log(0), {3: 0}, partition(isr=(1, 2)))) == (2,)
-    assert may_shrink(following(log(0))) == ()
-
-
-def test_a_shrink_is_pending_until_it_is_answered() -> None:
-    after, (asked,) = propose_shrink(leading(log(0), {2: 1, 3: 0}), (3,))
-    assert asked == AlterPartition(1, 0, 0, 0, (1, 2), (0, 0))
-    assert role(after).pending == (1, 2)
-    assert advance_high_watermark(after, RULES)[0].log.high_watermark == 0
-    assert advance_high_watermark(after, without(RULES, "maximal ISR"))[0].log.high_watermark == 1
-
-
-def test_the_maximal_isr_is_the_larger_of_both() -> None:
-    of = partition(isr=(1, 2))
-    assert waited_for(of, None, RULES) == (1, 2)
-    assert waited_for(of, (1, 2, 3), RULES) == (1, 2, 3)
-    assert waited_for(of, (1,), RULES) == (1, 2)
-    off = without(RULES, "maximal ISR")
-    assert waited_for(of, (1, 2, 3), off) == (1, 2)
-    assert waited_for(of, (1,), off) == (1,)
-
-
-def shrinking() -> Broker:
-    return propose_shrink(leading(log(0), {2: 1, 3: 0}), (3,))[0]
-
-
-def test_an_accepted_proposal_is_the_isr_and_may_commit() -> None:
-    answer = Altered(1, 0, Error.NONE, partition(isr=(1, 2), version=1))
-    after, _ = isr_answered(shrinking(), answer, RULES)
-    assert role(after).pending is None
-    assert after.process.partition.isr == (1, 2)
-    assert after.log.high_watermark == 1
-
-
-def test_an_ineligible_member_ends_the_proposal() -> None:
-    after, _ = isr_answered(shrinking(), Altered(1, 0, Error.INELIGIBLE_REPLICA), RULES)
-    assert role(after).pending is None
-    assert after.process.partition.isr == (1, 2, 3)
-
-
-@pytest.mark.parametrize("error", [Error.INVALID_UPDATE_VERSION, Error.FENCED_LEADER_EPOCH])
-def test_other_refusals_leave_it_pending_until_newer_metadata_comes(error: Error) -> None:
-    waits, _ = isr_answered(shrinking(), Altered(1, 0, error), RULES)
-    assert role(waits).pending == (1, 2)
-    same, _ = learn(waits, metadata(partition(), fenced=(3,)), RULES)
-    assert role(same).pending == (1, 2)
-    newer, _ = learn(waits, metadata(partition(isr=(1, 2), version=1)), RULES)
-    assert role(newer).pending is None
-    assert newer.log.high_watermark == 1
-
-
-def test_answers_of_another_epoch_or_older_ones_are_dropped() -> None:
-    before = shrinking()
-    accepted = Altered(1, 5, Error.NONE, partition(isr=(1, 2), version=1))
-    assert isr_answered(before, accepted, RULES) == (before, ())
-    old = Altered(1, 0, Error.NONE, partition(isr=(1, 2), version=0))
-    assert isr_answered(before, old, RULES) == (before, ())
-    nothing_asked = leading(log(0), {2: 1})
-    assert isr_answered(nothing_asked, accepted._replace(leader_epoch=0), RULES) == (nothing_asked, ())
-    assert isr_answered(following(log(0)), accepted, RULES)[1] == ()
-
-
 # Epochs
 
 
 def test_a_new_leader_knows_nothing_of_its_followers() -> None:
     after, _ = become_leader(following(log(0, 0)), metadata(partition(leader=2, epoch=1, isr=(2, 3))), RULES)
     assert role(after) == Leader(1, 2, (Progress(1), Progress(3)))
+    assert after.process.up
     assert [tuple(entry) for entry in after.log.epochs] == [(0, 0), (1, 2)]
     assert after.log.high_watermark == 0
 

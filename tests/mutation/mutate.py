@@ -72,7 +72,16 @@ ROOMS = {
         "ackproof_reference",
         tuple(
             f"tests/model/test_{name}.py"
-            for name in ("log", "leader", "follower", "controller", "rules", "transactions", "placement")
+            for name in (
+                "log",
+                "leader",
+                "isr",
+                "follower",
+                "controller",
+                "rules",
+                "transactions",
+                "placement",
+            )
         ),
         (),
         root="reference_impl",

@@ -30,6 +30,7 @@ def test_usage_errors_are_254(words: list[str]) -> None:
     [
         (BadInput("bad file"), 254, "bad file"),
         (MissingTool("java", "needed", "apt-get install openjdk-17-jre-headless"), 254, "apt-get install"),
+        (ModuleNotFoundError("No module named 'kazoo'", name="kazoo"), 254, "package kazoo is missing"),
         (NodeDied("node 1 died"), 255, "node 1 died"),
         (KeyboardInterrupt(), 255, "interrupted"),
         (ZeroDivisionError("oops"), 255, "ZeroDivisionError: oops"),

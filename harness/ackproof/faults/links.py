@@ -172,12 +172,16 @@ class LinksInjection:
             raise FaultNotConfirmed(f"{self.fault.kind}: could not mend: {'; '.join(failed)}")
 
     def _until_bitten(self, link: Link) -> Look:
-        return self._until(link, lambda now: self._witness.bit(self._before[link], now), BITES_WITHIN_S)
+        what = f"{self.effect} to show on {link}"
+        return self._until(link, lambda now: self._witness.bit(self._before[link], now), what, BITES_WITHIN_S)
 
     def _until_whole(self, link: Link) -> Look:
-        return self._until(link, lambda now: self._witness.whole(self._before[link], now), MENDED_WITHIN_S)
+        what = f"{link} to be whole"
+        return self._until(
+            link, lambda now: self._witness.whole(self._before[link], now), what, MENDED_WITHIN_S
+        )
 
-    def _until(self, link: Link, good: Callable[[Look], bool], within_s: float) -> Look:
+    def _until(self, link: Link, good: Callable[[Look], bool], what: str, within_s: float) -> Look:
         last: list[Look] = []
 
         def look() -> Look | None:
@@ -187,9 +191,7 @@ class LinksInjection:
         try:
             return wait_until(
                 look,
-                what=f"{self.effect} to show on {link}"
-                if within_s == BITES_WITHIN_S
-                else f"{link} to be whole",
+                what=what,
                 timeout_s=within_s,
                 interval_s=0.05,
                 state=lambda: last[0].words if last else "nothing",

@@ -272,7 +272,7 @@ class ExperimentSpec(Spec):
     def _fit_for_a_folder(cls, value: str) -> str:
         if not _NAME.match(value):
             raise wrong(
-                "expected a name of letters, digits, '.', '_' and '-' that begins with a letter or digit"
+                "expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
             )
         return value
 

@@ -1,6 +1,7 @@
 """When a fault begins: at a time, in a state, or after another fault (DESIGN §3.3).
 
-Times count from the start of the workload, in seconds. A state is a comparison of one quantity:
+Times count in seconds from the start of the workload, which is when every partition has acknowledged something. A
+state is a comparison of one quantity:
 
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
     read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together

@@ -77,7 +77,7 @@ def _check(name: str, advice: str, look: Callable[[], str]) -> Check:
     try:
         return Check(name, True, look())
     except MissingTool as error:
-        return Check(name, False, str(error), f"install it: {error.install}")
+        return Check(name, False, error.lack, f"install it: {error.install}")
     except (AckproofError, OSError) as error:
         return Check(name, False, str(error), advice)
 
@@ -97,7 +97,11 @@ def _optional(look: Callable[[], object], where: str) -> str:
 
 def _java() -> str:
     java = find_java()
-    return f"{java.version} ({java.path})"
+    found = f"{java.version} ({java.path})"
+    home = os.environ.get("JAVA_HOME")
+    if home and not java.path.is_relative_to(home):
+        found += f"; JAVA_HOME={home} has none that is fit and is passed over"
+    return found
 
 
 def _maven(version: str) -> str:

@@ -155,7 +155,7 @@ class Ground:
 @pytest.fixture
 def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
     monkeypatch.setattr(links, "BITES_WITHIN_S", 0.3)
-    monkeypatch.setattr(links, "MENDED_WITHIN_S", 0.31)
+    monkeypatch.setattr(links, "MENDED_WITHIN_S", 0.3)
     monkeypatch.setattr(link_witnesses, "STANDS_STILL_S", 0.01)
     return Ground()
 

@@ -22,7 +22,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("  duration: 15s", "  ‸acks: all", "workload.acks", "belongs under workload.producers", None),
     ("seed: 7", "‸frobnicate: 7", "frobnicate", "expected one of name, description", None),
     ("    partitions: 3", "    ‸Partitions: 3", "topics.orders.Partitions", "unknown field", "partitions"),
-    ("name: good-one", "name: ‸-good one", "name", "expected a name of letters", None),
+    ("name: good-one", "name: ‸-good one", "name", "expected a name of up to 100 letters", None),
     ("claims: [C09]", "backend: ‸proces", "backend", "expected 'process'", "process"),
     # wrong types
     ("  brokers: 3", "  brokers: ‸three", "cluster.brokers", "expected a whole number, not the text 'three'", None),
@@ -247,6 +247,12 @@ def test_missing_name_and_topics(load_text: Load) -> None:
     with pytest.raises(InvalidExperiment) as caught:
         load_text("repeat: 1\n")
     assert [(p.line, p.path) for p in caught.value.problems] == [(1, "name"), (1, "topics")]
+
+
+def test_a_single_topic_with_a_bad_name_is_one_mistake(load_text: Load) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text("name: a\ntopics: {'a b': {}}\n")
+    assert [problem.path for problem in caught.value.problems] == ["topics[a b]"]
 
 
 def test_ambiguous_setting(load_text: Load) -> None:

@@ -21,6 +21,7 @@ def test_a_machine_that_lacks_everything(machine: Machine, monkeypatch: pytest.M
     monkeypatch.setenv("PATH", "/nowhere")
     (machine.root / "file").write_text("")
     checks = by_name(doctor(machine.listen, version=VERSION, runs=machine.root / "file" / "runs"))
+    assert checks["Java"].found == "java is missing (17 or newer is needed; none found)"
     assert checks["Java"].advice == "install it: apt-get install openjdk-17-jre-headless"
     assert checks["Maven"].advice == "install it: apt-get install maven"
     assert [name for name, check in checks.items() if not check.ok] == [
@@ -28,6 +29,14 @@ def test_a_machine_that_lacks_everything(machine: Machine, monkeypatch: pytest.M
     ]
     assert all(bool(check.advice) != check.ok for check in checks.values())
     assert [event.stage for event in machine.events] == ["check"] * len(checks)
+
+
+def test_a_java_home_that_is_passed_over_is_said(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "JAVA_HOME" not in by_name(doctor(version=VERSION))["Java"].found
+    monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
+    java = by_name(doctor(version=VERSION))["Java"]
+    assert java.ok
+    assert "JAVA_HOME=/no/such/jdk has none that is fit" in java.found
 
 
 def test_maven_is_not_missed_when_the_jars_are_there(machine: Machine) -> None:

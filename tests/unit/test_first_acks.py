@@ -1,0 +1,79 @@
+"""The load has begun when every partition has acknowledged something: only then does the clock of `at:` start."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from ackproof import conductor
+from ackproof.conductor import CaseRun
+from ackproof.rundir.timeline import EventKind
+from ackproof.workload.clients import Workload
+
+
+class Slow:
+    """Acknowledges one record more in one partition at each look, from the first partition on."""
+
+    def __init__(self, places: int) -> None:
+        self.acks = [0] * places
+        self.looks = 0
+
+    def check(self) -> None:
+        self.looks += 1
+        if self.looks <= len(self.acks):
+            self.acks[self.looks - 1] = 1
+
+    def acked(self, topic: str | None = None, partition: int | None = None) -> int:
+        return sum(self.acks) if partition is None else self.acks[partition]
+
+    def read(self) -> int:
+        return 0
+
+
+def run_of(
+    workload: Slow, partitions: int, faults: tuple[str, ...] = ("a kill",)
+) -> tuple[CaseRun, list[str]]:
+    notes: list[str] = []
+    run = object.__new__(CaseRun)
+    vars(run).update(
+        spec=SimpleNamespace(
+            faults=faults,
+            topics={"t": SimpleNamespace(partitions=partitions)},
+            topic_names=lambda: ("t",),
+            evidence=SimpleNamespace(node_deaths=False),
+        ),
+        cluster=SimpleNamespace(check=lambda: None),
+        sampler=SimpleNamespace(isr_text=lambda: ""),
+        watcher=SimpleNamespace(live=lambda *_: None),
+        timeline=SimpleNamespace(add=lambda kind, note: notes.append(f"{EventKind(kind).value}: {note}")),
+        workload=workload,
+    )
+    return run, notes
+
+
+def test_it_waits_for_the_last_partition() -> None:
+    slow = Slow(3)
+    run, notes = run_of(slow, 3)
+    run._first_acks(cast(Workload, slow))
+    assert slow.acks == [1, 1, 1]
+    assert notes == []
+
+
+def test_without_faults_it_does_not_wait() -> None:
+    slow = Slow(3)
+    run, _ = run_of(slow, 3, faults=())
+    run._first_acks(cast(Workload, slow))
+    assert slow.looks == 0
+
+
+def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conductor, "FIRST_ACKS_BOUND_S", 0.1)
+    slow = Slow(0)
+    slow.acks = [1, 0]
+    slow.check = lambda: None  # type: ignore[method-assign]
+    run, notes = run_of(slow, 2)
+    run._first_acks(cast(Workload, slow))
+    assert len(notes) == 1
+    assert notes[0].startswith("note: before the first fault: ")
