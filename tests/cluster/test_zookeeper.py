@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import cast
 
@@ -10,7 +11,8 @@ import pytest
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import TopicPartition
-from ackproof.cluster.zookeeper import ZooKeeper
+from ackproof.cluster.wire import WireError
+from ackproof.cluster.zookeeper import Registration, ZooKeeper
 from ackproof.cluster.zookeeper_session import end_session
 from ackproof.faults import zookeeper as faults_zookeeper
 from ackproof.plan.ground import Need
@@ -41,6 +43,7 @@ def keeper(cluster: object) -> ZooKeeper:
 
 def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
     bench.await_full_isr()
+    session_of(bench, 1)
     zookeeper, place = keeper(bench.cluster), TopicPartition("t", 0)
     state = zookeeper.state(place)
     said = bench.cluster.topic_state(["t"])[place]
@@ -85,9 +88,7 @@ def test_a_paused_broker_whose_session_ends_is_found_out(bench: Bench) -> None:
     node.pause()
     try:
         assert end_session(keeper(bench.cluster).addresses, session_of(bench, 2))
-        wait_until(
-            lambda: keeper(bench.cluster).registration(2) is None, what="the znode to go", timeout_s=5.0
-        )
+        wait_until(lambda: _gone(bench, 2), what="the znode to go", timeout_s=5.0)
     finally:
         node.resume()
     node.await_ready(30.0)
@@ -120,10 +121,20 @@ def test_a_broker_without_a_session_is_nothing_to_break(bench: Bench) -> None:
     assert "nothing to break" in bite.failures[0]
 
 
+def _gone(bench: Bench, broker: int) -> bool:
+    try:
+        return keeper(bench.cluster).registration(broker) is None
+    except WireError:
+        return False
+
+
 def session_of(bench: Bench, broker: int) -> int:
-    held = keeper(bench.cluster).registration(broker)
-    assert held is not None
-    return held.session
+    def held() -> Registration | None:
+        with contextlib.suppress(WireError):
+            return keeper(bench.cluster).registration(broker)
+        return None
+
+    return wait_until(held, what=f"the session of broker {broker}", timeout_s=10.0).session
 
 
 @pytest.fixture(scope="module")

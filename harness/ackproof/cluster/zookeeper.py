@@ -24,7 +24,8 @@ from ackproof.cluster.wire import Unreachable, WireError
 
 ASK_S: Final = 1.0
 """How long one look may take."""
-_SESSION_S: Final = 4.0
+_SESSION_S: Final = 1.5
+"""Of our own session: a server that listens and does not answer yet holds up a new connection for as long."""
 _LARGEST_ANSWER: Final = 1 << 20
 _SILENT: Final = logging.getLogger("ackproof.zookeeper")
 _SILENT.addHandler(logging.NullHandler())
@@ -64,8 +65,11 @@ class ZooKeeper:
     # -- its servers --------------------------------------------------------------------------------------------
 
     def serves(self, node_id: int) -> bool:
-        """Whether the server is alone, leads or follows. Raises `Unreachable` without an answer."""
-        return self.mode(node_id) != ""
+        """Whether the server is alone, leads or follows, and our session (if it ever began) goes on.
+
+        Raises `Unreachable` without an answer.
+        """
+        return self.mode(node_id) != "" and (self._client is None or bool(self._client.connected))
 
     def mode(self, node_id: int) -> str:
         """`standalone`, `leader` or `follower`; '' for a server that does not serve. Raises `Unreachable`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
 from threading import Event as Flag
 from typing import Final
 
 from ackproof.cluster.protocol import Cluster, TopicPartition
+from ackproof.errors import WaitTimeout
 from ackproof.plan.roles import Members, Role, RoleKind
 from ackproof.wait import wait_until
 
@@ -34,8 +36,24 @@ def holders(cluster: Cluster, role: Role, order: Sequence[int], stop: Flag) -> t
         )
         members = replace(members, leader=state.leader, replicas=state.replicas, isr=state.isr)
     if role.kind is RoleKind.CONTROLLER and role.node is None:
-        members = replace(members, active_controller=cluster.controller() or -1)
+        members = replace(members, active_controller=_controller(cluster, stop))
     return role.resolve(members, _drawn(order, members.brokers))
+
+
+def _controller(cluster: Cluster, stop: Flag) -> int:
+    """The active controller, -1 none. With ZooKeeper there is none for a moment after it, or ZooKeeper, was gone."""
+
+    def told() -> tuple[int] | None:
+        found = cluster.controller()
+        return None if found is None else (found,)
+
+    now = told()
+    if now is None and cluster.spec.mode == "zookeeper":
+        with contextlib.suppress(WaitTimeout):
+            now = wait_until(
+                told, what="an active controller", timeout_s=RESOLVE_WITHIN_S, interval_s=0.05, stop=stop
+            )
+    return -1 if now is None else now[0]
 
 
 def _drawn(order: Sequence[int], brokers: Sequence[int]) -> Sequence[int]:

@@ -116,7 +116,24 @@ class ExpireSessionInjection:
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
     def _first(self, node: Node) -> Registration | None:
+        found: list[Registration | None] = []
+        said: list[str] = []
+
+        def told() -> bool:
+            try:
+                found[:] = [self.zookeeper.registration(node.id)]
+            except WireError as error:
+                said[:] = [str(error)]
+            return bool(found)
+
         try:
-            return self.zookeeper.registration(node.id)
-        except WireError as error:
+            wait_until(
+                told,
+                what=f"ZooKeeper to tell of broker {node.id}",
+                timeout_s=GONE_WITHIN_S,
+                stop=self.field.stop,
+                state=lambda: "; ".join(said),
+            )
+        except WaitTimeout as error:
             raise FaultNotConfirmed(f"expire_session: {error}") from error
+        return found[0]
