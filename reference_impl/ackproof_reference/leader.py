@@ -63,7 +63,10 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
             Leader(partition.leader_epoch, log.end, progress, None, waiting),
         ),
     )
-    return advance_high_watermark(led, rules)
+    # Who was deposed in between told those who waited.
+    told = () if waiting else resign(broker)
+    led, answers = advance_high_watermark(led, rules)
+    return led, (*told, *answers)
 
 
 def produce(broker: Broker, request: Produce, rules: Rules) -> Step:

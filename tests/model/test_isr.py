@@ -16,7 +16,6 @@ from ackproof_reference.messages import (
     Altered,
     AlterPartition,
     Error,
-    Produced,
 )
 from ackproof_reference.node import learn, step
 from ackproof_reference.rules import Rules, without
@@ -29,13 +28,6 @@ TWO = Rules(min_insync=2)
 def role(broker: Broker) -> Leader:
     assert isinstance(broker.process.role, Leader)
     return broker.process.role
-
-
-def answered(messages: tuple[object, ...]) -> list[tuple[int, str, int]]:
-    return [(m.sequence, m.error.name, m.offset) for m in messages if isinstance(m, Produced)]
-
-
-# The ISR
 
 
 def expansion(before: Broker, offset: int, rules: Rules = RULES, **more: int) -> AlterPartition | None:

@@ -232,7 +232,8 @@ def test_who_leads_on_keeps_what_it_knows_unless_an_epoch_lies_between() -> None
     on, _ = learn(before, metadata(partition(epoch=1, version=1)), RULES)
     assert role(on).progress[0] == Progress(2, 1, 0)
     assert role(on).waiting == role(before).waiting
-    back, _ = learn(before, metadata(partition(epoch=2, version=2)), RULES)
+    back, messages = learn(before, metadata(partition(epoch=2, version=2)), RULES)
+    assert (answered(messages), role(back).waiting) == ([(1, "NOT_LEADER_OR_FOLLOWER", -1)], ())
     assert role(back).progress[0] == Progress(2)
     careless, _ = learn(before, metadata(partition(epoch=2, version=2)), without(RULES, "noticed epochs"))
     assert role(careless).progress[0] == Progress(2, 1, 0)

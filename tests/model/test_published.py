@@ -80,3 +80,10 @@ def test_every_release_commits_and_loses_nothing_when_nothing_goes_wrong(
     scope = Scope(VERSIONS[version], brokers=3, records=2)
     explore.finds_nothing(scope)
     assert any(client.acked == (0, 1) for client in explore(scope).cells.values[CLIENT])
+
+
+def test_a_stop_in_good_order_loses_nothing_that_all_acknowledged(explore: Explorer) -> None:
+    """And the tail that only the leader has acknowledged goes with the hand-over (KAFKA-20554)."""
+    stops = Budget(clean_stops=1)
+    explore.finds_nothing(Scope(rules_of("4.1"), brokers=2, budget=stops))
+    explore.finds(Scope(rules_of("4.1"), brokers=2, acks=1, budget=stops), "lost")
