@@ -72,15 +72,19 @@ def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    wait_until(
-        lambda: (
-            (len(_mine(engine, tmp_path)) >= 3 and any((tmp_path / "runs").glob("*/*/clients/*")))
-            or run.poll() is not None
-        ),
-        what="two containers, a network and clients",
-        timeout_s=90,
-    )
-    assert run.poll() is None
+    try:
+        wait_until(
+            lambda: (
+                (len(_mine(engine, tmp_path)) >= 3 and any((tmp_path / "runs").glob("*/*/clients/*")))
+                or run.poll() is not None
+            ),
+            what="two containers, a network and clients",
+            timeout_s=90,
+        )
+        assert run.poll() is None
+    except BaseException:
+        run.kill()
+        raise
     return run
 
 
@@ -126,8 +130,8 @@ def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Pat
     with Relay(tmp_path / "relay.sock") as relay:
         run = subprocess.Popen(
             [ACKPROOF, "run", file, "--out", tmp_path / "runs"],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             env={**os.environ, "NO_COLOR": "1", "DOCKER_HOST": f"unix://{relay.address}"},
         )
@@ -137,7 +141,7 @@ def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Pat
             timeout_s=90,
         )
         relay.die()
-        said = run.communicate(timeout=180)[1]
+        said = run.communicate(timeout=180)[0]
     assert run.returncode == 255
     assert "does not answer any more" in said
     assert "Traceback" not in said
