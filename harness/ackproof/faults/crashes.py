@@ -27,6 +27,7 @@ OOM: Final = "java.lang.OutOfMemoryError"
 REQUEST_BYTES: Final = 100 << 20
 """socket.request.max.bytes: more is refused."""
 OUT_WITHIN_S: Final = 20.0
+LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 @injects(CrashLoop)
@@ -161,6 +162,13 @@ class OutOfMemoryInjection(KillInjection):
         """The process is gone, and said why."""
         gone = super().confirm()
         for node in self.nodes:
-            if node.log_tail(_TAIL_LINES).count(OOM) <= self._said[node.id]:
-                raise FaultNotConfirmed(f"out_of_memory: node {node.id} ended, and not by {OOM}")
+            try:
+                # what a container printed is known a moment after its end
+                wait_until(
+                    lambda node=node: node.log_tail(_TAIL_LINES).count(OOM) > self._said[node.id],  # type: ignore[misc]
+                    what=f"the last words of node {node.id}",
+                    timeout_s=LAST_WORDS_WITHIN_S,
+                )
+            except WaitTimeout as error:
+                raise FaultNotConfirmed(f"out_of_memory: node {node.id} ended, and not by {OOM}") from error
         return f"{gone}; its last words: {OOM}"
