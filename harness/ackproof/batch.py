@@ -134,7 +134,7 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
         orders.attachment.check()
     for file in orders.files:
         spec = load(file, orders.settings, backend=orders.backend)
-        if (backend := resolve(spec.backend, spec.cluster)) != spec.backend:
+        if (backend := resolve(spec.backend)) != spec.backend:
             spec = load(file, orders.settings, backend=backend)
         found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
     if orders.only:

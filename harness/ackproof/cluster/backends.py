@@ -68,13 +68,11 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
             engine.close()
 
 
-def resolve(backend: str, spec: ClusterSpec) -> str:
-    """What `auto` is on this machine now: `docker` where an engine answers and has images of such a cluster, else
-    `process`. Others are themselves.
-    """
+def resolve(backend: str) -> str:
+    """What `auto` is on this machine now: `docker` where an engine answers, else `process`. Others are themselves."""
     if backend != "auto":
         return backend
-    if spec.mode == "zookeeper" or not listening():
+    if not listening():
         return "process"
     from ackproof.containers.engine import connect
 

@@ -63,9 +63,6 @@ def _check_mode(spec: ExperimentSpec, found: Findings) -> None:
             mode,
             f'Kafka {cluster.kafka} has no ZooKeeper mode: 3.9 was the last with it; write kafka: "3.9.2"',
         )
-    if spec.backend == "docker" and found.sound(("backend",)):
-        why = "Kafka's images and ours begin by formatting a node for KRaft"
-        found.report(mode, f"zookeeper is not possible on the backend docker, because {why}")
     if cluster.combined and found.sound(("cluster", "combined")):
         found.report(("cluster", "combined"), "with ZooKeeper no broker is a server of its own metadata")
     if cluster.features and found.sound(("cluster", "features")):

@@ -70,11 +70,6 @@ def test_what_there_is_not(load_text: Load, cluster: str, target: str, where: st
     ], caught.value.problems
 
 
-def test_not_in_containers(load_text: Load) -> None:
-    with pytest.raises(InvalidExperiment, match="zookeeper is not possible on the backend docker, because"):
-        load_text(f"backend: docker\n{text()}")
-
-
 EXPIRE = """\
 name: x
 backend: {backend}
