@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,7 +37,7 @@ def workload(bench: Bench, tmp_path: Path) -> Iterator[Workload]:
     spec = WorkloadSpec.model_validate(LOAD, context=FROM_FILE)
     topics = {"t": TopicSpec()}
     run = CaseDir(tmp_path / "case")
-    tag = RunTag("clients", tmp_path, run.path)
+    tag = RunTag(secrets.token_hex(8), tmp_path, run.path)
     made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
     made.start()
     try:

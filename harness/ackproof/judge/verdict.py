@@ -35,6 +35,11 @@ NOT_JUDGED = (
     "that took it",
 )
 
+UNJUDGED_TRANSACTIONS = (
+    "transactions: their outcomes are in ledger/transactions, but aborted reads, torn transactions and early reads are "
+    "not looked for yet"
+)
+
 
 @dataclass(frozen=True)
 class _Breach:
@@ -76,7 +81,11 @@ def judge_case(run: CaseDir) -> VerdictFile:
         verdict=verdict,
         reasons=tuple(dict.fromkeys(reasons)),
         classes=tuple(classes),
-        not_judged=(*NOT_JUDGED, *((logs.unseen,) if logs.unseen else ())),
+        not_judged=(
+            *NOT_JUDGED,
+            *((logs.unseen,) if logs.unseen else ()),
+            *((UNJUDGED_TRANSACTIONS,) if case.experiment.workload.producers.transaction_size else ()),
+        ),
         witnesses=tuple(logs.agree),
     )
     result.save(run.verdict_json)

@@ -194,6 +194,15 @@ class ProducerSpec(Spec):
     topics: tuple[Text, ...] | None = Field(
         None, min_length=1, description="Topics written to; all by default."
     )
+    transaction_size: Whole | None = Field(
+        None, ge=1, le=1_000_000, description="Records of a transaction; without it there are none."
+    )
+    abort_share: float = Field(
+        0.0, ge=0, le=1, description="Share of the transactions that are aborted on purpose."
+    )
+    transaction_timeout: Duration = Field(
+        10.0, ge=1, le=900, description="After how long the coordinator aborts an open transaction."
+    )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
 

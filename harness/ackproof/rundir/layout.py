@@ -51,6 +51,11 @@ class CaseDir:
         return self.ledger / "consumed"
 
     @property
+    def transactions(self) -> Path:
+        """`client=<id>/part-000000.parquet` of transactional producers: what became of each transaction."""
+        return self.ledger / "transactions"
+
+    @property
     def journal(self) -> Path:
         """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
         return self.path / "journal"

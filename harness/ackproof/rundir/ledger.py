@@ -14,14 +14,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 END: Final = "END"
 _PART: Final = "part-{:06d}.parquet"
@@ -52,6 +52,34 @@ class ProducedRows:
     offset: Ints
     sent_ns: Ints
     done_ns: Ints
+    txn: Ints | None = None
+    """Transaction of each row; None: there are none."""
+
+
+class TxnRow(NamedTuple):
+    """One transaction, as in `schema.TRANSACTIONS`."""
+
+    producer: int
+    txn: int
+    outcome: int
+    first_seq: int
+    begun_ns: int
+    commit_ns: int
+    ended_ns: int
+
+
+def write_transactions(folder: Path, rows: Sequence[TxnRow]) -> Path:
+    """Write the one part of a producer's table of transactions; its path."""
+    columns = [
+        pa.array(column, field.type)
+        for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
+    ]
+    folder.mkdir(parents=True, exist_ok=True)
+    path = part_path(folder, 0)
+    temporary = path.with_name(f".{path.name}.tmp")
+    pq.write_table(pa.Table.from_arrays(columns, schema=TRANSACTIONS), temporary, compression="zstd")
+    temporary.replace(path)
+    return path
 
 
 @dataclass(frozen=True)
@@ -91,7 +119,7 @@ def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
         _column(rows.offset[order]),
         _column(rows.sent_ns[order]),
         _column(rows.done_ns[order]),
-        _column(np.full(count, -1, np.int64)),
+        _column(np.full(count, -1, np.int64) if rows.txn is None else rows.txn[order]),
     ]
     return _write(folder, number, _table(columns, PRODUCED), bounds)
 

@@ -58,3 +58,15 @@ def worst_exit_code(codes: list[int]) -> int:
     """Merge the exit codes of several batches: FAIL, then a failed harness, then bad input, then INCONCLUSIVE."""
     order = (ExitCode.FAIL, ExitCode.HARNESS_FAILED, ExitCode.BAD_INPUT, ExitCode.INCONCLUSIVE)
     return next((int(code) for code in order if code in codes), 0)
+
+
+class TxnOutcome(IntEnum):
+    """What became of a transaction, as its producer knows."""
+
+    COMMITTED = 0
+    ABORTED = 1
+    """Aborted, or never asked to be committed: it cannot be any more."""
+    UNKNOWN = 2
+    """Its commit was asked for, and no answer came."""
+    FENCED = 3
+    """Another producer took over the transactional id meanwhile; whether a commit was in time is unknown."""

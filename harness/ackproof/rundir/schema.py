@@ -26,6 +26,18 @@ PRODUCED: pa.Schema = _required(
 )
 """One row per produce call that the client library accepted."""
 
+TRANSACTIONS: pa.Schema = _required(
+    ("producer", pa.int32()),
+    ("txn", pa.int64()),
+    ("outcome", pa.int8()),
+    ("first_seq", pa.int64()),
+    ("begun_ns", pa.int64()),
+    ("commit_ns", pa.int64()),
+    ("ended_ns", pa.int64()),
+)
+"""One row per transaction. `outcome`: 0 committed, 1 aborted, 2 unknown, 3 fenced; `commit_ns`: when its commit was
+asked for, `ended_ns`: when its outcome was known; -1 never."""
+
 CONSUMED: pa.Schema = _required(
     ("reader", pa.int32()),
     ("phase", pa.int8()),

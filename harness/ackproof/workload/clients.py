@@ -47,6 +47,8 @@ class _Shared:
     failure: str = ""
     next_producer: int = 0
     next_reader: int = 0
+    slots: dict[str, int] = field(default_factory=dict)
+    """The place of each producer: a transactional id belongs to the place."""
     resets: int = 0
     stopping: bool = False
 
@@ -187,7 +189,9 @@ class Workload:
         """Start another client in the place of one that is gone. Its id. Raises KeyError for an unknown id."""
         with self._shared.lock:
             gone = self._shared.handles[client_id]
-            other = self._start_producer() if gone.client.kind == "producer" else self._start_reader()
+            other = (
+                self._start_producer(client_id) if gone.client.kind == "producer" else self._start_reader()
+            )
             return other.client.id
 
     def at_work(self, client_id: str) -> bool:
@@ -256,10 +260,14 @@ class Workload:
 
     # -- starting ------------------------------------------------------------------------------------------------
 
-    def _start_producer(self) -> Handle:
+    def _start_producer(self, after: str | None = None) -> Handle:
+        """Start a producer, in the place of the one with the id `after` if there was one."""
         number = self._shared.next_producer
         self._shared.next_producer += 1
-        return self._launch(self._outfitter.producer(number))
+        slot = number if after is None else self._shared.slots[after]
+        handle = self._launch(self._outfitter.producer(number, slot))
+        self._shared.slots[handle.client.id] = slot
+        return handle
 
     def _start_reader(self) -> Handle:
         number = self._shared.next_reader
@@ -322,7 +330,7 @@ class Workload:
             self._shared.resets += 1
             self._event(EventKind.CLIENT_ENDED, name, status=status)
             if not self._shared.stopping:
-                self._start_producer()
+                self._start_producer(name)
         elif handle.killed or (handle.expected and status == EXIT_CLEAN):
             self._event(EventKind.CLIENT_ENDED, name, status=status)
         else:

@@ -15,9 +15,10 @@ _WARM_UP_AFTER_S: Final = 0.5
 class Converter:
     """Turns chunks into parts while the producer sends. pyarrow is loaded here, off the producer's way."""
 
-    def __init__(self, journal: Journal, ledger: Path) -> None:
+    def __init__(self, journal: Journal, ledger: Path, starts: list[int] | None = None) -> None:
         self._journal = journal
         self._ledger = ledger
+        self._starts = starts
         self._stop = threading.Event()
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="converter", daemon=True)
@@ -49,6 +50,6 @@ class Converter:
         from ackproof.workload.salvage import produced_rows
 
         if chunk.used():
-            rows = produced_rows(self._journal.meta, chunk.first_seq, chunk.matrix)
+            rows = produced_rows(self._journal.meta, chunk.first_seq, chunk.matrix, self._starts)
             write_produced(self._ledger, chunk.index, rows)
         self._journal.retire(chunk)

@@ -46,11 +46,18 @@ class Outfitter:
     chunk_rows: int
     seed: int
 
-    def producer(self, number: int) -> Outfit:
-        """The producer with this number."""
+    def producer(self, number: int, slot: int) -> Outfit:
+        """The producer with this number, which takes the place of the `slot`-th."""
         spec = self.spec.producers
         name = f"p{number}"
         config = producer_config(spec, self.bootstrap, name)
+        if spec.transaction_size:
+            # of the place, not of the client: whoever takes it over fences the one before it
+            config["transactional.id"] = f"ackproof-{self.run_id}-{slot}"
+            config["transaction.timeout.ms"] = round(spec.transaction_timeout * 1000)
+            config["message.timeout.ms"] = min(
+                config["message.timeout.ms"], config["transaction.timeout.ms"], key=int
+            )
 
         def write(path: Path, control_fd: int) -> None:
             ProducerSettings(
@@ -69,6 +76,8 @@ class Outfitter:
                 chunk_rows=self.chunk_rows,
                 control_fd=control_fd,
                 config=config,
+                transaction_size=spec.transaction_size or 0,
+                abort_share=spec.abort_share,
             ).write(path)
 
         client = Client(id=name, kind="producer", producer=number, topics=_topics(self.written))

@@ -29,6 +29,8 @@ from ackproof.workload.pace import Pace
 from ackproof.workload.reports import Reports
 from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
 from ackproof.workload.sockets import unread_bytes
+from ackproof.workload.transactions import Transactions
+from ackproof.workload.txn_log import LOG
 
 _BLOCK: Final = 512
 """Records between two looks at delivery reports at full speed: half a millisecond of sending."""
@@ -54,7 +56,6 @@ class ProducerProcess:
         self.ledger.mkdir(parents=True, exist_ok=True)
         meta = JournalMeta(settings.client, settings.producer, settings.origin_ns, settings.places)
         self.journal = Journal(run.journal / settings.client, meta, settings.chunk_rows)
-        self.converter = Converter(self.journal, self.ledger)
         self.reports = Reports(settings, self.journal, self.board)
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
@@ -68,22 +69,49 @@ class ProducerProcess:
                 "stats_cb": self.reports.on_statistics,
             }
         )
+        self.transactions = self._transactions(folder) if settings.transaction_size else None
+        starts = None if self.transactions is None else self.transactions.starts
+        self.converter = Converter(self.journal, self.ledger, starts)
+
+    def _transactions(self, folder: Path) -> Transactions:
+        settings = self.settings
+        return Transactions(
+            self.client,
+            folder / LOG,
+            size=settings.transaction_size,
+            abort_share=settings.abort_share,
+            seed=f"{settings.first_place}/{settings.producer}",
+            origin_ns=settings.origin_ns,
+            bound_s=settings.delivery_timeout_s,
+            flush=self._flush,
+            ending=self._ending,
+            fatal=self.reports.ended_by,
+        )
 
     def run(self) -> int:
         """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
+        joined = self.transactions is None or self.transactions.join()
         self.board.state = State.READY
-        self._load()
+        if joined:
+            self._load()
         self.board.state = State.STOPPING
+        if self.transactions is not None:
+            self.transactions.finish(commit=True)
         self._flush()
         self._let_them_read()
         self.client.close()
         self.converter.finish()
         from ackproof.rundir.ledger import mark_end
 
+        if self.transactions is not None:
+            from ackproof.workload.salvage import write_transaction_table
+
+            write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.journal.meta)
         mark_end(self.ledger)
         self.board.state = State.CLOSED
-        if self.reports.fatal:
-            self.events.add("reset", reason=self.reports.fatal)
+        gave_up = "" if self.transactions is None else self.transactions.gave_up
+        if self.reports.fatal or gave_up:
+            self.events.add("reset", reason=self.reports.fatal or gave_up)
             return EXIT_RESET
         return EXIT_CLEAN
 
@@ -101,11 +129,12 @@ class ProducerProcess:
             if seq % rows == 0:
                 words = self.journal.extend()
             self._name_places(seq, block)
-            at, stop = 0, block
+            at = 0
             values = encode.values(seq, block)
             while at < block and not self._ending():
-                if pace is not None:
-                    stop = self._await_due(pace, at)
+                stop = block if pace is None else self._await_due(pace, at)
+                if self.transactions is not None and at < stop:
+                    stop = min(stop, at + self.transactions.room(seq + at))
                 sent = self._send(words, (seq + at) % rows, values[at:stop], places)
                 at += sent
                 self.board.sent = seq + at
@@ -119,7 +148,8 @@ class ProducerProcess:
     def _ending(self) -> bool:
         if self.converter.error is not None:
             raise self.converter.error
-        return self.stop.is_set() or bool(self.reports.fatal)
+        gave_up = self.transactions is not None and self.transactions.gave_up
+        return self.stop.is_set() or bool(self.reports.fatal) or bool(gave_up)
 
     def _name_places(self, seq: int, count: int) -> None:
         """Write the places of the next records into their rows, which are not yet sent."""

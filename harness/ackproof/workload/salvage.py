@@ -8,7 +8,13 @@ from pathlib import Path
 import numpy as np
 
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import ProducedRows, part_path, remove_unfinished, write_produced
+from ackproof.rundir.ledger import (
+    ProducedRows,
+    part_path,
+    remove_unfinished,
+    write_produced,
+    write_transactions,
+)
 from ackproof.rundir.outcome import Outcome
 from ackproof.workload.journal import (
     DONE,
@@ -21,6 +27,7 @@ from ackproof.workload.journal import (
     chunk_files,
     read_chunk,
 )
+from ackproof.workload.txn_log import LOG, numbers_of, read_log
 
 
 @dataclass(frozen=True)
@@ -34,8 +41,13 @@ class Salvaged:
         return bool(self.parts)
 
 
-def produced_rows(meta: JournalMeta, first_seq: int, matrix: Matrix) -> ProducedRows:
-    """The ledger rows of a chunk: those that were sent; without a report indeterminate, done_ns -1, offset -1."""
+def produced_rows(
+    meta: JournalMeta, first_seq: int, matrix: Matrix, starts: list[int] | None = None
+) -> ProducedRows:
+    """The ledger rows of a chunk: those that were sent; without a report indeterminate, done_ns -1, offset -1.
+
+    `starts`: the first seq of each transaction, of a transactional producer.
+    """
     sent = matrix[:, SENT]
     used = np.flatnonzero(sent)
     rows = matrix[used]
@@ -53,6 +65,7 @@ def produced_rows(meta: JournalMeta, first_seq: int, matrix: Matrix) -> Produced
         offset=np.where(done & (outcome == Outcome.ACKED), rows[:, OFFSET], -1),
         sent_ns=rows[:, SENT] - meta.origin_ns,
         done_ns=np.where(done, rows[:, DONE] - meta.origin_ns, -1),
+        txn=None if starts is None else numbers_of(starts, first_seq + used),
     )
 
 
@@ -85,9 +98,10 @@ def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: l
             refused.append(str(error))
             return
         ledger = run.produced / client_folder(meta.client)
+        starts = write_transaction_table(run, meta)
         for index, path in chunks:
             try:
-                part = _salvage_chunk(meta, ledger, index, path)
+                part = _salvage_chunk(meta, ledger, index, path, starts)
             except TornJournal as error:
                 refused.append(str(error))
                 continue
@@ -100,11 +114,22 @@ def _salvage_journal(run: CaseDir, folder: Path, written: list[Path], refused: l
         folder.rmdir()
 
 
-def _salvage_chunk(meta: JournalMeta, ledger: Path, index: int, path: Path) -> Path | None:
+def write_transaction_table(run: CaseDir, meta: JournalMeta) -> list[int] | None:
+    """Turn the log of a transactional producer into its table; the first seqs of its transactions."""
+    rows = read_log(run.clients / meta.client / LOG, meta.producer)
+    if not rows:
+        return None
+    write_transactions(run.transactions / client_folder(meta.client), rows)
+    return [row.first_seq for row in rows]
+
+
+def _salvage_chunk(
+    meta: JournalMeta, ledger: Path, index: int, path: Path, starts: list[int] | None
+) -> Path | None:
     if part_path(ledger, index).exists():
         return None  # killed between the part and the removal of its chunk
     first_seq, matrix = read_chunk(path, index)
-    rows = produced_rows(meta, first_seq, matrix)
+    rows = produced_rows(meta, first_seq, matrix, starts)
     if len(rows.seq) == 0:
         return None
     if int(rows.place.max()) >= len(meta.places):

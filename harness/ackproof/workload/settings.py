@@ -58,6 +58,7 @@ class ProducerSettings:
 
     `rate` is this producer's own, in records per second; None is full speed. `resend_after_s`: see `config`.
     `acks` is "0", "1" or "all". `config` goes to librdkafka as it is. `control_fd`: see `control`.
+    `transaction_size`: records of a transaction, 0 none; such a share of them is aborted on purpose.
     """
 
     client: str
@@ -75,6 +76,8 @@ class ProducerSettings:
     chunk_rows: int
     control_fd: int
     config: dict[str, ConfigValue]
+    transaction_size: int = 0
+    abort_share: float = 0.0
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
