@@ -198,6 +198,15 @@ def test_what_failed_is_not_said_twice(make_run: MakeRun) -> None:
     lacks(make_run(events=events), "fault 1 (kill leader(orders/0)): because")
 
 
+def test_a_fault_that_its_storm_missed_is_the_storms_affair(make_run: MakeRun) -> None:
+    passes(make_run(events=[(EventKind.FAULT_MISSED, 1, 1.0), END]))
+
+
+def test_a_fault_that_was_missed_and_failed_is_said(make_run: MakeRun) -> None:
+    events = [(EventKind.FAULT_MISSED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]
+    lacks(make_run(events=events), "fault 1 (kill leader(orders/0)): because")
+
+
 def test_a_death_that_the_experiment_allows(make_run: MakeRun) -> None:
     events = (*HEALTHY[:4], EventKind.NODE_DIED, EventKind.END)
     passes(make_run(expect="evidence: {node_deaths: true}", events=events))

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from ackproof.judge import judge_case
+from ackproof.judge.forbidden import Ruling, Stand
+from ackproof.judge.verdict import _strictest
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
@@ -165,3 +167,11 @@ def test_an_expected_loss_does_not_hide_a_phantom(make_run: MakeRun) -> None:
 def test_a_broken_upper_bound_of_an_absence_needs_evidence(make_run: MakeRun) -> None:
     run = make_run(producers="acks: 1", expect="expect:\n  - {lost: 0}", lost=4, events=())
     assert judge_case(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_of_several_topics_the_strictest_ruling_is_shown() -> None:
+    lax, open_, strict = (
+        Ruling(stand, stand.name) for stand in (Stand.ALLOWED, Stand.NOT_JUDGED, Stand.FORBIDDEN)
+    )
+    assert _strictest([lax, open_]) is open_
+    assert _strictest([open_, strict, lax]) is strict
