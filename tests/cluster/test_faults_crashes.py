@@ -34,6 +34,8 @@ def bench(
         "starve: {target: leader(t/0), share: 0.1}",
         "lose_quorum: {}",
         "lose_quorum: {by: pause}",
+        "remove_controller: {target: controller(102)}",
+        "remove_controller: {target: controller}",
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:

@@ -19,6 +19,7 @@ from ackproof.faults import (
     recreation,
     rollouts,
     starvation,
+    voters,
     zookeeper,
 )
 
@@ -39,5 +40,6 @@ __all__ = [
     "recreation",
     "rollouts",
     "starvation",
+    "voters",
     "zookeeper",
 ]

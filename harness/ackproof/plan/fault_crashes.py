@@ -11,6 +11,7 @@ from pydantic import Field, field_validator
 from ackproof.plan.base import Whole
 from ackproof.plan.faults import Complaints, FaultSpec, HoldKey, NodeFault, register
 from ackproof.plan.quantities import Duration, wrong
+from ackproof.plan.releases import numbers
 from ackproof.plan.roles import Role, RoleKind
 
 if TYPE_CHECKING:
@@ -110,3 +111,39 @@ class LoseQuorum(FaultSpec):
 
     def __str__(self) -> str:
         return f"{self.kind} by {self.by}"
+
+
+@register
+class RemoveController(NodeFault):
+    """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
+
+    The quorum is made a dynamic one first (kraft.version 1), which Kafka can do with a running one since 4.1.
+    """
+
+    KIND: ClassVar[str] = "remove_controller"
+    SUMMARY: ClassVar[str] = "Take a controller out of the quorum while it runs, and take it in again."
+    HEALING: ClassVar[str] = "take it in again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "ZooKeeper's servers are no KRaft quorum"}
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _one_controller(cls, value: Role) -> Role:
+        if value.kind is not RoleKind.CONTROLLER:
+            raise wrong(f"{value} is not one controller: aim at controller or controller(102)")
+        return value
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """Two are left, and the release can."""
+        if not say.sound(("target",), cluster=True):
+            return
+        if len(spec.cluster.controller_ids) < 3:
+            say.report(("target",), "it takes 3 controllers or more, so that a quorum is left")
+        elif numbers(spec.cluster.kafka) < (4, 1):
+            say.report(
+                ("target",),
+                f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
+            )

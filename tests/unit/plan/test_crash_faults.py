@@ -34,6 +34,7 @@ def text(fault: str, cluster: str = "{controllers: 3}") -> str:
         ("starve: {target: leader(t/0), share: 0.05}", "starve leader(t/0)"),
         ("lose_quorum: {}", "lose_quorum by kill"),
         ("lose_quorum: {by: pause}", "lose_quorum by pause"),
+        ("remove_controller: {target: controller}", "remove_controller controller"),
     ],
 )
 def test_what_there_is(load_text: Load, fault: str, said: str) -> None:
@@ -49,6 +50,7 @@ def test_what_there_is(load_text: Load, fault: str, said: str) -> None:
         ("out_of_memory: {target: controller}", "out_of_memory.target", "takes no requests of clients"),
         ("starve: {target: leader(t/0), share: 10}", "starve.share", "at most 0.9"),
         ("starve: {target: leader(t/0), share: 0}", "starve.share", "at least 0.01"),
+        ("remove_controller: {target: controllers}", "remove_controller.target", "not one controller"),
         ("lose_quorum: {by: stop}", "lose_quorum.by", "'kill'"),
     ],
 )
@@ -73,3 +75,15 @@ def test_where_there_is_no_quorum_of_controllers(load_text: Load, cluster: str, 
     (problem,) = refused.value.problems
     assert problem.path == "faults[1].lose_quorum"
     assert said in problem.message
+
+
+@pytest.mark.parametrize(
+    ("cluster", "said"),
+    [
+        ("{controllers: 1}", "it takes 3 controllers or more"),
+        ('{kafka: "4.0.2", controllers: 3}', "it takes 4.1 or later"),
+    ],
+)
+def test_where_no_controller_can_be_removed(load_text: Load, cluster: str, said: str) -> None:
+    with pytest.raises(InvalidExperiment, match=said):
+        load_text(text("remove_controller: {target: controller}", cluster))
