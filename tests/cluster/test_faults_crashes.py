@@ -26,16 +26,16 @@ def bench(
     "fault",
     [
         "kill: {target: preferred_leader(t/0)}",
-        "kill: {target: brokers}",
+        pytest.param("kill: {target: brokers}", marks=pytest.mark.nightly),
         "crash_loop: {target: follower(t/0), times: 3, up: 300ms}",
         "kill_starting: {target: leader(t/0)}",
-        "kill_starting: {target: controller}",
+        pytest.param("kill_starting: {target: controller}", marks=pytest.mark.nightly),
         "out_of_memory: {target: leader(t/0)}",
         "starve: {target: leader(t/0), share: 0.1}",
         "lose_quorum: {}",
-        "lose_quorum: {by: pause}",
+        pytest.param("lose_quorum: {by: pause}", marks=pytest.mark.nightly),
         "remove_controller: {target: controller(102)}",
-        "remove_controller: {target: controller}",
+        pytest.param("remove_controller: {target: controller}", marks=pytest.mark.nightly),
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:

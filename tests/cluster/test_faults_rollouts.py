@@ -38,7 +38,7 @@ def test_a_rolling_restart(bench: Bench) -> None:
     assert all(node.pid == before[node.id] for node in bench.cluster.controllers())
 
 
-@pytest.mark.parametrize("drain", ["true", "false"])
+@pytest.mark.parametrize("drain", ["true", pytest.param("false", marks=pytest.mark.nightly)])
 def test_a_broker_is_taken_out(bench: Bench, drain: str) -> None:
     bench.await_full_isr()
     (leader,) = (bench.cluster.topic_state(["t"])[TopicPartition("t", 0)].leader,)

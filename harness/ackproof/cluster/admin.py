@@ -15,8 +15,12 @@ from typing import Final
 from ackproof.cluster.messages import (
     AlterPartitionReassignmentsRequest,
     AlterPartitionReassignmentsResponse,
+    AlterReplicaLogDirsRequest,
+    AlterReplicaLogDirsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
@@ -28,6 +32,7 @@ from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.wire import Connection, Question, Refused
 
 _ELECT, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_CONFIGS, _DESCRIBE_CONFIGS = 2, 0, 0, 1, 4
+_MOVE_LOG_DIR, _LOG_DIRS = 2, 2
 ASK_S: Final = 5.0
 """How long a request may take; its effect is awaited elsewhere."""
 
@@ -127,6 +132,37 @@ def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
         )
         for topic in answer.topics
         for row in topic.partitions
+    }
+
+
+def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> None:
+    """Begin to move this broker's replica to another of its log dirs, by absolute path."""
+    version = _MOVE_LOG_DIR
+    kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+    row = kind.AlterReplicaLogDirTopic(name=place.topic, partitions=[place.partition], version=version)
+    request = AlterReplicaLogDirsRequest(
+        dirs=[kind(path=path, topics=[row], version=version)], version=version
+    )
+    answer = connection.ask(Question(request, AlterReplicaLogDirsResponse, version), timeout_s=ASK_S)
+    for topic in answer.results:
+        for result in topic.partitions:
+            _check(f"move of {place} to {path}", result.error_code, None)
+
+
+def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
+    """This broker's log dirs by absolute path, each with the replicas that it holds (none that is on its way)."""
+    version = _LOG_DIRS
+    question = Question(
+        DescribeLogDirsRequest(topics=None, version=version), DescribeLogDirsResponse, version
+    )
+    return {
+        row.log_dir: frozenset(
+            TopicPartition(topic.name, one.partition_index)
+            for topic in row.topics
+            for one in topic.partitions
+            if not one.is_future_key
+        )
+        for row in connection.ask(question, timeout_s=ASK_S).results
     }
 
 

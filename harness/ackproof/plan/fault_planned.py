@@ -17,7 +17,7 @@ from ackproof.plan.faults import Complaints, FaultSpec, HoldKey, register
 from ackproof.plan.places import PlaceField
 from ackproof.plan.problems import nearest
 from ackproof.plan.quantities import Size
-from ackproof.plan.roles import Role, RoleKind
+from ackproof.plan.roles import Role, RoleField, RoleKind
 from ackproof.plan.settings import NODE_SETTINGS, TOPIC_SETTINGS
 
 if TYPE_CHECKING:
@@ -158,6 +158,33 @@ class Recreate(FaultSpec):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.topic}"
+
+
+@register
+class MoveLogDir(FaultSpec):
+    """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
+
+    KIND: ClassVar[str] = "move_log_dir"
+    SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "log dirs of brokers that someone else runs cannot be looked at"}
+    )
+
+    partition: PlaceField
+    target: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Whose replicas move."""
+        return (self.target,)
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """There is another log dir."""
+        if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
+            say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} of {self.target}"
 
 
 @register
