@@ -34,7 +34,7 @@ def bench(
         "starve: {target: leader(t/0), share: 0.1}",
         "lose_quorum: {}",
         pytest.param("lose_quorum: {by: pause}", marks=pytest.mark.nightly),
-        "remove_controller: {target: controller(102)}",
+        pytest.param("remove_controller: {target: controller(102)}", marks=pytest.mark.nightly),
         pytest.param("remove_controller: {target: controller}", marks=pytest.mark.nightly),
     ],
 )

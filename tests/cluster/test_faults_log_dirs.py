@@ -10,7 +10,7 @@ import pytest
 from ackproof.cluster.launch import Installation
 from faultbench import Bench
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
 
 
 def test_replicas_move_and_what_cannot_is_no_bite(
