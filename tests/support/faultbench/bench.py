@@ -78,7 +78,7 @@ class Bench:
             "backend": backend,
             "cluster": cluster,
             "topics": topics or {"t": {"config": {"min.insync.replicas": 1}}},
-            "workload": {"duration": "1s"},
+            "workload": {"duration": "1s", "consumers": {"live": 1}},
         }
         self._spec = self._case().experiment
         self._rate = rate
