@@ -32,7 +32,7 @@ def test_a_fault_waits_for_the_first_acknowledgements(
 ) -> None:
     def stall(running: Running) -> None:
         assert running.cluster is not None
-        (broker,) = running.cluster.brokers
+        (broker,) = running.cluster.brokers()
         broker.pause()
         threading.Timer(STALL_S, broker.resume).start()
 
