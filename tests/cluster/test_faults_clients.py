@@ -6,7 +6,6 @@ import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import pyarrow.dataset as ds
 import pytest
 
 from ackproof.cluster.launch import Installation
@@ -15,6 +14,8 @@ from ackproof.plan.spec import TopicSpec, WorkloadSpec
 from ackproof.processes import RunTag
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.schema import PRODUCED
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from faultbench import Bench
@@ -57,9 +58,7 @@ def test_killed_and_replaced(bench: Bench, workload: Workload) -> None:
     workload.stop()
     killed = {client.id for client in workload.clients if client.killed}
     assert killed == {"p0", "p1", "p2", "r0"}
-    produced = ds.dataset(str(workload.run.produced), format="parquet").to_table(
-        columns=["producer", "outcome"]
-    )
+    produced = read_parts(workload.run.produced, PRODUCED)
     counts = produced.group_by(["producer", "outcome"]).aggregate([([], "count_all")]).to_pylist()
     assert {row["producer"] for row in counts if row["outcome"] == 0} == {0, 1, 2, 3, 4}
 
