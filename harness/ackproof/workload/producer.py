@@ -27,10 +27,9 @@ from ackproof.workload.journal import DONE, RESULT, WORDS, Journal, JournalMeta,
 from ackproof.workload.outcomes import REFUSED
 from ackproof.workload.pace import Pace
 from ackproof.workload.reports import Reports
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place, ProducerSettings
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, Place, ProducerSettings
 from ackproof.workload.sockets import unread_bytes
 from ackproof.workload.transactions import Transactions
-from ackproof.workload.txn_log import LOG
 
 _BLOCK: Final = 512
 """Records between two looks at delivery reports at full speed: half a millisecond of sending."""
@@ -77,7 +76,7 @@ class ProducerProcess:
         settings = self.settings
         return Transactions(
             self.client,
-            folder / LOG,
+            folder / TRANSACTIONS_LOG,
             size=settings.transaction_size,
             abort_share=settings.abort_share,
             seed=f"{settings.first_place}/{settings.producer}",

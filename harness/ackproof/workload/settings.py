@@ -18,6 +18,8 @@ EXIT_ORPHAN: Final = 4
 """The parent is gone; the client ended at once and left its journal."""
 
 
+TRANSACTIONS_LOG: Final = "transactions.log"
+"""In a producer's journal folder: what became of each transaction (see `txn_log`, which reads it)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 """Names the descriptor from which a client reads settings that are written nowhere: those that let it in."""
 

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ackproof.rundir.ledger import TxnRow
 from ackproof.rundir.outcome import TxnOutcome
+from ackproof.workload.settings import TRANSACTIONS_LOG as LOG
 
-LOG: Final = "transactions.log"
+__all__ = ["LOG", "numbers_of", "read_log"]
 
 
 def read_log(path: Path, producer: int) -> list[TxnRow]:

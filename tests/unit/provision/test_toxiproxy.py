@@ -10,6 +10,7 @@ import pytest
 from ackproof.cluster.backends import prepare
 from ackproof.errors import BadInput, MissingTool
 from ackproof.plan.ground import Need
+from ackproof.plan.spec import ClusterSpec
 from ackproof.provision import toxiproxy
 
 
@@ -33,19 +34,19 @@ def program(folder: Path, name: str, text: str = "exit 0") -> Path:
 
 def test_it_is_asked_for_in_one_line_and_only_where_links_are_broken() -> None:
     with pytest.raises(MissingTool) as caught:
-        prepare("process", frozenset({Need.BROKER_LINKS}))
+        prepare("process", frozenset({Need.BROKER_LINKS}), ClusterSpec())
     assert "\n" not in str(caught.value)
     assert "toxiproxy-server is missing" in str(caught.value)
     assert "2.12.0" in str(caught.value)
     assert "Go 1.23" in str(caught.value)
-    prepare("process", frozenset())
+    prepare("process", frozenset(), ClusterSpec())
 
 
 def test_the_path_comes_first(nothing: Path) -> None:
     there = program(nothing, "toxiproxy-server")
     assert toxiproxy.toxiproxy_server() == there
     assert toxiproxy.where() == str(there)
-    prepare("process", frozenset({Need.CLIENT_LINKS}))
+    prepare("process", frozenset({Need.CLIENT_LINKS}), ClusterSpec())
 
 
 def test_go_is_named_before_it_is_used(nothing: Path) -> None:
@@ -71,5 +72,5 @@ def test_without_root_packets_are_refused(nothing: Path, monkeypatch: pytest.Mon
     program(nothing, "nft")
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(BadInput, match="without root"):
-        prepare("process", frozenset({Need.BROKER_LINKS, Need.PACKETS}))
-    prepare("process", frozenset({Need.BROKER_LINKS}))
+        prepare("process", frozenset({Need.BROKER_LINKS, Need.PACKETS}), ClusterSpec())
+    prepare("process", frozenset({Need.BROKER_LINKS}), ClusterSpec())
