@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from faultbench import TABLE
 
 _LEFT: list[str] = []
 _STATE = pytest.StashKey[Path]()
+GONE_WITHIN_S = 10.0
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -61,7 +63,10 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
         return
     before = traces.look()
     yield
-    left = traces.left(before, traces.look())
+    # The kernel takes the links of a network namespace down a moment after the last process in it has ended.
+    deadline = time.monotonic() + GONE_WITHIN_S
+    while (left := traces.left(before, traces.look())) and time.monotonic() < deadline:
+        time.sleep(0.2)
     assert not left, "left behind:\n" + "\n".join(left)
 
 

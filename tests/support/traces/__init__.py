@@ -28,9 +28,7 @@ def look() -> Traces:
         "loop device": _loops(),
         "link": _names(Path("/sys/class/net")),
         "network namespace": _names(Path("/run/netns")),
-        "temporary folder": frozenset(
-            path.name for path in Path(tempfile.gettempdir()).glob("ackproof-*") if path.is_dir()
-        ),
+        "temporary folder": _folders(),
     }
     if shutil.which("tc"):
         found["qdisc"] = _lines("tc", "qdisc", "show")
@@ -66,6 +64,12 @@ def _processes() -> frozenset[str]:
         except OSError:
             continue  # gone since it was listed, or another user's
     return frozenset(found)
+
+
+def _folders() -> frozenset[str]:
+    """Ours, but for those of this very process, which are in use (the Spark session that its tests share)."""
+    found = (path.name for path in Path(tempfile.gettempdir()).glob("ackproof-*") if path.is_dir())
+    return frozenset(name for name in found if f"-{os.getpid()}-" not in name)
 
 
 def _mounts() -> frozenset[str]:
