@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import TopicPartition
 from faultbench import Bench
 
 pytestmark = pytest.mark.docker
@@ -47,8 +48,17 @@ def _at_night(fault: str) -> object:
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
+    if fault.startswith("elect_preferred"):
+        _let_another_be_preferred(bench)
     bite = bench.bite(fault)
     assert bite.good, bite
+
+
+def _let_another_be_preferred(bench: Bench) -> None:
+    """Which of them leads depends on the faults before."""
+    leader = bench.cluster.topic_state(["t"])[TopicPartition("t", 0)].leader
+    order = [*(node for node in (1, 2, 3) if node != leader), leader]
+    bench.bite(f"reassign: {{partition: t/0, to: {order}}}", record=False)
 
 
 @pytest.mark.parametrize("kind", ["kill", "pause"])

@@ -17,7 +17,7 @@ Traces: TypeAlias = Mapping[str, frozenset[str]]
 """What there is, by sort: processes, mounts, loop devices, links, qdiscs, tables of rules, namespaces, containers …"""
 
 ENGINE = Path("/var/run/docker.sock")
-_MARK = b"ACKPROOF_RUN="
+_MARK, _ROLE = b"ACKPROOF_RUN=", b"ACKPROOF_ROLE="
 
 
 def look() -> Traces:
@@ -55,12 +55,17 @@ def left(before: Traces, after: Traces) -> list[str]:
 
 
 def _processes() -> frozenset[str]:
-    """Those that a harness marked: pid and command."""
+    """Those that a harness marked: pid, command, run and role. Not the Spark that the tests of this process share."""
     found = set()
+    own = f"ACKPROOF_OWNER={os.getpid()}:".encode()
     for folder in Path("/proc").glob("[0-9]*"):
         try:
-            if int(folder.name) != os.getpid() and _MARK in (folder / "environ").read_bytes():
-                found.add(f"{folder.name} {(folder / 'comm').read_text().strip()}")
+            environ = (folder / "environ").read_bytes()
+            all_marks = environ.split(b"\0")
+            shared = b"ACKPROOF_ROLE=spark" in all_marks and any(mark.startswith(own) for mark in all_marks)
+            if int(folder.name) != os.getpid() and _MARK in environ and not shared:
+                marks = [mark.decode() for mark in all_marks if mark.startswith((_MARK, _ROLE))]
+                found.add(" ".join([folder.name, (folder / "comm").read_text().strip(), *sorted(marks)]))
         except OSError:
             continue  # gone since it was listed, or another user's
     return frozenset(found)
