@@ -122,11 +122,12 @@ def test_a_producer_that_swallows_errors_is_found(kafka_cluster: KafkaCluster, l
 
 @pytest.mark.kafka(topics={"orders": {}})
 def test_what_acks_1_loses_is_named(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
-    producer = ledger.producer(Producer(_settings(kafka_cluster, acks=1)))
-    producer.produce("orders", "before")
-    producer.flush()
-    kafka_cluster.await_isr("orders")
+    # acks=all: the followers have it before they are paused, also where nobody had fetched yet.
+    steady = ledger.producer(Producer(_settings(kafka_cluster, acks="all")))
+    steady.produce("orders", "before")
+    assert steady.flush(10) == 0
     kafka_cluster.pause("followers(orders/0)")
+    producer = ledger.producer(Producer(_settings(kafka_cluster, acks=1)))
     # What a follower has asked for already goes into its socket, and it has it when it goes on: the first few.
     for number in range(50):
         producer.produce("orders", f"tail-{number}")
@@ -140,7 +141,7 @@ def test_what_acks_1_loses_is_named(kafka_cluster: KafkaCluster, ledger: Ledger)
     assert "lost: " in text
     audited = AuditFile.load(CaseDir(ledger.run).audit_json)
     assert 40 <= audited.counts["lost"] <= 50
-    assert re.search(r"orders/0 offset 1\d: value b'tail-\d+' \(p0 #1\d, sent at", text)
+    assert re.search(r"orders/0 offset 1\d: value b'tail-\d+' \(p1 #\d+, sent at", text)
     assert f"… and {audited.counts['lost'] - 10} more" in text
     assert "did not keep what it acknowledged" in text
     assert "swallowed" not in text
