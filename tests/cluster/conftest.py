@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import shutil
 from collections.abc import Callable, Iterator
@@ -79,8 +78,6 @@ def installs() -> Callable[[str], Installation]:
             try:
                 known[version] = install(version)
             except MissingTool as error:
-                if os.environ.get("CI"):
-                    raise
                 pytest.skip(str(error))
         return known[version]
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
@@ -34,13 +35,18 @@ class Testimony:
 
 
 class _Row(NamedTuple):
-    first: int
-    last: int
-    epoch: int
+    """A batch, by the columns of `replicas.BATCHES` that copies of it share."""
+
+    first_offset: int
+    last_offset: int
+    leader_epoch: int
     crc: int
     records: int
     control: bool
     transactional: bool
+
+
+_PLACE: Final = ("node", "topic", "partition")
 
 
 def testimony(run: CaseDir, case: Case) -> Testimony:
@@ -52,18 +58,23 @@ def testimony(run: CaseDir, case: Case) -> Testimony:
     seen = ReplicasFile.load(run.replicas)
     said.doubts += [f"the logs on disk: {reason}" for reason in seen.reasons]
     in_sync = _in_sync(run)
+    batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
     for read in FinalReadFile.load(run.final_read).partitions:
         place = read.topic, read.partition
         policy = case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
         if not read.complete or "compact" in policy:
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        _of_a_partition(run, read, mine, in_sync.get(place, ()), said)
+        _of_a_partition(batches, read, mine, in_sync.get(place, ()), said)
     return said
 
 
 def _of_a_partition(
-    run: CaseDir, read: PartitionRead, replicas: Sequence[Replica], in_sync: Sequence[int], said: Testimony
+    batches: pa.Table,
+    read: PartitionRead,
+    replicas: Sequence[Replica],
+    in_sync: Sequence[int],
+    said: Testimony,
 ) -> None:
     name = f"{read.topic}/{read.partition}"
     present = {replica.node: replica for replica in replicas if replica.node in in_sync}
@@ -85,7 +96,7 @@ def _of_a_partition(
     if not whole:
         return
     start = max(read.start, *(replica.log_start for replica in whole.values()))
-    rows = {node: _rows(run, replica, start, read.end) for node, replica in whole.items()}
+    rows = {node: _rows(batches, replica, start, read.end) for node, replica in whole.items()}
     differing = list(_differences(name, rows))
     said.breaks += differing
     doubts = list(_of_the_reader(name, read, start, rows))
@@ -103,7 +114,7 @@ def _differences(name: str, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]
         if odd:
             yield (
                 f"{name}: nodes {first} and {node} are in the ISR, and below the high watermark their logs differ "
-                f"from offset {odd[0].first} on ({len(odd)} batches)"
+                f"from offset {odd[0].first_offset} on ({len(odd)} batches)"
             )
 
 
@@ -115,8 +126,8 @@ def _of_the_reader(
         return
     for node, mine in sorted(rows.items()):
         most = sum(row.records for row in mine if not row.control)
-        sure = (row for row in mine if row.first >= start and row.last < read.end and not row.transactional)
-        least = sum(row.records for row in sure if not row.control)
+        inside = (row for row in mine if row.first_offset >= start and row.last_offset < read.end)
+        least = sum(row.records for row in inside if not row.control and not row.transactional)
         if not least <= read.records <= most:
             holds = str(most) if least == most else f"{least} to {most}"
             yield (
@@ -125,17 +136,15 @@ def _of_the_reader(
             return
 
 
-def _rows(run: CaseDir, replica: Replica, start: int, end: int) -> list[_Row]:
-    wanted = (
+def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Row]:
+    mine = batches.filter(
         (pc.field("node") == replica.node)
         & (pc.field("topic") == replica.topic)
         & (pc.field("partition") == replica.partition)
         & (pc.field("last_offset") >= start)
         & (pc.field("first_offset") < end)
     )
-    names = ["first_offset", "last_offset", "leader_epoch", "crc", "records", "control", "transactional"]
-    table = pq.read_table(run.replica_batches, columns=names, filters=wanted)
-    return [_Row(*row) for row in zip(*(table[name].to_pylist() for name in names), strict=True)]
+    return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 
 def _in_sync(run: CaseDir) -> dict[Place, tuple[int, ...]]:
