@@ -121,6 +121,11 @@ class CaseDir:
         return self.path / "series.parquet"
 
     @property
+    def conformance_json(self) -> Path:
+        """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
+        return self.path / "conformance.json"
+
+    @property
     def verdict_json(self) -> Path:
         """The verdict and its reasons."""
         return self.path / "verdict.json"
