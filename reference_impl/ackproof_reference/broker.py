@@ -113,6 +113,12 @@ def power_off(broker: Broker, kept: int) -> Broker:
     return Broker(broker.id, lose_power(broker.log, kept), Process(up=False, epoch=broker.process.epoch))
 
 
+def with_checkpoint(broker: Broker, mark: int) -> Broker:
+    """A dead broker whose replication-offset-checkpoint names an older high watermark: it is written every five seconds
+    (ReplicaManager.checkpointHighWatermarks)."""
+    return broker._replace(log=broker.log._replace(high_watermark=min(mark, broker.log.high_watermark)))
+
+
 def stop_cleanly(broker: Broker) -> Broker:
     """SIGTERM: logs are flushed and a clean-shutdown file names this incarnation (KIP-966)."""
     return Broker(broker.id, flush(broker.log), Process(up=False, epoch=broker.process.epoch, clean=True))

@@ -12,8 +12,8 @@ from typing import NamedTuple
 UNKNOWN = -1
 """An epoch or an offset that is not known (Kafka's UNDEFINED_EPOCH and UNDEFINED_EPOCH_OFFSET)."""
 
-DATA, COMMIT, ABORT = "data", "commit", "abort"
-"""The kinds of batches: records, and the two markers that end a transaction."""
+DATA, COMMIT, ABORT, EMPTIED = "data", "commit", "abort", "emptied"
+"""The kinds of batches: records, the two markers that end a transaction, and what compaction left without records."""
 
 
 class Batch(NamedTuple):
@@ -159,25 +159,32 @@ def lose_power(log: Log, kept: int) -> Log:
     return truncate(log, max(kept, log.flushed))
 
 
-def compact(log: Log, below: int) -> Log:
-    """Keep the newest record of each key below an offset; offsets stay, gaps appear (LogCleaner, KIP-58).
+def compact(log: Log, below: int, *, tombstones_below: int = 0) -> Log:
+    """Keep the newest record of each key below an offset; offsets stay, gaps appear (Cleaner.cleanSegments).
 
-    Batches without a key, markers and what holds several records stay as they are; tombstones too.
+    Nothing at or above the high watermark is touched. Tombstones below `tombstones_below` have had their
+    `delete.retention.ms` and go too. The last batch of each producer stays, emptied, for its sequence number is still
+    needed (KIP-98). Batches without a key, with several records, and markers stay as they are.
     """
+    below = min(below, log.high_watermark)
     newest = {batch.key: batch.base for batch in log.batches if batch.next <= below}
-    kept = tuple(
-        batch
-        for batch in log.batches
-        if batch.key < 0 or batch.next > below or batch.length > 1 or newest[batch.key] == batch.base
-    )
-    return log._replace(batches=kept)
+    last = {batch.producer: batch.base for batch in log.batches if batch.kind in (DATA, EMPTIED)}
+    kept = []
+    for batch in log.batches:
+        superseded = newest.get(batch.key) != batch.base
+        gone = superseded or (batch.tombstone and batch.base < tombstones_below)
+        if batch.kind != DATA or batch.key < 0 or batch.next > below or batch.length > 1 or not gone:
+            kept.append(batch)
+        elif last[batch.producer] == batch.base:
+            kept.append(batch._replace(kind=EMPTIED))
+    return log._replace(batches=tuple(kept))
 
 
 def last_batches(log: Log, producer: int, limit: int = 5) -> tuple[Batch, ...]:
     """The newest data batches of a producer, oldest first (ProducerStateEntry.NUM_BATCHES_TO_RETAIN is 5)."""
     found: list[Batch] = []
     for batch in reversed(log.batches):
-        if batch.producer == producer and batch.kind == DATA:
+        if batch.producer == producer and batch.kind in (DATA, EMPTIED):
             found.append(batch)
             if len(found) == limit:
                 break

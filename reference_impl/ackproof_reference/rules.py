@@ -38,6 +38,10 @@ class Rules:
     bounded_high_watermark: bool = True
     """A follower's high watermark never passes its own log end (UnifiedLog.maybeUpdateHighWatermark)."""
 
+    checkpointed_at_once: bool = True
+    """A broker starts with the high watermark that it had. Off: with any older one, for the checkpoint is written every
+    five seconds (replica.high.watermark.checkpoint.interval.ms)."""
+
     # The leader.
     replicated_by_next_fetch: bool = True
     """A record counts as replicated when the follower fetches the offset after it, not when it was sent."""

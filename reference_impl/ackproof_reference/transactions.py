@@ -26,9 +26,9 @@ def open_transactions(log: Log) -> dict[int, int]:
     """Each producer with an open transaction in this log, and the offset where it began."""
     began: dict[int, int] = {}
     for batch in log.batches:
-        if batch.kind != DATA:
+        if batch.kind in (COMMIT, ABORT):
             began.pop(batch.producer, None)
-        elif batch.transactional:
+        elif batch.transactional and batch.kind == DATA:
             began.setdefault(batch.producer, batch.base)
     return began
 
@@ -53,7 +53,7 @@ def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
 def _ending(log: Log, batch: Batch) -> str:
     """The kind of the first marker of its producer after a batch; DATA if there is none yet."""
     for later in log.batches:
-        if later.base > batch.base and later.producer == batch.producer and later.kind != DATA:
+        if later.base > batch.base and later.producer == batch.producer and later.kind in (COMMIT, ABORT):
             return later.kind
     return DATA
 

@@ -12,7 +12,6 @@ from ackproof_reference.log import (
     Log,
     append,
     begin_epoch,
-    compact,
     end_of_epoch,
     flush,
     last_batches,
@@ -116,20 +115,6 @@ def test_power_takes_what_was_not_flushed() -> None:
     assert made.flushed == 2
     assert lose_power(made, 0).end == 2
     assert lose_power(made, 3).end == 3
-
-
-def test_compaction_keeps_the_newest_of_each_key_and_all_offsets() -> None:
-    made = Log()
-    for place, key in enumerate((0, 2, 0, 0, -1)):
-        made = append(made, Batch(place, 0, 0, place, key=key))
-    assert [batch.base for batch in compact(made, 3).batches] == [1, 2, 3, 4]
-    assert [batch.base for batch in compact(made, 5).batches] == [1, 3, 4]
-    assert compact(made, 5).end == 5
-
-
-def test_compaction_leaves_batches_of_several_records() -> None:
-    made = append(append(Log(), Batch(0, 0, 0, 0, length=2, key=1)), Batch(2, 0, 0, 2, key=1))
-    assert compact(made, 3) == made
 
 
 def test_the_last_five_batches_of_a_producer_are_known() -> None:

@@ -16,6 +16,7 @@ from ackproof_reference.broker import (
     power_off,
     start,
     stop_cleanly,
+    with_checkpoint,
 )
 from ackproof_reference.election import Election
 from ackproof_reference.explore.scope import (
@@ -31,9 +32,10 @@ from ackproof_reference.explore.scope import (
     proposal_cell,
 )
 from ackproof_reference.explore.search import Group, Happening, Move
+from ackproof_reference.explore.sentences import answered, asked, decided, effects, listed, replied, taken
 from ackproof_reference.explore.witness import witness
 from ackproof_reference.follower import next_request
-from ackproof_reference.leader import may_shrink, propose_shrink
+from ackproof_reference.leader import may_shrink, propose_shrink, time_out
 from ackproof_reference.log import Log
 from ackproof_reference.messages import (
     Altered,
@@ -44,7 +46,6 @@ from ackproof_reference.messages import (
     Fetch,
     Fetched,
     Produce,
-    Produced,
 )
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import step
@@ -111,27 +112,30 @@ class _Elections(_Steps):
             changed = controller.hand_over(metadata, broker, rules)
             if changed != metadata:
                 spent = budget._replace(hand_overs=budget.hand_overs - 1)
-                yield self.said("controller", f"moves the leadership: {_decided(changed)}"), (spent, changed)
+                yield self.said("controller", f"moves the leadership: {decided(changed)}"), (spent, changed)
         for kind, left in ((Election.PREFERRED, budget.preferred), (Election.UNCLEAN, budget.unclean)):
             if left:
                 changed = controller.elect(metadata, kind, rules)
                 if changed != metadata:
                     spent = budget._replace(**{kind.name.lower(): left - 1})
                     text = f"is asked for {'a preferred' if kind is Election.PREFERRED else 'an unclean'} election"
-                    yield self.said("controller", f"{text}: {_decided(changed)}"), (spent, changed)
+                    yield self.said("controller", f"{text}: {decided(changed)}"), (spent, changed)
+        for target in self.scope.targets if budget.reassignments else ():
+            changed = controller.reassign(metadata, target, rules)
+            if changed != metadata:
+                spent = budget._replace(reassignments=budget.reassignments - 1)
+                text = f"is asked to move the partition to {listed(target)}: {decided(changed)}"
+                yield self.said("controller", text), (spent, changed)
 
 
 class _Life(_BrokerSteps):
-    """A broker dies, or its machine does."""
+    """A broker dies, or its machine does; its checkpoint may name an older high watermark."""
 
     def __call__(self, budget: Budget, log: Log, process: Process) -> Iterator[Move]:
         broker = self.at(log, process)
         if process.up and budget.kills:
-            dead = kill(broker)
-            yield (
-                self.said(self.name, "is killed"),
-                (budget._replace(kills=budget.kills - 1), log, dead.process),
-            )
+            less = budget._replace(kills=budget.kills - 1)
+            yield from self._dead(kill(broker), "is killed", less)
         if budget.power_losses and self.scope.strikes(self.broker):
             less = budget._replace(power_losses=budget.power_losses - 1)
             places = [log.flushed, *(batch.base for batch in log.batches if batch.base > log.flushed)]
@@ -139,7 +143,16 @@ class _Life(_BrokerSteps):
                 if kept < log.end:
                     dead = power_off(broker, kept)
                     text = f"loses power, and with it what was not flushed from offset {dead.log.end} on"
-                    yield self.said(self.name, text), (less, dead.log, dead.process)
+                    yield from self._dead(dead, text, less)
+
+    def _dead(self, dead: Broker, text: str, less: Budget) -> Iterator[Move]:
+        log = dead.log
+        yield self.said(self.name, text), (less, log, dead.process)
+        if not self.scope.rules.checkpointed_at_once:
+            for mark in (batch.base for batch in log.batches if batch.base < log.high_watermark):
+                older = with_checkpoint(dead, mark)
+                told = f"{text}; its checkpoint is of high watermark {mark}"
+                yield self.said(self.name, told), (less, older.log, older.process)
 
 
 class _Session(_BrokerSteps):
@@ -153,7 +166,7 @@ class _Session(_BrokerSteps):
                 yield (
                     self.said(
                         "controller",
-                        f"fences {self.name}, whose session ended: {_decided(fenced)}",
+                        f"fences {self.name}, whose session ended: {decided(fenced)}",
                         self.name,
                     ),
                     (budget, fenced, log, process),
@@ -162,23 +175,23 @@ class _Session(_BrokerSteps):
             clean = process.epoch if process.clean else -1
             changed, new = controller.register(metadata, self.broker, clean, rules)
             started = start(self.at(log, process), new)
-            text = f"starts and registers as incarnation {new.epoch}: {_decided(changed)}"
+            text = f"starts and registers as incarnation {new.epoch}: {decided(changed)}"
             yield self.said(self.name, text, "controller"), (budget, changed, started.log, started.process)
             return
         known = process.metadata
         caught_up = known is not None and known.registration(self.broker).epoch == process.epoch
         if registered.fenced and caught_up and registered.epoch == process.epoch:
             free = controller.unfence(metadata, self.broker, rules)
-            text = f"has caught up and is unfenced: {_decided(free)}"
+            text = f"has caught up and is unfenced: {decided(free)}"
             yield self.said(self.name, text, "controller"), (budget, free, log, process)
         if not registered.fenced and budget.cuts and self.scope.strikes(self.broker):
             fenced = controller.fence(metadata, self.broker, rules)
-            text = f"fences {self.name}, which lives but cannot reach it: {_decided(fenced)}"
+            text = f"fences {self.name}, which lives but cannot reach it: {decided(fenced)}"
             less = budget._replace(cuts=budget.cuts - 1)
             yield self.said("controller", text, self.name), (less, fenced, log, process)
         if not registered.fenced and not registered.stopping and budget.clean_stops:
             leaving = controller.begin_shutdown(metadata, self.broker, rules)
-            text = f"asks to stop: {_decided(leaving)}"
+            text = f"asks to stop: {decided(leaving)}"
             less = budget._replace(clean_stops=budget.clean_stops - 1)
             yield self.said(self.name, text, "controller"), (less, leaving, log, process)
         if registered.stopping and metadata.partition.leader != self.broker:
@@ -198,7 +211,7 @@ class _Learn(_BrokerSteps):
         if process.up and process.metadata != metadata:
             before = self.at(log, process)
             after, messages = step(before, metadata, self.scope.rules)
-            text = f"learns that {_decided(metadata)}{_answered(messages)}{_now(before, after)}"
+            text = f"learns that {decided(metadata)}{answered(messages)}{effects(before, after)}"
             yield (
                 self.said(self.name, text),
                 (witness(client, before, after, messages, self.scope), metadata, after.log, after.process),
@@ -214,13 +227,13 @@ class _Fetching(_BrokerSteps):
             request = next_request(broker)
             if request is not None:
                 yield (
-                    self.said(self.name, _asked(request), f"broker {request.leader}"),
+                    self.said(self.name, asked(request), f"broker {request.leader}"),
                     (log, process, request),
                 )
             return
         if isinstance(under_way, (Fetched, EpochEnd)):
             after = step(broker, under_way, self.scope.rules)[0] if process.up else broker
-            text = _taken(under_way) + ("" if process.up else ", but it is down")
+            text = taken(under_way) + ("" if process.up else ", but it is down")
             yield self.said(self.name, text), (after.log, after.process, None)
             return
         role = process.role
@@ -263,7 +276,7 @@ class _Producing(_BrokerSteps):
         scope = self.scope
         request = Produce(0, sequence, scope.acks, producer_epoch=0 if scope.idempotent else -1)
         after, messages = step(before, request, scope.rules)
-        text = f"{how} record {sequence}{_answered(messages)}"
+        text = f"{how} record {sequence}{answered(messages)}"
         if scope.acks == 0 and sequence not in client.acked:
             client = client._replace(acked=(*client.acked, sequence))
         seen = witness(client, before, after, messages, scope)
@@ -271,13 +284,18 @@ class _Producing(_BrokerSteps):
 
 
 class _Lagging(_BrokerSteps):
-    """A leader finds a follower too slow."""
+    """A leader finds a follower too slow, or a producer has waited too long."""
 
     def __call__(self, budget: Budget, log: Log, process: Process, proposal: Proposal) -> Iterator[Move]:
-        if not budget.shrinks or not process.up:
+        if not process.up:
             return
         broker = self.at(log, process)
-        for slow in may_shrink(broker):
+        for waiting in process.role.waiting if budget.time_outs and isinstance(process.role, Leader) else ():
+            late, told = time_out(broker, waiting)
+            less = budget._replace(time_outs=budget.time_outs - 1)
+            text = f"gives up waiting{answered(told)}"
+            yield self.said(self.name, text, "client"), (less, log, late.process, proposal)
+        for slow in may_shrink(broker) if budget.shrinks else ():
             after, messages = propose_shrink(broker, (slow,))
             less = budget._replace(shrinks=budget.shrinks - 1)
             text = f"proposes to drop broker {slow}, which lags, from the ISR"
@@ -290,9 +308,9 @@ class _Proposals(_BrokerSteps):
     def __call__(self, metadata: Metadata, proposal: Proposal) -> Iterator[Move]:
         if isinstance(proposal, AlterPartition):
             changed, answer = controller.alter_partition(metadata, proposal, self.scope.rules)
-            isr = _set(proposal.isr)
+            isr = listed(proposal.isr)
             if answer.error is Error.NONE:
-                text = f"takes {isr} as the ISR: {_decided(changed)}"
+                text = f"takes {isr} as the ISR: {decided(changed)}"
             else:
                 text = f"refuses {isr} as the ISR: {answer.error.name}"
             yield self.said("controller", text, self.name), (changed, answer)
@@ -308,7 +326,7 @@ class _Answers(_BrokerSteps):
         messages: tuple[Message, ...] = ()
         if process.up:
             after, messages = step(before, proposal, self.scope.rules)
-        text = f"hears what became of its proposal{_answered(messages)}{_now(before, after)}"
+        text = f"hears what became of its proposal{answered(messages)}{effects(before, after)}"
         seen = witness(client, before, after, messages, self.scope)
         yield self.said(self.name, text), (seen, after.log, after.process, None)
 
@@ -335,62 +353,6 @@ class _Serving(_BrokerSteps):
         for message in messages:
             if isinstance(message, AlterPartition):
                 proposal = message
-        text = f"answers {asking}{_replied(reply)}{_answered(tuple(messages))}{_now(before, after)}"
+        text = f"answers {asking}{replied(reply)}{answered(tuple(messages))}{effects(before, after)}"
         seen = witness(client, before, after, tuple(messages), self.scope)
         yield self.said(self.name, text, asking), (seen, after.log, after.process, proposal, sent)
-
-
-def _set(replicas: tuple[int, ...]) -> str:
-    return "{" + ", ".join(map(str, replicas)) + "}"
-
-
-def _decided(metadata: Metadata) -> str:
-    partition = metadata.partition
-    leader = f"broker {partition.leader} leads" if partition.leader >= 0 else "nobody leads"
-    elr = f", ELR {_set(partition.elr)}" if partition.elr else ""
-    return f"{leader} in epoch {partition.leader_epoch}, ISR {_set(partition.isr)}{elr}"
-
-
-def _now(before: Broker, after: Broker) -> str:
-    parts = []
-    if after.log.end < before.log.end:
-        parts.append(f"cuts its log from {before.log.end} to {after.log.end}")
-    if after.log.high_watermark > before.log.high_watermark:
-        parts.append(f"its high watermark is now {after.log.high_watermark}")
-    role = after.process.role
-    if isinstance(role, Leader) and role.pending is not None:
-        was = before.process.role
-        if not isinstance(was, Leader) or was.pending is None:
-            parts.append(f"and proposes {_set(role.pending)} as the ISR")
-    return "".join(f"; {part}" for part in parts)
-
-
-def _asked(request: Fetch | AskEpochEnd) -> str:
-    if isinstance(request, Fetch):
-        where = f"asks for offset {request.offset} in epoch {request.leader_epoch}"
-        return f"{where} (its last epoch: {request.last_epoch})"
-    return f"asks where epoch {request.epoch} ends"
-
-
-def _replied(reply: Fetched | EpochEnd) -> str:
-    if reply.error is not Error.NONE:
-        return f": {reply.error.name}"
-    if isinstance(reply, EpochEnd):
-        return f": epoch {reply.end.epoch} ends at {reply.end.start}"
-    if reply.diverging is not None:
-        return f": the logs part, epoch {reply.diverging.epoch} ends at {reply.diverging.start}"
-    held = ", ".join(f"record {batch.sequence}" for batch in reply.batches) or "nothing new"
-    return f" with {held} and high watermark {reply.high_watermark}"
-
-
-def _taken(reply: Fetched | EpochEnd) -> str:
-    return f"takes the answer of broker {reply.leader}{_replied(reply)}"
-
-
-def _answered(messages: tuple[Message, ...]) -> str:
-    parts = []
-    for message in messages:
-        if isinstance(message, Produced):
-            said = "acknowledged" if message.error is Error.NONE else f"refused with {message.error.name}"
-            parts.append(f"; record {message.sequence} is {said}")
-    return "".join(parts)

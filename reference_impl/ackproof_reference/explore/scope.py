@@ -36,6 +36,10 @@ class Budget(NamedTuple):
     """Leadership given to another member of the ISR, both alive: what makes quick changes of leaders."""
     unclean: int = 0
     retries: int = 0
+    reassignments: int = 0
+    """Moves of the partition to one of the scope's `targets`."""
+    time_outs: int = 0
+    """Producers who are told REQUEST_TIMED_OUT."""
 
 
 NOTHING = Budget()
@@ -71,6 +75,8 @@ class Scope:
     """Whether all brokers know the partition at the start; else they learn of it as the first steps."""
     victims: tuple[int, ...] = ()
     """Whom power losses and cuts may strike; empty: everyone."""
+    targets: tuple[tuple[int, ...], ...] = ()
+    """The assignments that a reassignment may aim at."""
 
     @property
     def ids(self) -> tuple[int, ...]:

@@ -1,0 +1,62 @@
+"""What can go wrong in a scope beside deaths: reassignments, time-outs, checkpoints that are older than memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ackproof_reference.broker import kill, with_checkpoint
+from ackproof_reference.explore.scope import BUDGET, CLIENT, CONTROLLER, Budget, Client, Scope, log_cell
+from ackproof_reference.log import Log
+from ackproof_reference.metadata import Metadata
+from ackproof_reference.rules import Rules, rules_of
+from exploration import Explorer
+from partition import leading, log
+
+ONE = Rules(min_insync=1)
+MOVED = Scope(
+    ONE, brokers=3, assigned=(1, 2), targets=((2, 3),), settled=True, budget=Budget(reassignments=1)
+)
+
+
+def test_a_partition_is_moved_and_acks_all_loses_nothing(explore: Explorer) -> None:
+    assert explore.finds_nothing(MOVED) > 1000
+    images = [value for value in explore(MOVED).cells.values[CONTROLLER] if isinstance(value, Metadata)]
+    assert {image.partition.replicas for image in images} == {(1, 2), (2, 3, 1), (2, 3)}
+
+
+def test_a_move_takes_the_tail_that_only_the_leader_acknowledged(explore: Explorer) -> None:
+    """Planned work alone loses with acks=1 (KAFKA-20554)."""
+    story = explore.finds(replace(MOVED, acks=1), "lost")
+    assert any("is asked to move the partition to {2, 3}" in line for line in story)
+    assert not any("killed" in line for line in story)
+
+
+def test_a_replica_that_was_moved_away_and_back_joins_anew(explore: Explorer) -> None:
+    there_and_back = replace(MOVED, targets=((1, 3), (1, 2)), budget=Budget(reassignments=2))
+    explore.finds_nothing(there_and_back)
+
+
+def test_who_waits_too_long_is_told_so_and_the_record_may_commit_all_the_same(explore: Explorer) -> None:
+    scope = Scope(Rules(min_insync=2), brokers=2, settled=True, budget=Budget(time_outs=1))
+    explore.finds_nothing(scope)
+    search = explore(scope)
+    rows = [search.cells.row(state) for state in search.seen]
+    given_up = {
+        (client.acked, held.high_watermark)
+        for budget, client, held in ((row[BUDGET], row[CLIENT], row[log_cell(1)]) for row in rows)
+        if isinstance(budget, Budget) and isinstance(client, Client) and isinstance(held, Log)
+        if not budget.time_outs
+    }
+    assert given_up == {((), 0), ((), 1)}
+
+
+def test_a_checkpoint_is_never_newer_than_what_memory_held() -> None:
+    dead = kill(leading(log(0, 0, high_watermark=1), {2: 1, 3: 1}))
+    assert with_checkpoint(dead, 0).log == log(0, 0, high_watermark=0)
+    assert with_checkpoint(dead, 2) == dead
+
+
+def test_an_older_checkpoint_loses_nothing_since_logs_are_cut_by_epochs(explore: Explorer) -> None:
+    at_once = Scope(rules_of("4.1"), brokers=2, settled=True, budget=Budget(kills=2))
+    late = replace(at_once, rules=replace(at_once.rules, checkpointed_at_once=False))
+    assert explore.finds_nothing(late) > explore.finds_nothing(at_once)
