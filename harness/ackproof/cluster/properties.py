@@ -221,6 +221,24 @@ def _chaos(spec: ClusterSpec) -> dict[str, str]:
     return {**_CHAOS, **(_CHAOS_ZOOKEEPER if spec.mode == "zookeeper" else _CHAOS_KRAFT)}
 
 
+_KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
+    {
+        "replica.lag.time.max.ms": 30_000,
+        "broker.session.timeout.ms": 9_000,
+        "zookeeper.session.timeout.ms": 18_000,
+    }
+)
+
+
+def time_out(spec: ClusterSpec, name: str) -> int:
+    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for others than
+    replica.lag.time.max.ms, broker.session.timeout.ms and zookeeper.session.timeout.ms.
+    """
+    usual = _chaos(spec).get(name, str(_KAFKAS_OWN[name])) if spec.timing == "chaos" else _KAFKAS_OWN[name]
+    given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
+    return min(int(config.get(name, usual)) for config in given)
+
+
 def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
     return {} if rack is None else {"broker.rack": rack}

@@ -14,7 +14,6 @@ from ackproof.judge.evidence import lacking
 from ackproof.judge.forbidden import (
     LOSS,
     PRESENCE,
-    Promises,
     Ruling,
     Stand,
     acked_inversions_only,
@@ -24,6 +23,7 @@ from ackproof.judge.forbidden import (
 from ackproof.judge.witness import testimony
 from ackproof.plan.cases import Case
 from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.promises import Promises
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict

@@ -126,6 +126,11 @@ class CaseDir:
         return self.path / "conformance.json"
 
     @property
+    def prediction_json(self) -> Path:
+        """What the reference implementation says may happen under these settings and the faults observed."""
+        return self.path / "prediction.json"
+
+    @property
     def verdict_json(self) -> Path:
         """The verdict and its reasons."""
         return self.path / "verdict.json"

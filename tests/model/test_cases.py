@@ -1,0 +1,148 @@
+"""Cases in the words of the reference implementation."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.model.cases import budget_for, counted_for, rules_for, scope_for
+from ackproof.model.incidents import unpredictable
+from ackproof.plan.cases import Case
+from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
+from ackproof.rundir.timeline import Event, EventKind
+from ackproof_reference.explore.scope import Budget
+from model_cases import case_of
+
+
+@pytest.mark.parametrize(
+    ("fault", "budget"),
+    [
+        ("kill: {target: leader(orders/0)}", Budget(kills=1)),
+        ("kill: {target: followers(orders/0)}", Budget(kills=2)),
+        ("kill: {target: controller}", Budget()),
+        ("crash_loop: {target: leader(orders/0), times: 7}", Budget(kills=3)),
+        ("stop: {target: leader(orders/0)}", Budget(clean_stops=1)),
+        ("power_loss: {target: brokers}", Budget(power_losses=3)),
+        ("elect_unclean: {partition: orders/0}", Budget(unclean=1)),
+        ("reassign: {partition: orders/0, to: [2, 3, 1]}", Budget(hand_overs=1)),
+    ],
+)
+def test_a_fault_counts_what_it_does_to_replicas(fault: str, budget: Budget) -> None:
+    assert budget_for(case_of(fault), "orders") == budget
+
+
+@pytest.mark.parametrize(
+    ("lasts", "budget"),
+    [("1s", Budget()), ("3500ms", Budget(cuts=2)), ("20s", Budget(cuts=2))],
+)
+def test_a_pause_counts_when_it_outlasts_the_session(lasts: str, budget: Budget) -> None:
+    assert budget_for(case_of("pause: {target: followers(orders/0)}", f"for: {lasts}"), "orders") == budget
+
+
+def test_a_throttled_follower_counts_as_slow_when_it_lags_long_enough() -> None:
+    link = "cut: {link: followers(orders/0) -> leader(orders/0)}"
+    assert budget_for(case_of(link, "for: 2s"), "orders") == Budget()
+    assert budget_for(case_of(link, "for: 6s"), "orders") == Budget(shrinks=1)
+
+
+def test_rot_and_commands_cannot_be_predicted() -> None:
+    rotten = case_of("flip_bits: {target: leader(orders/0)}", "for: 1s")
+    assert [unpredictable(fault) for fault in rotten.faults] == [
+        "flip_bits: files of a log that rot are not in the model"
+    ]
+    assert unpredictable(case_of("kill: {target: leader(orders/0)}").faults[0]) == ""
+
+
+def test_rules_take_release_feature_level_and_settings_of_the_topic() -> None:
+    rules = rules_for(case_of(min_insync=2), "orders")
+    assert (rules.min_insync, rules.elr, rules.unclean_election) == (2, True, False)
+    old = rules_for(
+        case_of(cluster='kafka: "4.0.2"', config="unclean.leader.election.enable: true"), "orders"
+    )
+    assert (old.elr, old.unclean_election) == (False, True)
+    off = rules_for(case_of(cluster="features: {eligible.leader.replicas.version: 0}"), "orders")
+    assert not off.elr
+    assert rules_for(case_of(cluster='kafka: "3.9.2", mode: zookeeper'), "orders").bump_on_shrink
+
+
+def test_what_is_too_large_is_clamped_and_said() -> None:
+    case = case_of(
+        "crash_loop: {target: leader(orders/0), times: 7}", cluster="brokers: 5", min_insync=3, replicas=5
+    )
+    scope, counted = scope_for(case, "orders")
+    assert (scope.brokers, scope.rules.min_insync, scope.budget.kills) == (3, 2, 3)
+    assert counted.clamped == ("kills: 7 → 3", "replicas: 5 → 3", "min.insync.replicas: 3 → 2")
+
+
+def _event(kind: EventKind, **more: object) -> Event:
+    return Event.model_validate({"t_ns": 0, "wall_ns": 0, "kind": kind, **more})
+
+
+def _asked(*nodes: int) -> Event:
+    return _event(EventKind.FAULT_ASKED, fault=1, detail={"nodes": list(nodes)})
+
+
+def _partition(offset: int, leader: int, epoch: int, isr: tuple[int, ...]) -> PartitionDecided:
+    return PartitionDecided(
+        offset=offset,
+        epoch=1,
+        timestamp_ms=0,
+        topic="orders",
+        partition=0,
+        leader=leader,
+        leader_epoch=epoch,
+        partition_epoch=offset,
+        replicas=(1, 2, 3),
+        isr=isr,
+    )
+
+
+def _fenced(offset: int, node: int, fenced: bool) -> BrokerChanged:
+    return BrokerChanged(offset=offset, epoch=1, timestamp_ms=0, node=node, broker_epoch=1, fenced=fenced)
+
+
+@pytest.fixture
+def killing() -> Case:
+    return case_of("kill: {target: leader(orders/0)}")
+
+
+def test_a_fault_that_was_never_asked_for_does_not_count(killing: Case) -> None:
+    assert budget_for(killing, "orders", []) == Budget()
+    assert budget_for(killing, "orders", [_asked(1)]) == Budget(kills=1)
+
+
+def test_a_node_that_died_by_itself_counts_as_killed(killing: Case) -> None:
+    events = [_asked(1), _event(EventKind.NODE_DIED, node=2)]
+    assert budget_for(killing, "orders", events) == Budget(kills=2)
+
+
+def test_an_unplanned_fencing_counts_and_that_of_a_killed_broker_does_not(killing: Case) -> None:
+    decided = [
+        _partition(0, 1, 0, (1, 2, 3)),
+        _fenced(1, 1, True),
+        _partition(2, 2, 1, (2, 3)),
+        _fenced(3, 1, False),
+        _fenced(4, 3, True),
+        _partition(5, 2, 1, (2,)),
+    ]
+    counted = counted_for(killing, "orders", [_asked(1)], decided=decided)
+    assert counted.budget == Budget(kills=1, cuts=1)
+    assert "broker 3 was fenced once while it lived: cuts=1" in counted.faults
+
+
+def test_isr_shrinks_moves_and_unclean_elections_are_read_from_the_metadata_log(killing: Case) -> None:
+    decided = [
+        _partition(0, 1, 0, (1, 2, 3)),
+        _partition(1, 1, 0, (1, 2)),
+        _partition(2, 2, 1, (1, 2)),
+        _partition(3, 3, 2, (3,)),
+    ]
+    assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=1, hand_overs=1, unclean=1)
+
+
+def test_without_a_metadata_log_the_samples_count() -> None:
+    case = case_of("pause: {target: leader(orders/0)}", "for: 1s")
+    events = [
+        _event(EventKind.ISR, topic="orders", partition=0, detail={"isr": [1, 2, 3]}),
+        _event(EventKind.ISR, topic="orders", partition=0, detail={"isr": [1, 3]}),
+    ]
+    assert budget_for(case, "orders", events) == Budget(shrinks=1)
