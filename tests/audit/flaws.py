@@ -1,0 +1,367 @@
+"""Every class in many shapes, for planted.py: what is done to a block of eight records, and what must be found then.
+
+Each flaw takes the ledger, its blocks and as many helping blocks in other partitions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .planted import BLOCK, LIVE, LOST_END, PARTITIONS, STRANGER, Ledger
+
+Flaw = Callable[[Ledger, np.ndarray, np.ndarray], None]
+FLAWS: list[Flaw] = []
+NEW = 10**9
+"""Sequence numbers from here on belong to records that no producer wrote down."""
+
+
+def flaw(function: Flaw) -> Flaw:
+    FLAWS.append(function)
+    return function
+
+
+def new(at: np.ndarray) -> tuple[int, np.ndarray]:
+    return STRANGER, NEW + at
+
+
+def who(ledger: Ledger, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return ledger.producer[at], ledger.seq[at]
+
+
+def spot(ledger: Ledger, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    return ledger.part[at], ledger.offset[at]
+
+
+def forget(ledger: Ledger, at: np.ndarray, *, read: bool) -> None:
+    """Acked and gone; `read`: readers saw it before."""
+    ledger.final["there"][at] = False
+    if not read:
+        ledger.live["there"][at] = False
+    ledger.find("lost", *who(ledger, at))
+
+
+def change(ledger: Ledger, at: np.ndarray, *, live: bool, **columns: object) -> None:
+    for seen in (ledger.final, *((ledger.live,) if live else ())):
+        for name, value in columns.items():
+            seen[name][at] = value
+
+
+@flaw
+def lost_unread(ledger, block, _):
+    """Three in a row that nobody ever saw."""
+    for position in (2, 3, 4):
+        forget(ledger, block * BLOCK + position, read=False)
+
+
+@flaw
+def lost_after_it_was_read(ledger, block, _):
+    at = block * BLOCK + 3
+    forget(ledger, at, read=True)
+    ledger.find("vanished", *spot(ledger, at))
+    ledger.final_gaps.append(at)
+
+
+@flaw
+def acks_0_lost(ledger, block, _):
+    """No offset is known of what was acked."""
+    at = block * BLOCK + 3
+    ledger.acked_at[at] = -1
+    forget(ledger, at, read=False)
+
+
+@flaw
+def overwritten_by_a_stranger(ledger, block, _):
+    at = block * BLOCK + 5
+    ledger.find("lost", *who(ledger, at))
+    ledger.find("overwritten", *who(ledger, at))
+    ledger.find("phantom", *spot(ledger, at))
+    producer, seq = new(at)
+    change(ledger, at, live=True, producer=producer, seq=seq)
+
+
+@flaw
+def overwritten_after_it_was_read(ledger, block, _):
+    """By nobody, whose payload is whole."""
+    at = block * BLOCK + 5
+    for name in ("lost", "overwritten"):
+        ledger.find(name, *who(ledger, at))
+    for name in ("phantom", "vanished", "conflict"):
+        ledger.find(name, *spot(ledger, at))
+    change(ledger, at, live=False, producer=-1, seq=-1, origin=-1)
+
+
+@flaw
+def two_logs(ledger, block, _):
+    """An unclean election: three gone, and later records of the same producers at their offsets."""
+    for position in (1, 2, 3):
+        at = block * BLOCK + position
+        ledger.find("lost", *who(ledger, at))
+        ledger.find("overwritten", *who(ledger, at))
+        ledger.find("vanished", *spot(ledger, at))
+        ledger.find("conflict", *spot(ledger, at))
+        heir = at + 3
+        ledger.final["producer"][at], ledger.final["seq"][at] = who(ledger, heir)
+        # Its own place stays empty for all, and its ack says where it is now.
+        ledger.final["there"][heir] = ledger.live["there"][heir] = False
+        ledger.acked_at[heir] = ledger.offset[at]
+
+
+@flaw
+def broken_where_it_stands(ledger, block, _):
+    at = block * BLOCK
+    change(ledger, at, live=True, intact=False)
+    ledger.find("lost", *who(ledger, at))
+    ledger.find("corrupted", *spot(ledger, at))
+
+
+@flaw
+def broken_beside_a_whole_one(ledger, block, _):
+    at = block * BLOCK + 7
+    part, offset = ledger.hole(block)
+    ledger.put("final", at, part, offset, who(ledger, at), intact=False)
+    ledger.put("live", at, part, offset, who(ledger, at), intact=False)
+    ledger.find("corrupted", part, offset)
+
+
+@flaw
+def undecodable(ledger, block, _):
+    """Nobody is not nobody: two of these are two records."""
+    at = block * BLOCK + 4
+    change(ledger, at, live=False, producer=-1, seq=-1, origin=-1, intact=False)
+    ledger.find("lost", *who(ledger, at))
+    for name in ("phantom", "corrupted", "vanished", "conflict"):
+        ledger.find(name, *spot(ledger, at))
+
+
+@flaw
+def foreign(ledger, block, _):
+    part, offset = ledger.hole(block)
+    for where in ("final", "live"):
+        ledger.put(where, block * BLOCK + 7, part, offset, (-1, -1), origin=-1)
+    ledger.find("phantom", part, offset)
+
+
+@flaw
+def sent_again(ledger, block, _):
+    """The ack names the first copy."""
+    at = block * BLOCK + 2
+    part, offset = ledger.hole(block)
+    for where in ("final", "live"):
+        ledger.put(where, block * BLOCK + 7, part, offset, who(ledger, at))
+    ledger.find("duplicate", *who(ledger, at))
+
+
+@flaw
+def sent_again_and_acked_there(ledger, block, _):
+    at = block * BLOCK + 2
+    sent_again(ledger, block, _)
+    ledger.acked_at[at] = ledger.offset[at] + BLOCK - 2
+
+
+@flaw
+def in_two_partitions(ledger, block, helper):
+    """Three copies: one at home, one behind it, one elsewhere."""
+    at = block * BLOCK + 1
+    sent_again(ledger, block, helper)
+    ledger.expected["duplicate"].pop()
+    part, offset = ledger.hole(helper)
+    moved = block * BLOCK + 2
+    for where in ("final", "live"):
+        ledger.put(where, helper * BLOCK + 7, part, offset, who(ledger, moved), origin=ledger.part[at])
+    for _ in range(2):
+        ledger.find("duplicate", *who(ledger, moved))
+    ledger.find("misrouted", part, offset)
+
+
+@flaw
+def a_stranger_twice(ledger, block, helper):
+    at = block * BLOCK + 7
+    for number, there in enumerate((block, helper)):
+        part, offset = ledger.hole(there)
+        for where in ("final", "live"):
+            ledger.put(where, there * BLOCK + 7, part, offset, new(at), origin=-1)
+        ledger.find("phantom", part, offset)
+        if number:
+            ledger.find("duplicate", np.full(len(at), STRANGER), NEW + at)
+
+
+@flaw
+def failed_but_there(ledger, block, _):
+    at = block * BLOCK + 6
+    ledger.outcome[at], ledger.acked_at[at] = 1, -1
+    ledger.find("resurrected", *who(ledger, at))
+
+
+@flaw
+def failed_and_there_twice(ledger, block, _):
+    at = block * BLOCK + 2
+    sent_again(ledger, block, _)
+    ledger.outcome[at], ledger.acked_at[at] = 1, -1
+    ledger.find("resurrected", *who(ledger, at))
+
+
+@flaw
+def given_up(ledger, block, _):
+    """Failed and absent, indeterminate and absent: nothing is wrong. One that broke is broken, and not there."""
+    for position, outcome in ((0, 1), (1, 2), (5, 2)):
+        at = block * BLOCK + position
+        ledger.outcome[at], ledger.acked_at[at] = outcome, -1
+        if position == 5:
+            change(ledger, at, live=True, intact=False)
+            ledger.find("corrupted", *spot(ledger, at))
+        else:
+            ledger.final["there"][at] = ledger.live["there"][at] = False
+
+
+@flaw
+def nobody_knows_and_there(ledger, block, _):
+    at = block * BLOCK + 6
+    ledger.outcome[at], ledger.acked_at[at] = 2, -1
+    ledger.find("surfaced", *who(ledger, at))
+
+
+@flaw
+def never_written_down(ledger, block, _):
+    at = block * BLOCK + 6
+    ledger.written[at] = False
+    ledger.find("phantom", *spot(ledger, at))
+
+
+@flaw
+def of_a_producer_without_end(ledger, block, _):
+    part, offset = ledger.hole(block)
+    for where in ("final", "live"):
+        ledger.put(where, block * BLOCK + 7, part, offset, (LOST_END, NEW + block))
+    ledger.unledgered += len(block)
+
+
+@flaw
+def elsewhere(ledger, block, helper):
+    """At another partition than sent to, whatever its payload says."""
+    for position, knows in ((3, True), (4, False)):
+        at = block * BLOCK + position
+        forget(ledger, at, read=False)
+        half = slice(None, None, 2) if knows else slice(1, None, 2)
+        ledger.find("misrouted", *(column[half] for column in ledger.hole(helper)))
+        part, offset = (column[half] for column in ledger.hole(helper))
+        origin = ledger.part[at][half] if knows else np.full(len(part), -1)
+        for where in ("final", "live"):
+            identity = tuple(column[half] for column in who(ledger, at))
+            ledger.put(where, helper[half] * BLOCK + 7, part, offset, identity, origin=origin)
+
+
+@flaw
+def says_it_is_of_elsewhere(ledger, block, _):
+    at = block * BLOCK + 3
+    change(ledger, at, live=False, origin=(ledger.part[at] + 1) % PARTITIONS)
+    ledger.find("misrouted", *spot(ledger, at))
+
+
+@flaw
+def a_stranger_astray(ledger, block, _):
+    part, offset = ledger.hole(block)
+    ledger.put("final", block * BLOCK + 7, part, offset, new(block), origin=(part + 1) % PARTITIONS)
+    ledger.find("misrouted", part, offset)
+    ledger.find("phantom", part, offset)
+
+
+@flaw
+def not_where_the_ack_says(ledger, block, _):
+    at = block * BLOCK + 3
+    ledger.acked_at[at] = np.where(block % 2, ledger.offset[at] + 1, ledger.hole(block)[1])
+    ledger.find("displaced", *who(ledger, at))
+
+
+@flaw
+def first_behind_the_others(ledger, block, _):
+    """One behind the three that its producer sent later: it alone is late."""
+    at, (part, offset) = block * BLOCK, ledger.hole(block)
+    ledger.final["there"][at] = ledger.live["there"][at] = False
+    for where in ("final", "live"):
+        ledger.put(where, at + 7, part, offset, who(ledger, at))
+    ledger.acked_at[at] = offset
+    ledger.find("reordered", *who(ledger, at))
+
+
+@flaw
+def last_before_the_others(ledger, block, _):
+    """The places of two that are three apart: two between and the first of them come after a later one."""
+    first, last = block * BLOCK, block * BLOCK + 6
+    for seen in (ledger.final, ledger.live):
+        one, other = seen["seq"][first].copy(), seen["seq"][last].copy()
+        seen["seq"][first], seen["seq"][last] = other, one
+    ledger.acked_at[first], ledger.acked_at[last] = ledger.offset[last], ledger.offset[first]
+    ledger.outcome[block * BLOCK + 2] = 2
+    ledger.find("surfaced", *who(ledger, block * BLOCK + 2))
+    for position in (0, 2, 4):
+        ledger.find("reordered", *who(ledger, block * BLOCK + position))
+
+
+@flaw
+def read_by_one_and_gone(ledger, block, _):
+    """A stranger's, and nobody's to which nothing is equal."""
+    at, (part, offset) = block * BLOCK + 7, ledger.hole(block)
+    ledger.put("live 1", at, part, offset, new(at))
+    ledger.find("vanished", part, offset)
+    ledger.final_gaps.append(at)
+
+
+@flaw
+def two_readers_two_records(ledger, block, _):
+    at = block * BLOCK + 4
+    ledger.live_by[1][at] = False
+    ledger.put("live 1", at, *spot(ledger, at), new(at))
+    ledger.find("vanished", *spot(ledger, at))
+    ledger.find("conflict", *spot(ledger, at))
+
+
+@flaw
+def two_records_in_the_final_read(ledger, block, _):
+    at = block * BLOCK + 4
+    ledger.put("final", at, *spot(ledger, at), new(at))
+    ledger.find("phantom", *spot(ledger, at))
+    ledger.find("conflict", *spot(ledger, at))
+    ledger.final_gaps.append(at)
+
+
+@flaw
+def passed_over(ledger, block, _):
+    """By all three readers, whichever partitions are theirs; what is broken or unknown is none of it."""
+    for position in (2, 3, 4, 5):
+        at = block * BLOCK + position
+        for reader in LIVE:
+            ledger.live_by[reader][at] = False
+        if position == 4:
+            change(ledger, at, live=False, intact=False)
+            ledger.find("lost", *who(ledger, at))
+            ledger.find("corrupted", *spot(ledger, at))
+        elif position == 5:
+            ledger.written[at] = False
+            ledger.find("phantom", *spot(ledger, at))
+        else:
+            ledger.find("skipped", *spot(ledger, at))
+
+
+@flaw
+def written_later_than_read(ledger, block, _):
+    """Its leader epoch is above that of the read behind the gap; an unknown one excuses nothing."""
+    for position, epoch in ((1, 5), (3, 4), (5, -1)):
+        at = block * BLOCK + position
+        ledger.live_by[1][at] = False
+        ledger.final["epoch"][at] = epoch
+        if epoch != 5:
+            ledger.find("skipped", *spot(ledger, at))
+
+
+@flaw
+def went_back(ledger, block, _):
+    """From the seventh to the third, and on from there; and twice the same at once."""
+    last, again = block * BLOCK + 6, block * BLOCK + 2
+    for number in range(5):
+        late = again + number
+        ledger.put("live 1", last, *spot(ledger, late), who(ledger, late))
+    ledger.find("rewound", *spot(ledger, again))
+    ledger.put("live 1", last + 1, *spot(ledger, last + 1), who(ledger, last + 1))
+    ledger.find("rewound", *spot(ledger, last + 1))

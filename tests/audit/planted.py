@@ -1,0 +1,214 @@
+"""Ledgers of any size with known flaws, written from the definitions of DESIGN §6 alone: what to find is counted here.
+
+Partitions are filled in blocks of eight records by two producers, with one offset behind them that nobody holds. Each
+flaw has a block of its own, so that no two of them touch; where one leads to another partition, it ends in the free
+offset of a second block. `flaws.py` says what each does to its block and what must be found then.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+BLOCK = 8
+STEP = BLOCK + 1
+TOPICS = ("orders", "payments", "é-events")
+PER_TOPIC = 3
+PARTITIONS = len(TOPICS) * PER_TOPIC
+PRODUCERS = 5
+STRANGER = 900
+"""A producer of which no ledger says anything."""
+LOST_END = 77
+"""A producer in case.json whose ledger has no END."""
+LIVE = (1, 2, 3)
+FINAL = 50
+
+Rows = dict[str, np.ndarray]
+
+
+@dataclass
+class Ledger:
+    """Blocks of records as columns: what producers wrote down, what the final read and the live readers saw."""
+
+    blocks: int
+    base: int = 0
+    seed: int = 0
+    extra: list[tuple[str, Rows]] = field(default_factory=list)
+    expected: dict[str, list[np.ndarray]] = field(default_factory=lambda: defaultdict(list))
+    final_gaps: list[np.ndarray] = field(default_factory=list)
+    unledgered: int = 0
+
+    def __post_init__(self) -> None:
+        count = self.blocks * BLOCK
+        index = np.arange(count)
+        block, position = index // BLOCK, index % BLOCK
+        self.part = (block % PARTITIONS).astype(np.int32)
+        self.offset = self.base + (block // PARTITIONS) * STEP + position
+        self.producer = ((block + position % 2) % PRODUCERS).astype(np.int32)
+        self.seq = np.empty(count, np.int64)
+        for producer in range(PRODUCERS):
+            own = np.flatnonzero(self.producer == producer)
+            self.seq[own] = np.arange(len(own))
+        self.written = np.ones(count, bool)
+        self.outcome = np.zeros(count, np.int8)
+        self.acked_at = self.offset.copy()
+        self.final = self._seen()
+        self.live = self._seen()
+        self.live_by = {reader: np.ones(count, bool) for reader in LIVE}
+
+    def _seen(self) -> Rows:
+        count = len(self.part)
+        return {
+            "there": np.ones(count, bool),
+            "part": self.part.copy(),
+            "offset": self.offset.copy(),
+            "producer": self.producer.copy(),
+            "seq": self.seq.copy(),
+            "origin": self.part.copy(),
+            "intact": np.ones(count, bool),
+            "epoch": np.full(count, 4, np.int32),
+        }
+
+    def hole(self, block: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Partition and the free offset of blocks."""
+        return (block % PARTITIONS).astype(np.int32), self.base + (block // PARTITIONS) * STEP + BLOCK
+
+    def put(self, where: str, after: np.ndarray, part, offset, identity, *, origin=None, intact=True) -> None:
+        """One more row each. `where`: `final`, `live` (all readers), `live 1`; `after`: index of the record before."""
+        count = len(after)
+        producer, seq = identity
+        rows = {
+            "at": after + 0.5,
+            "part": part,
+            "offset": offset,
+            "producer": producer,
+            "seq": seq,
+            "origin": part if origin is None else origin,
+            "intact": intact,
+            "epoch": 4,
+        }
+        self.extra.append((where, {name: np.broadcast_to(value, count) for name, value in rows.items()}))
+
+    def find(self, anomaly: str, first: np.ndarray, second: np.ndarray) -> None:
+        """Must be found: (producer, seq) or (partition, offset), as its definition counts."""
+        self.expected[anomaly].append(np.stack([first.astype(np.int64), second.astype(np.int64)], axis=1))
+
+    def rows(self, where: str, chosen: np.ndarray, reader: int | None = None) -> Rows:
+        """The rows of the final read or of a live reader, in the order of time, extras included."""
+        seen = self.final if where == "final" else self.live
+        parts = [{"at": np.flatnonzero(chosen).astype(float), **{k: v[chosen] for k, v in seen.items()}}]
+        names = [name for name in parts[0] if name != "there"]
+        parts += [rows for to, rows in self.extra if to in (where, f"{where} {reader}")]
+        joined = {name: np.concatenate([part[name] for part in parts]) for name in names}
+        order = np.argsort(joined["at"], kind="stable")
+        return {name: column[order] for name, column in joined.items()}
+
+    def write(self, folder: Path) -> Path:
+        """The two ledgers, several files a client."""
+        for producer in range(PRODUCERS):
+            self._write_producer(folder / "ledger" / "produced" / f"client=p{producer}", producer)
+        everything = self.rows("final", self.final["there"])
+        for number, halves in enumerate(np.array_split(np.arange(PARTITIONS), 2)):
+            mine = np.isin(everything["part"], halves)
+            rows = {name: column[mine] for name, column in everything.items()}
+            order = np.lexsort((rows["offset"], rows["part"]))
+            order = np.concatenate([order, order[:100]])  # it starts again, and agrees with itself
+            assignment = np.concatenate([np.zeros(len(order) - 100, int), np.ones(100, int)])
+            again = {name: column[order] for name, column in rows.items()}
+            self._write_reader(folder, FINAL + number, 1, again, assignment[: len(order)])
+        for reader in LIVE:
+            self._write_live(folder, reader)
+        open_ones = [LOST_END] if self.unledgered else []
+        clients = [
+            {"id": f"p{n}", "kind": "producer", "producer": n} for n in (*range(PRODUCERS), *open_ones)
+        ]
+        (folder / "case.json").write_text(json.dumps({"clients": clients}))
+        for client in (folder / "ledger").glob("*/client=*"):
+            (client / "END").touch()
+        return folder
+
+    def _write_producer(self, folder: Path, producer: int) -> None:
+        mine = self.written & (self.producer == producer)
+        at = np.flatnonzero(mine) * 1000
+        count = len(at)
+        outcome = self.outcome[mine]
+        columns = {
+            "producer": np.full(count, producer, np.int32),
+            "seq": self.seq[mine],
+            **_places(self.part[mine]),
+            "outcome": outcome,
+            "error": np.where(outcome == 0, 0, -192).astype(np.int16),
+            "offset": self.acked_at[mine],
+            "sent_ns": at,
+            "done_ns": np.where(outcome == 2, -1, at + 700),
+            "txn": np.full(count, -1),
+        }
+        _write(folder, columns, files=3)
+
+    def _write_live(self, folder: Path, reader: int) -> None:
+        """Reader 1 reads all in one go; the others some partitions, and are assigned anew on the way."""
+        there = self.live["there"] & self.live_by[reader]
+        rows = self.rows("live", there, reader)
+        if reader == 1:
+            return self._write_reader(folder, reader, 0, rows, np.zeros(len(rows["part"]), int))
+        mine = rows["part"] % len(LIVE) != reader % len(LIVE)
+        rows = {name: column[mine] for name, column in rows.items()}
+        half, count = len(rows["part"]) // 2, len(rows["part"])
+        # The second assignment begins 30 reads before the first ended, or 20 reads behind it.
+        begins = half - 30 if reader == 2 else half + 20
+        order = np.concatenate([np.arange(half), np.arange(max(begins, 0), count)])
+        assignment = np.concatenate([np.zeros(half, int), np.ones(len(order) - half, int)])
+        rows = {name: column[order] for name, column in rows.items()}
+        return self._write_reader(folder, reader, 0, rows, assignment)
+
+    def _write_reader(
+        self, folder: Path, reader: int, phase: int, rows: Rows, assignment: np.ndarray
+    ) -> None:
+        count = len(rows["part"])
+        topics = _places(rows["part"])
+        origin = _places(rows["origin"])
+        columns = {
+            "reader": np.full(count, reader, np.int32),
+            "phase": np.full(count, phase, np.int8),
+            "assignment": assignment.astype(np.int32),
+            "read_seq": np.arange(count) * 3,
+            **topics,
+            "offset": rows["offset"],
+            "leader_epoch": rows["epoch"].astype(np.int32),
+            "producer": rows["producer"].astype(np.int32),
+            "seq": rows["seq"],
+            "origin_topic": origin["topic"],
+            "origin_partition": origin["partition"],
+            "intact": rows["intact"].astype(bool),
+            "read_ns": (rows["at"] * 1000).astype(np.int64),
+            "timestamp_ms": np.zeros(count, np.int64),
+        }
+        _write(folder / "ledger" / "consumed" / f"client=r{reader}", columns, files=2)
+
+
+def place(part: int) -> tuple[str, int]:
+    """Topic and partition of the number of a partition; nobody's is ("", -1)."""
+    return ("", -1) if part < 0 else (TOPICS[part // PER_TOPIC], 10 * (part % PER_TOPIC))
+
+
+def _places(part: np.ndarray) -> dict[str, pa.Array | np.ndarray]:
+    names = [*(place(number)[0] for number in range(PARTITIONS)), ""]
+    numbers = np.array([*(place(number)[1] for number in range(PARTITIONS)), -1], np.int32)
+    chosen = pa.array(np.where(part < 0, PARTITIONS, part).astype(np.int32))
+    topics = pa.DictionaryArray.from_arrays(chosen, pa.array(names)).cast(pa.string())
+    return {"topic": topics, "partition": numbers[part]}
+
+
+def _write(folder: Path, columns: dict[str, pa.Array | np.ndarray], files: int) -> None:
+    folder.mkdir(parents=True)
+    table = pa.table(columns)
+    for number, rows in enumerate(np.array_split(np.arange(table.num_rows), files)):
+        if len(rows):
+            piece = table.slice(int(rows[0]), len(rows))
+            pq.write_table(piece, folder / f"part-{number:05}.parquet", compression="zstd")
