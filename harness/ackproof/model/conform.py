@@ -1,0 +1,52 @@
+"""A finished run replayed through the reference core, and the losses that its steps explain (DESIGN §7, conform).
+
+A function of the run directory alone: it can be repeated on an old run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ackproof.model.conform_metadata import replay
+from ackproof.model.explain import EXAMPLES, Explanation, explain
+from ackproof.model.explain_rows import LOSSES
+from ackproof.model.observed import observe
+from ackproof.plan.cases import Case
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.layout import CaseDir
+
+
+def conform(run: CaseDir, case: Case) -> ConformanceFile:
+    """Replay an audited run and say what it explains. Raises `BadInput` for files that are broken."""
+    observed = observe(run, case)
+    found = replay(observed)
+    told = explain(observed, found)
+    forbidden = sorted([*found.forbidden, *told.forbidden], key=lambda step: (step.t_ns, step.offset))
+    return ConformanceFile(
+        replayed=found.replayed + told.replayed,
+        steps=dict(sorted(found.steps.items())),
+        forbidden=forbidden[0] if forbidden else None,
+        forbidden_steps=len(forbidden),
+        more_forbidden=tuple(forbidden[1 : EXAMPLES + 1]),
+        truncations=tuple(told.truncations),
+        classes=tuple(_classes(told)),
+        must_be_gone=told.must_be_gone,
+        either_way=told.either_way,
+        present=told.present,
+        unexplained=tuple(told.examples),
+        intervals=tuple(told.intervals),
+        elections=tuple(found.elections),
+        not_replayed=(*observed.lacks, *told.reasons),
+    )
+
+
+def _classes(told: Explanation) -> Iterator[ClassExplained]:
+    for anomaly in LOSSES:
+        yield ClassExplained(
+            anomaly=anomaly,
+            count=told.count[anomaly],
+            explained=told.explained[anomaly],
+            by_interval=told.by_interval[anomaly],
+            unexplained=told.unexplained[anomaly],
+            not_replayed=told.not_replayed[anomaly],
+        )

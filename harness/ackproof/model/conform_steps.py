@@ -1,0 +1,148 @@
+"""Which step of the protocol an observed change of a partition is: each that could be is made by the reference.
+
+A change in the metadata log does not name its cause. The causes that are possible in the state before it are few, and
+the reference says what each would have made of that state: the change is allowed if it is one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ackproof_reference.controller import (
+    alter_partition,
+    begin_shutdown,
+    elect,
+    fence,
+    reassign,
+    register,
+    unfence,
+)
+from ackproof_reference.election import Election, decide
+from ackproof_reference.messages import AlterPartition
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+from ackproof_reference.rules import Rules
+
+
+class Step(NamedTuple):
+    """A cause, and the partition that the reference makes of it. `clean`: no election from outside of ISR and ELR."""
+
+    cause: str
+    partition: Partition
+    clean: bool = True
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What the metadata log says of brokers and settings right beside a change (in the same append)."""
+
+    fenced: tuple[int, ...] = ()
+    """Brokers that are fenced, unregistered, or registered anew."""
+    registered: tuple[int, ...] = ()
+    unfenced: tuple[int, ...] = ()
+    stopping: tuple[int, ...] = ()
+    """Brokers whose controlled shutdown began here or earlier."""
+    configured: bool = False
+    """min.insync.replicas was set."""
+    unclean_asked: bool = False
+    """An administrator asks for unclean elections in this run."""
+
+
+def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules) -> Iterator[Step]:
+    """Every step that could be meant, as the reference makes it in this state; most of them change nothing."""
+    for broker in beside.fenced:
+        yield _made(f"broker {broker} fenced", before, fence(before, broker, rules))
+    for broker in beside.registered:
+        unclean, _ = register(before, broker, clean_epoch=-2, rules=rules)
+        yield _made(f"broker {broker} back from an unclean stop", before, unclean)
+    for broker in beside.unfenced:
+        yield _made(f"broker {broker} unfenced", before, unfence(before, broker, rules))
+    for broker in beside.stopping:
+        yield _made(f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules))
+    yield from _by_the_leader(before, after, rules)
+    yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
+    yield _made("election", before, decide(before, rules, isr=before.partition.isr, election=_kind(rules)))
+    if beside.unclean_asked or rules.unclean_election:
+        yield _made("unclean election", before, elect(before, Election.UNCLEAN, rules))
+    yield from _reassigned(before, after, rules)
+    old = before.partition
+    if beside.configured and (old.elr or old.last_known_leader != NO_LEADER):
+        cleared = old._replace(elr=(), last_known_leader=NO_LEADER, epoch=old.epoch + 1)
+        yield Step("eligible replicas cleared with min.insync.replicas", cleared)
+    yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
+
+
+def _kind(rules: Rules) -> Election:
+    return Election.UNCLEAN if rules.unclean_election else Election.ANY
+
+
+def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
+    """AlterPartition: who leads asked for the ISR that came of it, or for one from which a move took replicas."""
+    old = before.partition
+    if old.leader == NO_LEADER:
+        return
+    leaving = tuple(node for node in old.removing if node in old.isr and node not in after.isr)
+    for isr in dict.fromkeys((after.isr, (*after.isr, *leaving))):
+        epochs = tuple(before.registration(node).epoch for node in isr if node in _known(before))
+        if len(epochs) < len(isr):
+            continue
+        request = AlterPartition(
+            old.leader, before.registration(old.leader).epoch, old.leader_epoch, old.epoch, isr, epochs
+        )
+        changed, _ = alter_partition(before, request, rules)
+        grown, shrunk = set(isr) - set(old.isr), set(old.isr) - set(isr)
+        cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
+        if not grown and not shrunk:
+            cause = "leader recovered" if old.recovering else "ISR confirmed"
+        yield _made(f"{cause} by its leader", before, changed)
+
+
+def _known(metadata: Metadata) -> frozenset[int]:
+    return frozenset(entry.broker for entry in metadata.brokers)
+
+
+def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
+    old = before.partition
+    if (after.replicas, after.adding, after.removing) == (old.replicas, old.adding, old.removing):
+        return
+    target = tuple(node for node in after.replicas if node not in after.removing)
+    yield _made("reassigned", before, reassign(before, target, rules))
+    if old.adding or old.removing:
+        # ReplicationControlManager.cancelPartitionReassignment: the replicas of before, and of the ISR who is one.
+        back = tuple(node for node in old.replicas if node not in old.adding)
+        isr = tuple(node for node in old.isr if node in back)
+        reverted = old._replace(replicas=back, adding=(), removing=())
+        image = Metadata(reverted, before.brokers)
+        # The replicas that go raise the leader epoch, whoever leads.
+        made = decide(image, rules, isr=isr, election=_kind(rules)).partition
+        raised = old.leader_epoch + (bool(old.adding) or made.leader != old.leader)
+        yield Step("reassignment cancelled", made._replace(epoch=old.epoch + 1, leader_epoch=raised))
+
+
+def _made(cause: str, before: Metadata, changed: Metadata) -> Step:
+    old, new = before.partition, changed.partition
+    if new.leader in {NO_LEADER, old.leader}:
+        return Step(cause, new)
+    clean = new.leader in (old.isr or old.elr)
+    return Step(cause, new, clean)
+
+
+def same(made: Partition, seen: Partition) -> bool:
+    """Whether two states are one: the orders of ISR, ELR and of those on the move mean nothing."""
+    return _unordered(made) == _unordered(seen)
+
+
+def _unordered(partition: Partition) -> tuple[object, ...]:
+    return (
+        partition.replicas,
+        partition.leader,
+        partition.leader_epoch,
+        partition.epoch,
+        frozenset(partition.isr),
+        frozenset(partition.elr),
+        partition.last_known_leader,
+        partition.recovering,
+        frozenset(partition.adding),
+        frozenset(partition.removing),
+    )

@@ -1,0 +1,104 @@
+"""The steps of a partition in ZooKeeper mode, which the controller writes into its state znode one by one.
+
+Source: kafka.controller (PartitionStateMachine, ReplicaStateMachine, KafkaController, Election) of 3.9. They differ
+from KRaft's: a broker's end takes two steps (who led is replaced, then it leaves the ISR), each change that the
+controller makes by itself raises the leader epoch (LeaderAndIsr.newLeader, newLeaderAndIsr), one that a leader asks
+for does not (AlterPartition; before 2.7 the leader's own write).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ackproof.model.conform_steps import Step
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+from ackproof_reference.rules import Rules
+
+
+def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
+    """Every step that could be meant. Who is alive has a znode in /brokers/ids; one in shutdown still has one."""
+    old = before.partition
+    live = {entry.broker for entry in before.brokers if not entry.fenced}
+    yield from _offline(old, after, live, rules)
+    yield from _preferred(old, live)
+    yield from _controlled_shutdown(old, live)
+    yield from _replica_offline(old, after)
+    if old.leader != NO_LEADER and old.leader in after.isr and set(after.isr) <= set(old.replicas):
+        grown, shrunk = set(after.isr) - set(old.isr), set(old.isr) - set(after.isr)
+        cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
+        if not rules.fencing or grown <= live:
+            yield Step(f"{cause} by its leader", _written(old, isr=after.isr))
+    yield from _reassigned(old, after, live)
+
+
+def _offline(old: Partition, after: Partition, live: set[int], rules: Rules) -> Iterator[Step]:
+    """offlinePartitionLeaderElection: the first of the assignment alive in the ISR; else, uncleanly, the first alive.
+
+    A broker whose session ended and began anew between two looks of the controller is replaced all the same.
+    """
+    for gone in (set(), {old.leader}):
+        alive = live - gone
+        in_isr = [node for node in old.replicas if node in alive and node in old.isr]
+        if in_isr:
+            isr = tuple(node for node in old.isr if node in alive)
+            yield Step("leader's broker gone", _led(old, in_isr[0], isr))
+        elif rules.unclean_election:
+            for node in [node for node in old.replicas if node in alive][:1]:
+                yield Step("unclean election", _led(old, node, (node,)), clean=False)
+    del after
+
+
+def _preferred(old: Partition, live: set[int]) -> Iterator[Step]:
+    """preferredReplicaPartitionLeaderElection."""
+    first = old.replicas[0]
+    if first in live and first in old.isr and first != old.leader:
+        yield Step("preferred election", _led(old, first, old.isr))
+
+
+def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
+    """controlledShutdownPartitionLeaderElection: who shuts down is in no ISR afterwards; several may at once."""
+    for going in old.isr:
+        isr = tuple(node for node in old.isr if node != going and node in live)
+        candidates = [node for node in old.replicas if node in isr]
+        if candidates and going == old.leader:
+            yield Step(f"broker {going} in controlled shutdown", _led(old, candidates[0], isr))
+
+
+def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
+    """ReplicaStateMachine.doRemoveReplicasFromIsr: out of the ISR, but the last one stays; it leads no more."""
+    going = set(old.isr) - set(after.isr)
+    for gone in (going, {old.leader}, going | {old.leader}):
+        if not gone & set(old.isr):
+            continue
+        isr = old.isr if len(old.isr) == 1 else tuple(node for node in old.isr if node not in gone)
+        leader = NO_LEADER if old.leader in gone else old.leader
+        if isr:
+            yield Step("replica offline", _led(old, leader, isr))
+
+
+def _reassigned(old: Partition, after: Partition, live: set[int]) -> Iterator[Step]:
+    """KafkaController.onPartitionReassignment; the assignment stands in the topic's znode, the epochs here."""
+    if (after.replicas, after.adding, after.removing) == (old.replicas, old.adding, old.removing):
+        yield from _moved(old, old, live)
+        return
+    moved = old._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
+    yield Step("assignment written", moved)
+    yield from _moved(old, moved, live)
+
+
+def _moved(old: Partition, moved: Partition, live: set[int]) -> Iterator[Step]:
+    """The epoch raised for the new set (updateLeaderEpoch); a leader out of the target replaced; those who go leave."""
+    yield Step("leader epoch raised", _led(moved, old.leader, old.isr))
+    for first in [node for node in moved.replicas if node in live and node in old.isr][:1]:
+        yield Step("leader of the new assignment", _led(moved, first, old.isr))
+    isr = tuple(node for node in old.isr if node in moved.replicas)
+    if isr and set(isr) != set(old.isr):
+        yield Step("moved replica offline", _led(moved, old.leader, isr))
+
+
+def _led(old: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
+    return _written(old, isr=isr)._replace(leader=leader, leader_epoch=old.leader_epoch + 1)
+
+
+def _written(old: Partition, isr: tuple[int, ...]) -> Partition:
+    return old._replace(isr=isr, epoch=old.epoch + 1)

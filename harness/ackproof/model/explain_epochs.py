@@ -1,0 +1,181 @@
+"""Which leader epochs an acknowledged offset can be of, and what the log that was kept says of it.
+
+A record is known by its offset and the leader epoch that wrote it (KIP-101): logs that hold the same epoch at the same
+offset hold the same record. An acknowledgement names its offset only. Its epoch follows from its times: a leader
+appends between its election and the moment when it had died or followed another one, and the record was appended
+between the send and its answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.model.conform_metadata import Moment
+from ackproof.model.conform_rules import plain
+from ackproof.model.observed import Observed
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.timeline import Event, EventKind
+from ackproof_reference.log import EpochEntry
+from ackproof_reference.metadata import NO_LEADER
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+SLACK_NS: Final = 20_000_000
+"""Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
+LEARNS_NS: Final = 10_000_000_000
+"""A leader that hears nothing from the controller for longer is fenced (twice the session time-out of a run)."""
+NEVER: Final = np.iinfo(np.int64).max
+
+
+@dataclass(frozen=True)
+class Reign:
+    """One leader epoch: from its election until its leader can have appended in it for the last time."""
+
+    epoch: int
+    leader: int
+    begin_ns: int
+    end_ns: int
+    clean: bool
+    cause: str
+    offset: int
+    """Of its record in the metadata log."""
+    before: str = ""
+    """The state before its election, to be told."""
+
+
+def reigns(history: Sequence[Moment], events: Sequence[Event]) -> list[Reign]:
+    """Every leader epoch of a partition that had a leader, oldest first."""
+    found: list[Reign] = []
+    for number, moment in enumerate(history):
+        leader, epoch = moment.partition.leader, moment.partition.leader_epoch
+        before = history[number - 1].partition if number else None
+        if leader == NO_LEADER or (before and (before.leader, before.leader_epoch) == (leader, epoch)):
+            continue
+        found.append(
+            Reign(
+                epoch,
+                leader,
+                moment.t_ns,
+                _last_append(leader, epoch, history[number:], events),
+                moment.clean,
+                moment.cause,
+                moment.offset,
+                plain(before) if before else "",
+            )
+        )
+    return found
+
+
+def _last_append(leader: int, epoch: int, history: Sequence[Moment], events: Sequence[Event]) -> int:
+    """When the leader of `history[0]` had died, or had joined another's ISR, or must have heard of its successor."""
+    begin, ends = history[0].t_ns, [NEVER]
+    gone = {EventKind.NODE_ENDED, EventKind.NODE_DIED}
+    ends += [
+        event.t_ns for event in events if event.node == leader and event.kind in gone and event.t_ns > begin
+    ][:1]
+    later = [moment for moment in history if moment.partition.leader_epoch != epoch]
+    if later:
+        left = False
+        for moment in later:
+            if moment.partition.leader == leader:
+                ends.append(moment.t_ns + LEARNS_NS)
+                break
+            if left and leader in moment.partition.isr:
+                ends.append(moment.t_ns)
+                break
+            left = left or leader not in moment.partition.isr
+        if not left:
+            ends.append(later[0].t_ns + LEARNS_NS)
+    return min(ends)
+
+
+@dataclass(frozen=True)
+class KeptLog:
+    """What the last leader's log holds: per batch first and last offset and epoch, and where its epochs began."""
+
+    first: Ints
+    last: Ints
+    epoch: Ints
+    starts: tuple[EpochEntry, ...]
+    log_start: int
+    log_end: int
+
+    def epoch_at(self, offsets: Ints) -> Ints:
+        """The epoch that each offset is held in, -1 where no batch has it."""
+        if len(self.first) == 0:
+            return np.full(len(offsets), -1, np.int64)
+        at = np.clip(np.searchsorted(self.first, offsets, side="right") - 1, 0, None)
+        covered = (offsets >= self.first[at]) & (offsets <= self.last[at])
+        return np.where(covered, self.epoch[at], -1)
+
+    def taken_over(self, epoch: int, offset: int) -> EpochEntry | None:
+        """Of the epochs after `epoch`, the first that began at or below an offset; None when there is none."""
+        later = (entry for entry in self.starts if entry.epoch > epoch and entry.start <= offset)
+        return min(later, default=None)
+
+
+def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> KeptLog | None:
+    """The log of who led last, or (when it could not be read) of the replica with the most of it; None without any."""
+    whole = [replica for replica in replicas if not replica.reason and replica.log_end >= 0]
+    if not whole:
+        return None
+    chosen = next(
+        (replica for replica in whole if replica.node == leader), max(whole, key=lambda one: one.log_end)
+    )
+    table = observed.batches(chosen)
+    first, last, epoch = (
+        table[name].to_numpy().astype(np.int64) for name in ("first_offset", "last_offset", "leader_epoch")
+    )
+    starts = {entry.epoch: entry.start for entry in chosen.epochs}
+    for at in np.flatnonzero(np.diff(epoch, prepend=-1)).tolist():
+        starts.setdefault(int(epoch[at]), int(first[at]))
+    return KeptLog(
+        first,
+        last,
+        epoch,
+        tuple(EpochEntry(*item) for item in sorted(starts.items())),
+        chosen.log_start,
+        chosen.log_end,
+    )
+
+
+@dataclass(frozen=True)
+class Told:
+    """Per acked offset what the replay says: it can be gone, it can be kept (both: the times do not tell)."""
+
+    gone: Bools
+    kept: Bools
+    expired: Bools
+    """Below the log start."""
+    old_epoch: Ints
+    """Where it can be gone: the epoch that it was then of; -1 elsewhere."""
+
+
+def tell(log: KeptLog, of: Sequence[Reign], offsets: Ints, sent: Ints, done: Ints) -> Told:
+    """Say it of acked offsets, sent and answered at these times."""
+    held = log.epoch_at(offsets)
+    expired = offsets < log.log_start
+    inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
+    newest = max([reign.epoch for reign in of] + [entry.epoch for entry in log.starts], default=-1)
+    gone = np.zeros(len(offsets), np.bool_)
+    kept = np.zeros(len(offsets), np.bool_)
+    old_epoch = np.full(len(offsets), -1, np.int64)
+    for reign in of:
+        end = min(reign.end_ns, NEVER - SLACK_NS) + SLACK_NS
+        possible = (done >= reign.begin_ns - SLACK_NS) & (sent <= end)
+        kept |= possible & (held == reign.epoch)
+        if reign.epoch < newest:
+            lost = possible & (held != reign.epoch) & ~inside_hole & ~expired
+            gone |= lost
+            # The newest epoch below the one that holds it now: that one's log was cut.
+            better = lost & ((old_epoch < 0) | (reign.epoch < held) | (held < 0))
+            old_epoch[better] = reign.epoch
+    # The times were read too narrowly where neither holds: it is there, and no step would take it away.
+    kept |= ~gone & (held >= 0)
+    return Told(gone, kept, expired, old_epoch)

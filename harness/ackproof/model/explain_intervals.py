@@ -1,0 +1,100 @@
+"""What was acknowledged without an offset (acks=0) and is missing: explained by what happened while it was on its way.
+
+Such a record was never appended (the connection broke, the leader had gone) or was appended and truncated: nobody can
+tell these apart. Records of one producer and partition that are missing in a row lie between one that survived before
+and one that did after; in that time there must have been a new leader, or a fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from ackproof.model.conform_metadata import Moment
+from ackproof.model.explain_epochs import Bools, Ints
+from ackproof.model.explain_rows import PRESENT, AckedRows
+from ackproof.model.observed import Place
+from ackproof.rundir.conformance import Interval
+from ackproof.rundir.timeline import Event, EventKind, fault_name
+
+_MARGIN_NS: Final = 1_000_000_000
+"""What broke a moment earlier may still be noticed: connections are made anew in about this time."""
+
+
+class Disturbance(NamedTuple):
+    """Something that can take records that are on their way."""
+
+    begin_ns: int
+    end_ns: int
+    what: str
+
+
+def disturbances(history: Sequence[Moment], events: Sequence[Event]) -> list[Disturbance]:
+    """New leaders of the partition, faults from when they were asked for to their recovery, nodes that ended."""
+    found = [
+        Disturbance(
+            now.t_ns, now.t_ns, f"leader {now.partition.leader} in epoch {now.partition.leader_epoch}"
+        )
+        for before, now in pairwise(history)
+        if before.partition.leader_epoch != now.partition.leader_epoch
+    ]
+    last = events[-1].t_ns if events else 0
+    asked: dict[int, Event] = {}
+    for event in events:
+        if event.kind is EventKind.FAULT_ASKED and event.fault is not None:
+            asked[event.fault] = event
+        elif event.kind in {EventKind.FAULT_RECOVERED, EventKind.FAULT_FAILED} and event.fault in asked:
+            found.append(_fault(asked.pop(event.fault), event.t_ns))
+        elif event.kind in {EventKind.NODE_ENDED, EventKind.NODE_DIED}:
+            found.append(Disturbance(event.t_ns, event.t_ns, f"node {event.node} ended"))
+    found += [_fault(event, last) for event in asked.values()]
+    return found
+
+
+def _fault(event: Event, until_ns: int) -> Disturbance:
+    return Disturbance(
+        event.t_ns, until_ns, f"fault {fault_name(event.fault or 0)} ({event.detail.get('kind', '?')})"
+    )
+
+
+def intervals(place: Place, rows: AckedRows, around: Sequence[Disturbance]) -> tuple[list[Interval], Bools]:
+    """The runs of missing records without an offset, and which rows a disturbance explains."""
+    explained = np.zeros(len(rows), np.bool_)
+    found: list[Interval] = []
+    for producer in np.unique(rows.producer[(rows.found != PRESENT) & (rows.offset < 0)]).tolist():
+        mine = np.flatnonzero(rows.producer == producer)
+        mine = mine[np.argsort(rows.seq[mine], kind="stable")]
+        missing = (rows.found[mine] != PRESENT) & (rows.offset[mine] < 0)
+        begins, ends = _runs(missing)
+        since = rows.sent[mine][np.maximum(begins - 1, 0)]
+        until = rows.done[mine][np.minimum(ends, len(mine) - 1)]
+        for begin, end, first, last in zip(
+            begins.tolist(), ends.tolist(), since.tolist(), until.tolist(), strict=True
+        ):
+            why = next((one.what for one in around if _meets(one, first, last)), "")
+            explained[mine[begin:end]] = bool(why)
+            found.append(
+                Interval(
+                    topic=place[0],
+                    partition=place[1],
+                    producer=producer,
+                    first_seq=int(rows.seq[mine[begin]]),
+                    last_seq=int(rows.seq[mine[end - 1]]),
+                    records=end - begin,
+                    why=why and f"{why}: not appended, or truncated; which, cannot be told",
+                )
+            )
+    return found, explained
+
+
+def _meets(one: Disturbance, first: int, last: int) -> bool:
+    return one.begin_ns <= last + _MARGIN_NS and one.end_ns >= first - _MARGIN_NS
+
+
+def _runs(flags: Bools) -> tuple[Ints, Ints]:
+    """Where runs of True begin, and where each has ended."""
+    edges = np.diff(np.concatenate(([0], flags.astype(np.int8), [0])))
+    return np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
