@@ -203,7 +203,7 @@ class _Place:
         return next(iter(exact or [reign for reign in self.reigns if reign.epoch > old]), None)
 
     def _acks_all(self, old: int, new: Reign, offset: int, count: int, found: Explanation) -> None:
-        """acks=all acknowledges below the high watermark: each clean successor has it, while disks keep what they had."""
+        """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
         between = [reign for reign in self.reigns if old < reign.epoch <= new.epoch]
         acks = self.observed.experiment.workload.producers.acks
         cut = any(begin <= new.begin_ns for begin in self.observed.nodes_with(CUTS_LOGS).values())
@@ -212,8 +212,8 @@ class _Place:
         found.forbidden.append(
             ForbiddenStep(
                 rule="ack above what its epoch kept",
-                text=f"{self._name}: {count} records that acks=all had acknowledged in epoch {old}, from offset {offset} "
-                f"on, are above what epoch {old} kept; broker {new.leader} was elected cleanly ({new.cause})",
+                text=f"{self._name}: {count} records that acks=all had acknowledged in epoch {old}, from offset "
+                f"{offset} on, are above what epoch {old} kept; broker {new.leader} was elected cleanly ({new.cause})",
                 state_before=new.before,
                 source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
                 offset=new.offset,
