@@ -1,15 +1,14 @@
-"""Which anomaly class a configuration forbids, as long as no prediction says it more exactly (DESIGN §1, §6)."""
+"""Which anomaly class the settings forbid, where no prediction says it more exactly (DESIGN §1, §6)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
 from ackproof.plan.expectations import ALWAYS_FORBIDDEN
 from ackproof.plan.promises import Promises
-from ackproof.plan.spec import ExperimentSpec
+from ackproof.rundir.prediction import Chance
 
 LOSS: Final = ("lost", "overwritten", "vanished", "conflict")
 PRESENCE: Final = frozenset({"resurrected", "phantom", "corrupted", "misrouted", "duplicate", "conflict"})
@@ -26,10 +25,11 @@ class Stand(Enum):
 
 @dataclass(frozen=True)
 class Ruling:
-    """What is said of one class on one topic, and why."""
+    """What is said of one class on one topic, and why. `chance`: as predicted, None without a prediction."""
 
     stand: Stand
     why: str
+    chance: Chance | None = None
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
@@ -81,14 +81,9 @@ def _loss(promises: Promises) -> Ruling:
         why = "unclean.leader.election.enable lets a replica lead that lacks acknowledged records"
     else:
         why = "min.insync.replicas = 1 lets the leader acknowledge alone"
-    return Ruling(Stand.NOT_JUDGED, f"{why}; predictions do not exist yet")
+    return Ruling(Stand.NOT_JUDGED, why)
 
 
 def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
     """Whether `reordered` counts against this configuration only where both records of an inversion are acked."""
     return anomaly == "reordered" and not promises.idempotence
-
-
-def by_topic(spec: ExperimentSpec) -> Mapping[str, Promises]:
-    """The promises of each topic of a cell."""
-    return {topic: Promises.of(spec, topic) for topic in spec.topics}

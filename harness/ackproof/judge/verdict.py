@@ -11,29 +11,18 @@ import pyarrow.dataset as ds
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.copies import sent_again
 from ackproof.judge.evidence import lacking
-from ackproof.judge.forbidden import (
-    LOSS,
-    PRESENCE,
-    Ruling,
-    Stand,
-    acked_inversions_only,
-    by_topic,
-    rule,
-)
+from ackproof.judge.explanation import explanation
+from ackproof.judge.forbidden import PRESENCE, Ruling, Stand, acked_inversions_only
+from ackproof.judge.outlook import outlook_on, ruling
 from ackproof.judge.witness import testimony
+from ackproof.model.cases import promises_for
 from ackproof.plan.cases import Case
 from ackproof.plan.expectations import ExpectSpec
 from ackproof.plan.promises import Promises
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-
-NOT_JUDGED = (
-    "predictions: the reference implementation does not exist yet, so a loss that the settings permit is shown, "
-    "not judged",
-    "explanations: the replay of the observed leader epochs does not exist yet, so no loss is traced to the step "
-    "that took it",
-)
+from ackproof.rundir.prediction import Chance, PredictionFile
 
 UNJUDGED_TRANSACTIONS = (
     "transactions: their outcomes are in ledger/transactions, but aborted reads, torn transactions and early reads are "
@@ -59,12 +48,20 @@ def judge_case(run: CaseDir) -> VerdictFile:
     logs = testimony(run, case)
     lacks = [*lacking(run, case, audit), *logs.doubts]
     expects = case.experiment.expect
-    classes = list(_classes(run, case, audit, {anomaly for expect in expects for anomaly in expect.bounds}))
+    prediction = outlook_on(case, run)
+    told = explanation(run, case, audit)
+    classes = list(_classes(run, case, audit, prediction))
     breaches = [
         _Breach(c.anomaly, f"{c.anomaly}: {c.count}, and {c.why}") for c in classes if c.forbidden and c.count
     ]
+    breaches += [_Breach("", reason) for reason in told.breaks]
     breaches += _broken_upper_bounds(expects, audit.counts)
-    unmet = _unmet_lower_bounds(expects, audit.counts)
+    unknown = [
+        f"{c.anomaly}: {c.count}, and {c.why}"
+        for c in classes
+        if c.count and c.forbidden is None and c.predicted == Chance.UNKNOWN
+    ]
+    unmet = _unmet_lower_bounds(expects, audit.counts, prediction)
 
     proven = [*(b.reason for b in breaches if b.anomaly in PRESENCE), *logs.breaks]
     if proven:
@@ -73,8 +70,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
         verdict, reasons = Verdict.INCONCLUSIVE, lacks
     elif breaches:
         verdict, reasons = Verdict.FAIL, [b.reason for b in breaches]
-    elif unmet:
-        verdict, reasons = Verdict.INCONCLUSIVE, unmet
+    elif unknown or unmet:
+        verdict, reasons = Verdict.INCONCLUSIVE, [*unknown, *unmet]
     else:
         verdict, reasons = Verdict.PASS, []
     result = VerdictFile(
@@ -82,32 +79,41 @@ def judge_case(run: CaseDir) -> VerdictFile:
         reasons=tuple(dict.fromkeys(reasons)),
         classes=tuple(classes),
         not_judged=(
-            *NOT_JUDGED,
+            *(f"predictions: {reason}" for reason in prediction.not_predicted),
+            *told.not_judged,
             *((logs.unseen,) if logs.unseen else ()),
             *((UNJUDGED_TRANSACTIONS,) if case.experiment.workload.producers.transaction_size else ()),
         ),
-        witnesses=tuple(logs.agree),
+        witnesses=(*logs.agree, *told.agree),
     )
     result.save(run.verdict_json)
     return result
 
 
-def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> Iterator[ClassJudgement]:
-    # Together with what storms drew: some of it may change what was promised.
-    topics = by_topic(case.experiment.model_copy(update={"faults": case.faults}))
+def _classes(
+    run: CaseDir, case: Case, audit: AuditFile, prediction: PredictionFile
+) -> Iterator[ClassJudgement]:
+    topics = {topic: promises_for(case, topic) for topic in case.experiment.topics}
     for anomaly, count in audit.counts.items():
-        rulings = {topic: rule(anomaly, promises) for topic, promises in topics.items()}
-        if anomaly in LOSS and anomaly in expected:
-            # §1: until predictions exist an expectation that names a kind of loss decides about it.
-            why = "the experiment's expectation decides; predictions do not exist yet"
-            rulings = {topic: Ruling(Stand.NOT_JUDGED, why) for topic in topics}
+        rulings = {
+            topic: ruling(prediction, anomaly, topic, promises, case.experiment.expect)
+            for topic, promises in topics.items()
+        }
         forbidden = {topic: topics[topic] for topic, r in rulings.items() if r.stand is Stand.FORBIDDEN}
         if not forbidden or count == 0:
-            ruling = _strictest(list(rulings.values()))
-            yield ClassJudgement(anomaly=anomaly, count=count, forbidden=ruling.stand.value, why=ruling.why)
+            said = _strictest(list(rulings.values()))
+            seen = "" if count or said.chance is not Chance.POSSIBLE else "possible, not seen: "
+            yield ClassJudgement(
+                anomaly=anomaly,
+                count=count,
+                forbidden=said.stand.value,
+                why=seen + said.why.removeprefix("predicted possible: " if seen else ""),
+                predicted=said.chance or "",
+            )
             continue
         against = _count_against(run, anomaly, count, forbidden, permitting=topics.keys() - forbidden.keys())
-        why = rulings[next(iter(forbidden))].why
+        first = rulings[next(iter(forbidden))]
+        why = first.why
         if anomaly == "duplicate" and all(promises.idempotence for promises in forbidden.values()):
             again = min(sent_again(run), against)
             against -= again
@@ -117,6 +123,7 @@ def _classes(run: CaseDir, case: Case, audit: AuditFile, expected: Set[str]) -> 
             count=count,
             forbidden=against > 0,
             why=why if against == count else f"{why} ({against} of {count} stand against that)",
+            predicted=first.chance or "",
         )
 
 
@@ -154,10 +161,22 @@ def _broken_upper_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int
     ]
 
 
-def _unmet_lower_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[str]:
+def _unmet_lower_bounds(
+    expects: Sequence[ExpectSpec], counts: Mapping[str, int], prediction: PredictionFile
+) -> list[str]:
     return [
         f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
+        + (
+            ", which the faults that were observed make impossible"
+            if _impossible(prediction, anomaly)
+            else ""
+        )
         for expect in expects
         for anomaly, bound in expect.bounds.items()
         if anomaly in counts and counts[anomaly] < bound.lowest
     ]
+
+
+def _impossible(prediction: PredictionFile, anomaly: str) -> bool:
+    found = prediction.of(anomaly)
+    return found is not None and found.explored and found.chance is Chance.IMPOSSIBLE

@@ -143,6 +143,8 @@ class ClassJudgement(Document):
     count: int
     forbidden: bool | None
     why: str
+    predicted: str = ""
+    """`impossible`, `possible` or `unknown`; empty where nothing is predicted and the settings alone decide."""
 
 
 class VerdictFile(Document):

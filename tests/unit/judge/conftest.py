@@ -17,6 +17,7 @@ from ackproof.plan.expectations import ANOMALIES
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
 from ackproof.rundir.timeline import EventKind, Timeline
 
@@ -33,6 +34,32 @@ faults:
     restart_after: 1s
 {expect}
 """
+
+
+@pytest.fixture(autouse=True)
+def prediction(monkeypatch: pytest.MonkeyPatch) -> Predicted:
+    """What is predicted in a test: nothing, unless it says so. Thus the rules of the settings are what decides."""
+    said = Predicted()
+    monkeypatch.setattr("ackproof.judge.outlook.predict_run", lambda case, run: said.file)
+    return said
+
+
+class Predicted:
+    """A prediction made by hand."""
+
+    def __init__(self) -> None:
+        self.file = PredictionFile(not_predicted=("none in this test",))
+
+    def says(self, **chances: Chance) -> None:
+        """These classes, as if the exploration had answered."""
+        self.file = PredictionFile(
+            classes=tuple(
+                PredictedClass(anomaly=anomaly, chance=chance, why="as planted")
+                for anomaly, chance in chances.items()
+            ),
+            observed=True,
+        )
+
 
 MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]

@@ -1,0 +1,67 @@
+"""Losses and their explanation (DESIGN §1.4, §3.5): what is lost and not explained is Kafka's fault under any settings.
+
+The explanation is the replay of the observed leader epochs through the reference implementation, `conformance.json`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackproof.plan.cases import Case
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.layout import CaseDir
+
+_LOSSES = ("lost", "displaced")
+
+
+@dataclass
+class Explanation:
+    """What the replay says. `breaks` are Kafka's, `not_judged` what it could not look at, `agree` is good."""
+
+    breaks: list[str] = field(default_factory=list)
+    not_judged: list[str] = field(default_factory=list)
+    agree: list[str] = field(default_factory=list)
+
+
+def explanation(run: CaseDir, case: Case, audit: AuditFile) -> Explanation:
+    """What is explained of what this run lost. Raises `BadInput` for a broken file."""
+    said = Explanation()
+    if not run.conformance_json.exists():
+        said.not_judged.append(
+            "explanations: the run was not replayed, so no loss is traced to the step that took it"
+        )
+        return said
+    replay = ConformanceFile.load(run.conformance_json)
+    said.not_judged += [f"explanations: {reason}" for reason in replay.not_replayed]
+    for found in replay.classes:
+        if found.anomaly in _LOSSES and found.count:
+            _of_a_class(found, case, replay, said)
+    if audit.counts.get("lost", 0) and not any(found.anomaly == "lost" for found in replay.classes):
+        said.not_judged.append("explanations: the replay says nothing of what was lost")
+    return said
+
+
+def _of_a_class(found: ClassExplained, case: Case, replay: ConformanceFile, said: Explanation) -> None:
+    if found.unexplained:
+        example = next((one for one in replay.unexplained if one.anomaly == found.anomaly), None)
+        where = (
+            f", such as {example.topic}/{example.partition} offset {example.offset}: {example.why}"
+            if example
+            else ""
+        )
+        said.breaks.append(
+            f"{found.anomaly}: {found.unexplained} of {found.count} are explained by no observed step{where}"
+        )
+    if found.not_replayed:
+        said.not_judged.append(
+            f"explanations: {found.not_replayed} of {found.count} {found.anomaly} are on partitions that were not "
+            "replayed"
+        )
+    if found.by_interval and case.experiment.workload.producers.acks == "all":
+        said.not_judged.append(
+            f"explanations: {found.by_interval} of {found.count} {found.anomaly} have no acknowledged offset to be "
+            "traced by"
+        )
+    if found.explained == found.count:
+        said.agree.append(f"{found.anomaly}: all {found.count} are traced to the step that took them")

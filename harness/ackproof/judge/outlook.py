@@ -1,0 +1,94 @@
+"""What is predicted of a case, as rulings: the model says what replication permits, the settings say the rest.
+
+Forbidden is what is predicted impossible. Unknown is forbidden where the settings promise to keep it (the exploration
+found no way to lose it, and nobody was told that it may go), and elsewhere it keeps a verdict from being said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from ackproof.judge.forbidden import LOSS, Ruling, Stand, rule
+from ackproof.model.answers import USUAL_STATES, Watch
+from ackproof.model.cases import promises_for
+from ackproof.model.predict import predict_case, predict_run
+from ackproof.plan.cases import Case
+from ackproof.plan.expectations import ANOMALIES, ExpectSpec
+from ackproof.plan.promises import Promises
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+
+_CHANCES = {
+    Stand.FORBIDDEN: Chance.IMPOSSIBLE,
+    Stand.ALLOWED: Chance.POSSIBLE,
+    Stand.NOT_JUDGED: Chance.UNKNOWN,
+}
+
+
+def outlook_of(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
+    """The prediction for a case and its planned faults, every class of the audit in it."""
+    return _with_rules(case, predict_case(case, max_states=max_states, watch=watch))
+
+
+def outlook_on(case: Case, run: CaseDir) -> PredictionFile:
+    """The prediction for a run and its observed faults, every class in it; written as `prediction.json`."""
+    file = _with_rules(case, predict_run(case, run))
+    file.save(run.prediction_json)
+    return file
+
+
+def ruling(
+    prediction: PredictionFile,
+    anomaly: str,
+    topic: str,
+    promises: Promises,
+    expects: Sequence[ExpectSpec],
+) -> Ruling:
+    """What is said of a class on one topic. Expectations decide nothing but where there is no prediction."""
+    usual = rule(anomaly, promises)
+    if anomaly not in LOSS:
+        return usual
+    bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
+    demanded = any(bound.lowest > 0 for bound in bounds)
+    found = prediction.of(anomaly, topic)
+    if found is None or (not found.explored and found.why == usual.why):
+        if bounds:
+            return Ruling(Stand.NOT_JUDGED, "the experiment's expectation decides; there is no prediction")
+        return usual
+    match found.chance:
+        case Chance.IMPOSSIBLE:
+            return Ruling(Stand.FORBIDDEN, f"predicted impossible: {found.why}", found.chance)
+        case Chance.POSSIBLE:
+            return Ruling(Stand.ALLOWED, f"predicted possible: {found.why}", found.chance)
+        case Chance.UNKNOWN if usual.stand is Stand.FORBIDDEN and not demanded:
+            return Ruling(Stand.FORBIDDEN, f"{usual.why}; no way to it was found: {found.why}", found.chance)
+        case _:
+            return Ruling(Stand.NOT_JUDGED, f"the prediction is unknown: {found.why}", found.chance)
+
+
+def impossible_demands(prediction: PredictionFile, expects: tuple[ExpectSpec, ...]) -> Iterator[str]:
+    """Expectations that demand to see what is predicted impossible: bad input, a sentence each."""
+    for expect in expects:
+        for anomaly, bound in expect.bounds.items():
+            found = prediction.of(anomaly)
+            if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:
+                yield f"'{expect}' demands what is predicted impossible: {anomaly}: {found.why}"
+
+
+def _with_rules(case: Case, prediction: PredictionFile) -> PredictionFile:
+    """The classes of the audit that the exploration does not reach, by the rules of the settings."""
+    predicted = {(one.anomaly, topic) for one in prediction.classes for topic in one.topics or ("",)}
+    added: dict[PredictedClass, list[str]] = {}
+    topics = case.experiment.topic_names()
+    for anomaly in ANOMALIES:
+        for topic in topics:
+            if predicted & {(anomaly, ""), (anomaly, topic)}:
+                continue
+            said = rule(anomaly, promises_for(case, topic))
+            one = PredictedClass(anomaly=anomaly, chance=_CHANCES[said.stand], why=said.why, explored=False)
+            added.setdefault(one, []).append(topic)
+    whole = (
+        one if len(names) == len(topics) else one.model_copy(update={"topics": tuple(names)})
+        for one, names in added.items()
+    )
+    return prediction.model_copy(update={"classes": (*prediction.classes, *whole)})

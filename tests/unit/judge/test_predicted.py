@@ -1,0 +1,132 @@
+"""Predictions and explanations in a verdict (DESIGN §1.4–6, §3.5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.judge.outlook import impossible_demands
+from ackproof.plan.cases import Case
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.prediction import Chance, PredictionFile
+
+from .conftest import MakeRun, Predicted
+
+LOSS = ("lost", "overwritten", "vanished", "conflict")
+
+
+@pytest.mark.parametrize("anomaly", LOSS)
+def test_what_is_predicted_impossible_fails_whatever_was_promised(
+    make_run: MakeRun, prediction: Predicted, anomaly: str
+) -> None:
+    prediction.says(**{anomaly: Chance.IMPOSSIBLE})
+    verdict = judge_case(make_run(producers="acks: 1", min_insync=1, **{anomaly: 1}))
+    assert verdict.verdict is Verdict.FAIL
+    assert "predicted impossible: as planted" in verdict.reasons[0]
+
+
+@pytest.mark.parametrize("anomaly", LOSS)
+def test_what_is_predicted_possible_passes(make_run: MakeRun, prediction: Predicted, anomaly: str) -> None:
+    prediction.says(**{anomaly: Chance.POSSIBLE})
+    verdict = judge_case(make_run(producers="acks: all", min_insync=2, **{anomaly: 1}))
+    assert verdict.verdict is Verdict.PASS
+    (said,) = [one for one in verdict.classes if one.anomaly == anomaly]
+    assert (said.forbidden, said.predicted) == (False, "possible")
+
+
+def test_possible_and_not_seen_is_shown_as_that(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    verdict = judge_case(make_run(producers="acks: 1"))
+    (said,) = [one for one in verdict.classes if one.anomaly == "lost"]
+    assert verdict.verdict is Verdict.PASS
+    assert said.why == "possible, not seen: as planted"
+
+
+@pytest.mark.parametrize(
+    ("producers", "min_insync", "lost", "expected"),
+    [
+        ("acks: 1", 1, 1, Verdict.INCONCLUSIVE),
+        ("acks: 1", 1, 0, Verdict.PASS),
+        ("acks: all", 1, 1, Verdict.INCONCLUSIVE),
+        ("acks: all", 2, 1, Verdict.FAIL),
+        ("acks: all", 2, 0, Verdict.PASS),
+    ],
+)
+def test_unknown_and_seen_is_inconclusive_unless_the_settings_promise_to_keep_it(
+    make_run: MakeRun, prediction: Predicted, producers: str, min_insync: int, lost: int, expected: Verdict
+) -> None:
+    prediction.says(lost=Chance.UNKNOWN)
+    assert judge_case(make_run(producers=producers, min_insync=min_insync, lost=lost)).verdict is expected
+
+
+def test_an_expectation_allows_nothing_that_is_predicted_impossible(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    run = make_run(producers="acks: 1", expect='expect: [{lost: "> 0"}]', lost=4)
+    assert judge_case(run).verdict is Verdict.FAIL
+
+
+def test_an_unmet_demand_says_when_the_observed_faults_make_it_impossible(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    verdict = judge_case(make_run(producers="acks: 1", expect='expect: [{lost: "> 0"}]'))
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert "make impossible" in verdict.reasons[0]
+
+
+def test_a_demand_for_what_is_predicted_impossible_is_named(make_run: MakeRun, prediction: Predicted) -> None:
+    run = make_run(producers="acks: 1", expect='expect: [{lost: "> 0"}, {vanished: 0}]')
+    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    prediction.says(lost=Chance.IMPOSSIBLE, vanished=Chance.IMPOSSIBLE)
+    (said,) = impossible_demands(prediction.file, case.experiment.expect)
+    assert "lost" in said
+    prediction.says(lost=Chance.UNKNOWN)
+    assert not list(impossible_demands(prediction.file, case.experiment.expect))
+
+
+def test_the_prediction_is_written_with_every_class(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    run = make_run(producers="acks: 1")
+    judge_case(run)
+    file = PredictionFile.load(run.prediction_json)
+    phantom, lost = file.of("phantom", "orders"), file.of("lost", "orders")
+    assert phantom is not None and lost is not None
+    assert (phantom.chance, phantom.explored) == (Chance.IMPOSSIBLE, False)
+    assert (lost.chance, lost.explored) == (Chance.POSSIBLE, True)
+
+
+def _replay(**of_lost: int) -> ConformanceFile:
+    counts = {"explained": 0, **of_lost}
+    return ConformanceFile(replayed=9, classes=(ClassExplained(anomaly="lost", count=3, **counts),))
+
+
+@pytest.mark.parametrize(
+    ("replay", "expected", "note"),
+    [
+        (_replay(explained=3), Verdict.PASS, ""),
+        (_replay(explained=2, unexplained=1), Verdict.FAIL, ""),
+        (_replay(not_replayed=3), Verdict.PASS, "not replayed"),
+        (None, Verdict.PASS, "the run was not replayed"),
+    ],
+)
+def test_a_loss_that_no_step_explains_fails_under_any_settings(
+    make_run: MakeRun, prediction: Predicted, replay: ConformanceFile | None, expected: Verdict, note: str
+) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    run = make_run(producers="acks: 1", min_insync=1, lost=3)
+    if replay is not None:
+        replay.save(run.conformance_json)
+    verdict = judge_case(run)
+    assert verdict.verdict is expected
+    assert (note in " ".join(verdict.not_judged)) if note else not verdict.not_judged[1:]
+
+
+def test_an_unexplained_loss_needs_full_evidence(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    run = make_run(producers="acks: 1", lost=3, events=())
+    _replay(unexplained=3).save(run.conformance_json)
+    assert judge_case(run).verdict is Verdict.INCONCLUSIVE
