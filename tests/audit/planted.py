@@ -118,10 +118,13 @@ class Ledger:
             mine = np.isin(everything["part"], halves)
             rows = {name: column[mine] for name, column in everything.items()}
             order = np.lexsort((rows["offset"], rows["part"]))
-            order = np.concatenate([order, order[:100]])  # it starts again, and agrees with itself
-            assignment = np.concatenate([np.zeros(len(order) - 100, int), np.ones(100, int)])
+            # It starts again at each partition's begin, and agrees with itself.
+            starts = np.searchsorted(rows["part"][order], halves)
+            restarted = order[np.unique((starts[:, None] + np.arange(60)).clip(0, len(order) - 1))]
+            assignment = np.repeat([0, 1], [len(order), len(restarted)])
+            order = np.concatenate([order, restarted])
             again = {name: column[order] for name, column in rows.items()}
-            self._write_reader(folder, FINAL + number, 1, again, assignment[: len(order)])
+            self._write_reader(folder, FINAL + number, 1, again, assignment)
         for reader in LIVE:
             self._write_live(folder, reader)
         open_ones = [LOST_END] if self.unledgered else []
