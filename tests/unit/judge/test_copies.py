@@ -61,12 +61,14 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         outcome: int = 2,
         copies: int = 1,
         offsets: Sequence[int] = (3, 13),
+        expect: str = "",
     ) -> tuple[int, VerdictFile]:
         run = make_run(
             producers="acks: all, idempotence: true",
             attempts=[attempt(3, 0.5), attempt(4, 0.5), attempt(5, 0.5, outcome=outcome)],
             findings=[finding("duplicate")] * copies,
             duplicate=copies,
+            expect=expect,
         )
         folder = run.consumed / "client=f0"
         folder.mkdir(parents=True)
@@ -125,3 +127,20 @@ def test_two_copies_in_the_new_epoch_are_one_too_many(judged: Judged) -> None:
 def test_the_longest_log_knows_and_a_gap_excuses_nothing(judged: Judged) -> None:
     short, long = _batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0)
     assert judged([short, long, _batch(14, 19, 7, 1)])[0] == 0
+
+
+def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: Judged) -> None:
+    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+    said = judged(batches, expect="expect: [{duplicate: 0}]")[1]
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert len(said.reasons) == 1
+    assert said.reasons[0].startswith(
+        "expected duplicate 0, counted 1: 1 were sent again in a new producer epoch"
+    )
+
+
+def test_an_expectation_that_kafka_broke_too_fails(judged: Judged) -> None:
+    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+    said = judged(batches, copies=2, offsets=(3, 13, 14), expect="expect: [{duplicate: 0}]")[1]
+    assert said.verdict is Verdict.FAIL
+    assert "expected duplicate 0, counted 1" in said.reasons
