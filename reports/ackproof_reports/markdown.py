@@ -62,7 +62,6 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         lines += [f"- {plain(fact.title)}: {plain(text)}" for fact in facts for text in fact.absent]
         lines += ["", "</details>"]
     lines += ["", f"Seed {batch.file.seed}. Repeat with: {code(batch.file.command)}", ""]
-    lines += ["Predictions and explanations do not exist yet; no verdict rests on them.", ""]
     return "\n".join(lines)
 
 

@@ -44,10 +44,6 @@ SCRIPTS: Final = (
     "findings.js",
     "page.js",
 )
-NOT_YET: Final = (
-    "Predictions and explanations do not exist yet: a loss that the settings permit is shown, not judged, and no loss "
-    "is traced to the step that took it."
-)
 
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
@@ -76,7 +72,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
 
 def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
     told = [text for fact in facts if fact.case.judged for text in fact.case.judged.not_judged]
-    return list(dict.fromkeys(told)) or [NOT_YET]
+    return list(dict.fromkeys(told))
 
 
 @cache

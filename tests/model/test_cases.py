@@ -85,7 +85,7 @@ def _partition(offset: int, leader: int, epoch: int, isr: tuple[int, ...]) -> Pa
     return PartitionDecided(
         offset=offset,
         epoch=1,
-        timestamp_ms=0,
+        timestamp_ms=offset,
         topic="orders",
         partition=0,
         leader=leader,
@@ -96,8 +96,9 @@ def _partition(offset: int, leader: int, epoch: int, isr: tuple[int, ...]) -> Pa
     )
 
 
-def _fenced(offset: int, node: int, fenced: bool) -> BrokerChanged:
-    return BrokerChanged(offset=offset, epoch=1, timestamp_ms=0, node=node, broker_epoch=1, fenced=fenced)
+def _fenced(offset: int, node: int, fenced: bool, at: int | None = None) -> BrokerChanged:
+    when = offset if at is None else at
+    return BrokerChanged(offset=offset, epoch=1, timestamp_ms=when, node=node, broker_epoch=1, fenced=fenced)
 
 
 @pytest.fixture
@@ -137,6 +138,11 @@ def test_isr_shrinks_moves_and_unclean_elections_are_read_from_the_metadata_log(
         _partition(3, 3, 2, (3,)),
     ]
     assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=1, hand_overs=1, unclean=1)
+
+
+def test_the_drop_that_comes_with_a_fencing_is_no_second_one(killing: Case) -> None:
+    decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 0, (1, 2)), _fenced(2, 3, True, at=1)]
+    assert budget_for(killing, "orders", [], decided=decided) == Budget(cuts=1)
 
 
 def test_without_a_metadata_log_the_samples_count() -> None:

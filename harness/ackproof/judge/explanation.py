@@ -1,12 +1,15 @@
-"""Losses and their explanation (DESIGN §1.4, §3.5): what is lost and not explained is Kafka's fault under any settings.
+"""Losses and their explanation (DESIGN §1.4, §3.5): a loss that no step explains is Kafka's fault under any settings.
 
-The explanation is the replay of the observed leader epochs through the reference implementation, `conformance.json`.
+The explanation is the replay of the observed run through the reference implementation, `conformance.json`. So is a
+step that its protocol forbids, whatever came of it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ackproof.errors import BadInput
+from ackproof.model.conform import conform
 from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile
 from ackproof.rundir.documents import AuditFile
@@ -25,19 +28,27 @@ class Explanation:
 
 
 def explanation(run: CaseDir, case: Case, audit: AuditFile) -> Explanation:
-    """What is explained of what this run lost. Raises `BadInput` for a broken file."""
+    """Replay the run, write `conformance.json`, and say what it explains of what was lost."""
     said = Explanation()
-    if not run.conformance_json.exists():
-        said.not_judged.append(
-            "explanations: the run was not replayed, so no loss is traced to the step that took it"
-        )
+    try:
+        replay = conform(run, case)
+    except BadInput as error:
+        said.not_judged.append(f"explanations: the run cannot be replayed: {error}")
         return said
-    replay = ConformanceFile.load(run.conformance_json)
+    replay.save(run.conformance_json)
     said.not_judged += [f"explanations: {reason}" for reason in replay.not_replayed]
+    if replay.forbidden is not None:
+        step = replay.forbidden
+        more = f" (the first of {replay.forbidden_steps} such steps)" if replay.forbidden_steps > 1 else ""
+        said.breaks.append(f"a step that the protocol forbids: {step.rule}: {step.text}; {step.source}{more}")
+    elif replay.replayed:
+        said.agree.append(f"{replay.replayed} observed steps were replayed; the protocol allows each")
     for found in replay.classes:
         if found.anomaly in _LOSSES and found.count:
             _of_a_class(found, case, replay, said)
-    if audit.counts.get("lost", 0) and not any(found.anomaly == "lost" for found in replay.classes):
+    if audit.counts.get("lost", 0) and not any(
+        found.anomaly == "lost" and found.count for found in replay.classes
+    ):
         said.not_judged.append("explanations: the replay says nothing of what was lost")
     return said
 

@@ -40,7 +40,7 @@ def happened(
     moves = [(fault, count) for fault, count in planned(case, topic) if fault.number in asked]
     if decided:
         yield from _of_the_log(topic, decided, down)
-        deliberate = [(fault, count) for fault, count in moves if count.preferred or count.unclean]
+        deliberate = []
     else:
         yield from _of_the_samples(topic, events, sum(down.values()))
         deliberate = [(fault, count) for fault, count in moves if of_nodes(fault, 1) == NOTHING]
@@ -97,6 +97,12 @@ def _replayed(topic: str, decided: Sequence[MetadataRecord]) -> tuple[Counter[in
     fencings: Counter[int] = Counter()
     before: dict[int, PartitionDecided] = {}
     changes: dict[int, Incidents] = {}
+    # The controller writes what a fencing does to partitions before the fencing itself, in one append.
+    going = {
+        (record.timestamp_ms, record.node)
+        for record in decided
+        if isinstance(record, BrokerChanged) and (record.fenced or record.controlled_shutdown)
+    }
     for record in decided:
         if isinstance(record, BrokerRegistered):
             (fenced.add if record.fenced else fenced.discard)(record.node)
@@ -114,24 +120,21 @@ def _replayed(topic: str, decided: Sequence[MetadataRecord]) -> tuple[Counter[in
             old = before.get(record.partition)
             before[record.partition] = record
             if old is not None:
-                found = _changed(old, record, fenced | leaving)
+                now = {node for at, node in going if at == record.timestamp_ms}
+                found = _changed(old, record, fenced | leaving | now)
                 changes[record.partition] = changes.get(record.partition, NOTHING).plus(found)
     return fencings, changes
 
 
 def _changed(old: PartitionDecided, new: PartitionDecided, gone: set[int]) -> Incidents:
-    """What one change of a partition counts, beyond what follows from brokers that are gone.
-
-    A record that fences a broker may follow the one that takes it out of its ISRs: such a drop comes with another
-    leader, or counts once too often, which only widens what is looked at.
-    """
+    """What one change of a partition counts, beyond what follows from brokers that are gone."""
     same_leader = old.leader == new.leader and old.leader_epoch == new.leader_epoch
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]
     slow = [broker for broker in dropped if broker not in gone] if same_leader else []
     moved = new.leader >= 0 and old.leader >= 0 and new.leader != old.leader and old.leader not in gone
     handed = moved and (old.leader in new.isr or old.leader not in new.replicas)
-    clean = new.leader in old.isr or new.leader in old.elr or new.leader in new.adding
-    unclean = new.leader >= 0 and new.leader != old.leader and not clean
+    eligible = {*old.isr, *old.elr, *old.last_known_elr, *new.adding}
+    unclean = new.leader >= 0 and new.leader != old.leader and new.leader not in eligible
     return Incidents(shrinks=len(slow), hand_overs=int(handed), unclean=int(unclean))
 
 

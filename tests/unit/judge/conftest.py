@@ -15,6 +15,7 @@ import pytest
 from ackproof.plan.cases import Case, cases, load
 from ackproof.plan.expectations import ANOMALIES
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
@@ -42,6 +43,21 @@ def prediction(monkeypatch: pytest.MonkeyPatch) -> Predicted:
     said = Predicted()
     monkeypatch.setattr("ackproof.judge.outlook.predict_run", lambda case, run: said.file)
     return said
+
+
+@pytest.fixture(autouse=True)
+def replay(monkeypatch: pytest.MonkeyPatch) -> Replayed:
+    """What the replay of a run says in a test: nothing, unless it is told to."""
+    said = Replayed()
+    monkeypatch.setattr("ackproof.judge.explanation.conform", lambda run, case: said.file)
+    return said
+
+
+class Replayed:
+    """A replay made by hand."""
+
+    def __init__(self) -> None:
+        self.file = ConformanceFile(not_replayed=("nothing in this test",))
 
 
 class Predicted:

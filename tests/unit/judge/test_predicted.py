@@ -7,12 +7,12 @@ import pytest
 from ackproof.judge import judge_case
 from ackproof.judge.outlook import impossible_demands
 from ackproof.plan.cases import Case
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictionFile
 
-from .conftest import MakeRun, Predicted
+from .conftest import MakeRun, Predicted, Replayed
 
 LOSS = ("lost", "overwritten", "vanished", "conflict")
 
@@ -99,34 +99,49 @@ def test_the_prediction_is_written_with_every_class(make_run: MakeRun, predictio
     assert (lost.chance, lost.explored) == (Chance.POSSIBLE, True)
 
 
-def _replay(**of_lost: int) -> ConformanceFile:
+def _lost(**of_lost: int) -> ConformanceFile:
     counts = {"explained": 0, **of_lost}
     return ConformanceFile(replayed=9, classes=(ClassExplained(anomaly="lost", count=3, **counts),))
 
 
 @pytest.mark.parametrize(
-    ("replay", "expected", "note"),
+    ("said", "expected", "note"),
     [
-        (_replay(explained=3), Verdict.PASS, ""),
-        (_replay(explained=2, unexplained=1), Verdict.FAIL, ""),
-        (_replay(not_replayed=3), Verdict.PASS, "not replayed"),
-        (None, Verdict.PASS, "the run was not replayed"),
+        (_lost(explained=3), Verdict.PASS, ""),
+        (_lost(explained=2, unexplained=1), Verdict.FAIL, ""),
+        (_lost(not_replayed=3), Verdict.PASS, "that were not replayed"),
+        (ConformanceFile(), Verdict.PASS, "says nothing of what was lost"),
     ],
 )
 def test_a_loss_that_no_step_explains_fails_under_any_settings(
-    make_run: MakeRun, prediction: Predicted, replay: ConformanceFile | None, expected: Verdict, note: str
+    make_run: MakeRun,
+    prediction: Predicted,
+    replay: Replayed,
+    said: ConformanceFile,
+    expected: Verdict,
+    note: str,
 ) -> None:
     prediction.says(lost=Chance.POSSIBLE)
+    replay.file = said
     run = make_run(producers="acks: 1", min_insync=1, lost=3)
-    if replay is not None:
-        replay.save(run.conformance_json)
     verdict = judge_case(run)
     assert verdict.verdict is expected
-    assert (note in " ".join(verdict.not_judged)) if note else not verdict.not_judged[1:]
+    assert note in " ".join(verdict.not_judged)
+    assert bool(note) == any("explanations" in text for text in verdict.not_judged)
+    assert ConformanceFile.load(run.conformance_json) == said
 
 
-def test_an_unexplained_loss_needs_full_evidence(make_run: MakeRun, prediction: Predicted) -> None:
+def test_an_unexplained_loss_needs_full_evidence(
+    make_run: MakeRun, prediction: Predicted, replay: Replayed
+) -> None:
     prediction.says(lost=Chance.POSSIBLE)
-    run = make_run(producers="acks: 1", lost=3, events=())
-    _replay(unexplained=3).save(run.conformance_json)
-    assert judge_case(run).verdict is Verdict.INCONCLUSIVE
+    replay.file = _lost(unexplained=3)
+    assert judge_case(make_run(producers="acks: 1", lost=3, events=())).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_forbidden_step_fails_even_if_nothing_is_lost(make_run: MakeRun, replay: Replayed) -> None:
+    step = ForbiddenStep(rule="election out of the ISR", text="4 leads", state_before="", source="KIP-966")
+    replay.file = ConformanceFile(replayed=9, forbidden=step, forbidden_steps=2)
+    verdict = judge_case(make_run(producers="acks: all"))
+    assert verdict.verdict is Verdict.FAIL
+    assert "election out of the ISR: 4 leads; KIP-966 (the first of 2" in verdict.reasons[0]
