@@ -25,6 +25,7 @@ from ackproof.faults.command import require
 from ackproof.judge import judge_case
 from ackproof.plan import load
 from ackproof.plan.cases import Case, cases
+from ackproof.plan.on_model import MODEL
 from ackproof.provision.progress import Progress
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
@@ -174,6 +175,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
     def tell(progress: Progress) -> None:
         watcher.step(progress.message)
 
+    planned = [case for case in planned if case.experiment.backend != MODEL]
     for case in planned:
         prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
         require(case.faults)
@@ -262,7 +264,7 @@ def _run_all(
     ahead: Ahead | None = None
 
     def begin(number: int) -> Ahead | None:
-        if number >= len(batch.planned):
+        if number >= len(batch.planned) or batch.planned[number].case.experiment.backend == MODEL:
             return None
         one = batch.planned[number]
         held = HeldBack(watcher)
@@ -283,8 +285,11 @@ def _run_all(
     try:
         for number, one in enumerate(batch.planned):
             watcher.case_begins(one.case.id)
-            present, ahead = ahead or begin(number), None
-            one.error = _bring_through(present)
+            if one.case.experiment.backend == MODEL:
+                one.error = _through_the_model(one, orders, batch.seed, watcher)
+            else:
+                present, ahead = ahead or begin(number), None
+                one.error = _bring_through(present)
             batch.save()
             watcher.case_ends(one.case.id, one.error)
     finally:
@@ -305,6 +310,19 @@ def _bring_through(present: Ahead | None) -> str | None:
         return str(error)
     except Exception as error:  # noqa: BLE001 — one case that crashes must not take the others' results along
         return f"the harness failed: {type(error).__name__}: {error}"
+    return None
+
+
+def _through_the_model(one: Planned, orders: BatchOrders, seed: int, watcher: BatchWatcher) -> str | None:
+    """Run a case in virtual time; the reason why it could not be brought through, None when it was."""
+    from ackproof.model.backend import run_in_model
+
+    try:
+        run_in_model(
+            one.case, one.run, command_of(orders, seed, only=one.case.id, file=one.file), watcher.event
+        )
+    except Exception as error:  # noqa: BLE001 — one case that crashes must not take the others' results along
+        return f"the model failed: {type(error).__name__}: {error}"
     return None
 
 

@@ -112,7 +112,7 @@ def main() -> None:
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option(
     "--backend",
-    type=click.Choice(["process", "docker", "auto", "attach"]),
+    type=click.Choice(["process", "docker", "auto", "attach", "model"]),
     help="Where to run, over what the files say.",
 )
 @click.option(

@@ -6,7 +6,8 @@ a new log. What is here survives a killed process; what `lose_power` cuts does n
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from bisect import bisect_right
+from operator import itemgetter
 from typing import NamedTuple
 
 UNKNOWN = -1
@@ -45,6 +46,9 @@ class Batch(NamedTuple):
         return self.producer, self.sequence, self.length, self.kind
 
 
+_BASE = itemgetter(0)
+
+
 class EpochEntry(NamedTuple):
     """A leader epoch and the offset at which it began (a line of leader-epoch-checkpoint)."""
 
@@ -80,16 +84,11 @@ class Log(NamedTuple):
 
     def read(self, offset: int, limit: int) -> tuple[Batch, ...]:
         """Up to `limit` batches from an offset on."""
-        return tuple(_from(self.batches, offset, limit))
-
-
-def _from(batches: tuple[Batch, ...], offset: int, limit: int) -> Iterator[Batch]:
-    for batch in batches:
-        if limit <= 0:
-            return
-        if batch.next > offset:
-            yield batch
-            limit -= 1
+        batches = self.batches
+        first = bisect_right(batches, offset, key=_BASE)
+        if first and batches[first - 1].next > offset:
+            first -= 1
+        return batches[first : first + limit]
 
 
 def append(log: Log, batch: Batch) -> Log:

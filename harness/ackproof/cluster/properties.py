@@ -171,16 +171,19 @@ def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     comma, and the folder of a case has some.
     """
     check_settings(layout.spec)
-    spec = layout.spec
-    merged = {
+    merged = {**configured(layout.spec, node_id), **_necessities(layout, node_id, data)}
+    return dict(sorted(merged.items()))
+
+
+def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
+    """The settings of a node that do not depend on where it stands: all but the necessities."""
+    return {
         **_defaults(spec),
         **(_chaos(spec) if spec.timing == "chaos" else {}),
         **_rack(spec, node_id),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
-        **_necessities(layout, node_id, data),
     }
-    return dict(sorted(merged.items()))
 
 
 def render(values: Mapping[str, str]) -> str:

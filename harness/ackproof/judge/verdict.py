@@ -18,11 +18,16 @@ from ackproof.judge.witness import testimony
 from ackproof.model.cases import promises_for
 from ackproof.plan.cases import Case
 from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.on_model import MODEL
 from ackproof.plan.promises import Promises
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictionFile
+
+OF_THE_MODEL = (
+    "Kafka itself: this run was the reference implementation in virtual time, so it judges the model"
+)
 
 UNJUDGED_TRANSACTIONS = (
     "transactions: their outcomes are in ledger/transactions, but aborted reads, torn transactions and early reads are "
@@ -43,7 +48,8 @@ def judge_case(run: CaseDir) -> VerdictFile:
 
     Raises `BadInput` when `case.json` or `audit.json` is missing or cannot be read.
     """
-    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    file = CaseFile.load(run.case_json)
+    case = Case.from_resolved(file.resolved)
     audit = AuditFile.load(run.audit_json)
     logs = testimony(run, case)
     lacks = [*lacking(run, case, audit), *logs.doubts]
@@ -88,6 +94,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
         reasons=tuple(dict.fromkeys(reasons)),
         classes=tuple(classes),
         not_judged=(
+            *((OF_THE_MODEL,) if file.backend == MODEL else ()),
             *(f"predictions: {reason}" for reason in prediction.not_predicted),
             *told.not_judged,
             *((logs.unseen,) if logs.unseen else ()),

@@ -10,6 +10,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.links import roles_in
 from ackproof.plan.nodes import ListNode
+from ackproof.plan.on_model import check_on_model
 from ackproof.plan.places import Place
 from ackproof.plan.problems import Path, nearest
 from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
@@ -40,6 +41,7 @@ def check(spec: ExperimentSpec, found: Findings) -> None:
     for fault in spec.faults:
         _check_fault(spec, fault, found)
     _check_evidence(spec, found)
+    check_on_model(spec, found)
 
 
 def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:

@@ -19,7 +19,7 @@ from ackproof.plan.releases import KRAFT
 from ackproof.plan.versions import Version
 from ackproof.rundir.documents import Scalar
 
-Backend: TypeAlias = Literal["process", "docker", "auto", "attach"]
+Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 Acks: TypeAlias = Literal["0", "1", "all"]
 FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller; brokers count from 1."""
@@ -260,7 +260,8 @@ class ExperimentSpec(Spec):
     backend: Backend = Field(
         "process",
         description="Where it runs: brokers as processes of this machine, in containers (docker), in containers where "
-        "an engine answers and else as processes (auto), or (attach) on a cluster that someone else runs.",
+        "an engine answers and else as processes (auto), on a cluster that someone else runs (attach), or (model) in "
+        "the reference implementation, in virtual time.",
     )
     cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
     topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")

@@ -1,0 +1,322 @@
+"""The controller and the brokers' lives in virtual time: sessions, fencing, registration, metadata on its way.
+
+Heartbeats are not sent one by one: a session runs out when a broker has not been able to reach an active controller
+for as long as a session lasts, counted from the last heartbeat that it can have sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+
+from ackproof.model.simulate.clock import MS, SECOND, Clock
+from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
+from ackproof.model.simulate.partition import REQUEST_BYTES, PartitionRun
+from ackproof.model.simulate.timing import Timing
+from ackproof_reference.broker import Broker, kill, power_off, start, stop_cleanly
+from ackproof_reference.controller import (
+    alter_partition,
+    begin_shutdown,
+    fence,
+    may_register,
+    register,
+    unfence,
+)
+from ackproof_reference.messages import Altered, AlterPartition
+from ackproof_reference.metadata import Metadata
+
+NOBODY = -1
+RETRY = 100 * MS
+
+
+class Control:
+    """All controllers and what they know of brokers. `changed` hears of every new image of a partition."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        timing: Timing,
+        random: Random,
+        brokers: Sequence[int],
+        controllers: Sequence[int],
+        changed: Callable[[PartitionRun, Metadata], None],
+    ) -> None:
+        self.clock, self.network, self.timing, self.random = clock, network, timing, random
+        self.brokers, self.controllers = tuple(brokers), tuple(controllers)
+        self.changed = changed
+        self.partitions: list[PartitionRun] = []
+        self.active = controllers[0]
+        self._electing = 0
+        self._lost: dict[int, int] = {}
+        self._episode = dict.fromkeys(brokers, 0)
+        self.fenced: set[int] = set()
+        self.joined: set[int] = set(brokers)
+        """Registered in this life."""
+        self.born = dict.fromkeys((*brokers, *controllers), 0)
+        """Counts the starts of each process."""
+
+    # -- reaching each other ------------------------------------------------------------------------------------
+
+    def _host(self, node: int) -> Host:
+        return self.network.hosts[node]
+
+    def reaches(self, broker: int) -> bool:
+        """Whether a broker's heartbeats arrive at an active controller."""
+        if self.active == NOBODY:
+            return False
+        if broker == self.active:
+            return self._host(broker).running
+        return self.network.between(broker, self.active).usable
+
+    def _sees_majority(self, node: int) -> bool:
+        """Whether a controller can be the active one: it runs, and hears more than half of all controllers."""
+        if not self._host(node).running:
+            return False
+        heard = [
+            other
+            for other in self.controllers
+            if other == node
+            or (self.network.between(node, other).usable and self.network.between(other, node).usable)
+        ]
+        return 2 * len(heard) > len(self.controllers)
+
+    def look(self) -> None:
+        """Something has changed: a process, a link. See who is active, and whose session is at stake."""
+        if self.active != NOBODY and not self._sees_majority(self.active):
+            self.active = NOBODY
+        if self.active == NOBODY:
+            self._electing += 1
+            delay = self.timing.quorum_timeout if len(self.controllers) > 1 else 20 * MS
+            delay += int(self.random.random() * self.timing.quorum_jitter)
+            self.clock.after(delay, self._elect, self._electing)
+        self._look_at_sessions()
+
+    def _elect(self, number: int) -> None:
+        if number != self._electing or self.active != NOBODY:
+            return
+        able = [node for node in self.controllers if self._sees_majority(node)]
+        if not able:
+            return
+        self.active = able[int(self.random.random() * len(able))]
+        # A new controller gives every broker a whole session.
+        for broker in self._lost:
+            self._lost[broker] = self.clock.now
+            self._await_end_of(broker)
+        self._look_at_sessions()
+        for partition in self.partitions:
+            self.publish(partition)
+
+    def _look_at_sessions(self) -> None:
+        for broker in self.brokers:
+            reached = self.reaches(broker)
+            if reached and broker in self._lost:
+                del self._lost[broker]
+                self._episode[broker] += 1
+                wait = 0 if self.timing.heartbeat < MS else int(self.random.random() * self.timing.heartbeat)
+                self.clock.after(min(wait, 200 * MS), self._back, broker, self._episode[broker])
+            elif not reached and broker not in self._lost:
+                self._lost[broker] = self.clock.now - int(self.random.random() * self.timing.heartbeat)
+                self._await_end_of(broker)
+
+    def _await_end_of(self, broker: int) -> None:
+        self._episode[broker] += 1
+        self.clock.at(self._lost[broker] + self.timing.session, self._expire, broker, self._episode[broker])
+
+    def _expire(self, broker: int, episode: int) -> None:
+        if self._episode[broker] == episode and broker not in self.fenced and self.active != NOBODY:
+            self.fence(broker)
+
+    def _back(self, broker: int, episode: int) -> None:
+        """A broker reaches the controller again: it is told the news, and may lead again if it was fenced."""
+        if self._episode[broker] != episode or not self._host(broker).running or not self.reaches(broker):
+            return
+        for partition in self.partitions:
+            self._publish_to(broker, partition)
+            asked = partition.proposed.get(broker)
+            if asked is not None:
+                self.alter(partition, broker, asked)
+        if broker in self.fenced and broker in self.joined:
+            self.unfence(broker)
+
+    # -- decisions ----------------------------------------------------------------------------------------------
+
+    def apply(self, partition: PartitionRun, image: Metadata) -> None:
+        """The controller has decided something."""
+        if image is partition.image:
+            return
+        before, partition.image = partition.image, image
+        if before.partition != image.partition:
+            self.changed(partition, before)
+        self.publish(partition)
+
+    def publish(self, partition: PartitionRun) -> None:
+        """Brokers will learn the newest image."""
+        for broker in self.brokers:
+            self._publish_to(broker, partition)
+
+    def _publish_to(self, broker: int, partition: PartitionRun) -> None:
+        if broker in self.joined and self.active != NOBODY and self.reaches(broker):
+            delay = self.timing.metadata + int(self.random.random() * self.timing.metadata_jitter)
+            self.clock.after(delay, self._hand, broker, self.born[broker], partition, partition.image)
+
+    def _hand(self, broker: int, born: int, partition: PartitionRun, image: Metadata) -> None:
+        if born != self.born[broker]:
+            return
+        host = self._host(broker)
+        if host.up and (host.paused or self.reaches(broker)):
+            host.do(partition.learn, broker, image)
+
+    def fence(self, broker: int) -> None:
+        """Its session ran out."""
+        self.fenced.add(broker)
+        for partition in self.partitions:
+            self.apply(partition, fence(partition.image, broker, partition.rules))
+
+    def unfence(self, broker: int) -> None:
+        """It may lead."""
+        self.fenced.discard(broker)
+        for partition in self.partitions:
+            self.apply(partition, unfence(partition.image, broker, partition.rules))
+
+    def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
+        """A leader's proposal on its way; it is sent until it is answered."""
+        if self.active == NOBODY or not self._host(leader).running:
+            self.clock.after(RETRY, self._alter_again, partition, leader, request)
+            return
+        if leader == self.active:
+            self._altered(partition, request, None)
+            return
+        connection = self.network.between(leader, self.active)
+        sent = self.network.send(
+            connection, TO_ACCEPTOR, REQUEST_BYTES, self._altered, partition, request, connection
+        )
+        if not sent or not connection.usable:
+            self.clock.after(RETRY, self._alter_again, partition, leader, request)
+
+    def _alter_again(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
+        if partition.proposed.get(leader) is request and self._host(leader).up:
+            self._host(leader).do(self.alter, partition, leader, request)
+
+    def _altered(
+        self, partition: PartitionRun, request: AlterPartition, connection: Connection | None
+    ) -> None:
+        image, answer = alter_partition(partition.image, request, partition.rules)
+        self.apply(partition, image)
+        if connection is None:
+            self._take_altered(partition, request, answer)
+        else:
+            self.network.send(
+                connection, TO_OPENER, REQUEST_BYTES, self._take_altered, partition, request, answer
+            )
+
+    def _take_altered(self, partition: PartitionRun, request: AlterPartition, answer: Altered) -> None:
+        if partition.proposed.get(request.leader) is request:
+            del partition.proposed[request.leader]
+        partition.step(request.leader, answer)
+
+    # -- lives --------------------------------------------------------------------------------------------------
+
+    def kill(self, node: int, *, power: Callable[[Broker], int] | None = None) -> None:
+        """SIGKILL, or (with how much of a log is left) a power loss."""
+        self.born[node] += 1
+        self.network.down(self._host(node))
+        self.joined.discard(node)
+        if node in self.brokers:
+            for partition in self.partitions:
+                broker = partition.brokers[node]
+                left = kill(broker) if power is None else power_off(broker, power(broker))
+                partition.gone(node, left)
+        self.look()
+
+    def terminate(self, node: int, ended: Callable[[], None]) -> None:
+        """SIGTERM: leaderships are handed over, logs flushed; `ended` is called when the process is gone."""
+        born = self.born[node]
+        if node in self.brokers and self.reaches(node):
+            for partition in self.partitions:
+                self.apply(partition, begin_shutdown(partition.image, node, partition.rules))
+        wait = self.timing.shutdown + int(self.random.random() * self.timing.shutdown_jitter)
+        self.clock.after(wait, self._end, node, born, ended)
+
+    def _end(self, node: int, born: int, ended: Callable[[], None]) -> None:
+        if self.born[node] != born:
+            return
+        self.born[node] += 1
+        if node in self.brokers:
+            if self.reaches(node):
+                self.fence(node)
+            for partition in self.partitions:
+                partition.gone(node, stop_cleanly(partition.brokers[node]))
+        self.joined.discard(node)
+        self.network.down(self._host(node))
+        self.look()
+        ended()
+
+    def start(self, node: int) -> None:
+        """Start a process that is gone."""
+        self.born[node] += 1
+        wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
+        if node not in self.brokers:
+            wait //= 2  # a controller is there sooner: it asks nobody
+            self.clock.after(wait, self._controller_up, node, self.born[node])
+            return
+        self.clock.after(wait, self._register, node, self.born[node], RETRY)
+
+    def _controller_up(self, node: int, born: int) -> None:
+        if self.born[node] == born:
+            self._host(node).up = True
+            self.look()
+
+    def _register(self, node: int, born: int, backoff: int) -> None:
+        """Ask to be registered until it is granted: not while the old session lives."""
+        if self.born[node] != born:
+            return
+        host = self._host(node)
+        host.up = True
+        if node in self.controllers:
+            self.look()
+        if (
+            host.paused
+            or not self.reaches(node)
+            or not all(may_register(p.image, node) for p in self.partitions)
+        ):
+            if not host.paused and self.reaches(node) and node not in self.fenced:
+                # It does not heartbeat under its old incarnation: that session goes on running out.
+                self._forget(node)
+            host.up = False
+            self.clock.after(backoff, self._register, node, born, min(backoff * 2, SECOND))
+            return
+        for partition in self.partitions:
+            broker = partition.brokers[node]
+            clean = broker.process.epoch if broker.process.clean else NOBODY
+            image, registered = register(partition.image, node, clean, partition.rules)
+            partition.brokers[node] = start(broker, registered)
+            self.apply(partition, image)
+        self.joined.add(node)
+        self.look()
+        for partition in self.partitions:
+            self._publish_to(node, partition)
+        wait = self.timing.join + int(self.random.random() * self.timing.join_jitter)
+        self.clock.after(wait, self._caught_up, node, born)
+
+    def _forget(self, node: int) -> None:
+        if node not in self._lost:
+            self._lost[node] = self.clock.now
+            self._await_end_of(node)
+
+    def _caught_up(self, node: int, born: int) -> None:
+        if self.born[node] == born and node in self.fenced and self.reaches(node):
+            self.unfence(node)
+
+    def ready(self, node: int) -> bool:
+        """Whether a node answers and, if a broker, is registered and unfenced."""
+        host = self._host(node)
+        return host.running and (
+            node not in self.brokers or (node in self.joined and node not in self.fenced)
+        )
+
+    def follow_broken(self, broker: int, connection: Connection) -> None:
+        """A broker has lost a connection that it had opened."""
+        for partition in self.partitions:
+            if partition.follows(broker, connection.acceptor.id):
+                partition.fetch_broken(broker)

@@ -1,0 +1,68 @@
+"""Faults of clients in the model."""
+
+from __future__ import annotations
+
+from ackproof.errors import FaultNotConfirmed
+from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.network import Host
+from ackproof.plan.fault_clients import ClientFault, KillClient, PauseClient
+
+
+class _Clients(Virtual):
+    """Faults of clients: who is meant is drawn when it is due."""
+
+    def chosen(self) -> list[Host]:
+        """The processes."""
+        assert isinstance(self.fault, ClientFault)
+        running = [f"p{p.number}" for p in self.world.producers if p.host.up]
+        running += [f"r{r.number}" for r in self.world.readers if r.host.up]
+        draw = int(self.world.random.random() * (1 << 30))
+        names = self.fault.client.among(running, draw)
+        if not names:
+            raise FaultNotConfirmed(f"{self.fault}: there is no such client")
+        self.clients = names
+        return [self._named(name) for name in names]
+
+    def _named(self, name: str) -> Host:
+        clients = self.world.producers if name[0] == "p" else self.world.readers
+        return clients[int(name[1:])].host
+
+
+@does(KillClient)
+class KillClientRun(_Clients):
+    """SIGKILL of clients; others take their place."""
+
+    def inject(self) -> str:
+        """End them."""
+        for host in self.chosen():
+            self.world.network.down(host)
+            self.world.killed.add(host.id)
+        return f"SIGKILL to {', '.join(self.clients)}"
+
+    def heal(self) -> str:
+        """Start others."""
+        for name in self.clients:
+            if name[0] == "p":
+                self.world.add_producer().start()
+            else:
+                self.world.add_reader()
+        return f"others for {', '.join(self.clients)}"
+
+
+@does(PauseClient)
+class PauseClientRun(_Clients):
+    """SIGSTOP of clients."""
+
+    def inject(self) -> str:
+        """Freeze them."""
+        self.hosts = self.chosen()
+        for host in self.hosts:
+            self.world.network.pause(host)
+        return f"SIGSTOP to {', '.join(self.clients)}"
+
+    def heal(self) -> str:
+        """Let them go on."""
+        for host in self.hosts:
+            if host.paused:
+                self.world.network.resume(host)
+        return f"SIGCONT to {', '.join(self.clients)}"

@@ -1,0 +1,225 @@
+"""Faults of links in the model: which connections they hinder, and how."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import cast
+
+from ackproof.cluster.protocol import Cluster, Node
+from ackproof.faults.injection import Aim as NodeAim
+from ackproof.faults.link_aims import links_of
+from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.network import Connection
+from ackproof.model.simulate.timing import seconds
+from ackproof.network.mesh import CLIENTS
+from ackproof.plan.fault_links import (
+    BlackHoleFault,
+    BridgeFault,
+    CutFault,
+    DelayFault,
+    FlapFault,
+    IsolateFault,
+    LossFault,
+    ResetFault,
+    SplitFault,
+    ThrottleFault,
+)
+from ackproof.plan.spec import ClusterSpec
+
+
+@dataclass(frozen=True)
+class _Node:
+    id: int
+    is_broker: bool
+    is_controller: bool
+
+
+@dataclass(frozen=True)
+class _Nodes:
+    spec: ClusterSpec
+    nodes: dict[int, _Node]
+
+    def node(self, number: int) -> _Node:
+        return self.nodes[number]
+
+
+class _Links(Virtual):
+    """The connections that the fault names; clients that come later are hindered too."""
+
+    def connections(self) -> list[Connection]:
+        """All of them, as of now."""
+        spec = self.world.case.experiment.cluster
+        nodes = {
+            number: _Node(number, number in spec.broker_ids, number in spec.controller_ids)
+            for number in dict.fromkeys((*spec.broker_ids, *spec.controller_ids))
+        }
+        aim = NodeAim(
+            {role: tuple(cast(Node, nodes[n]) for n in numbers) for role, numbers in self.aim.items()}
+        )
+        links = links_of(self.fault, aim, cast(Cluster, _Nodes(spec, nodes)))
+        network = self.world.network
+        clients = [number for number in network.hosts if number < 0]
+        return [
+            network.between(opener, target)
+            for source, target in links
+            for opener in (clients if source == CLIENTS else [source])
+        ]
+
+    def inject(self) -> str:
+        """Hinder them."""
+        self.mine = self.connections()
+        for connection in self.mine:
+            self.hinder(connection)
+            connection.plain = False
+        self.world.control.look()
+        return f"{self.fault.kind} of {len(self.mine)} connections"
+
+    def heal(self) -> str:
+        """Mend them."""
+        for connection in self.mine:
+            self.mend(connection)
+            connection.plain = not (connection.delays or connection.losses or connection.rates)
+        self.world.control.look()
+        return f"mended {len(self.mine)} connections"
+
+    def hinder(self, connection: Connection) -> None:
+        """What it does to one of them."""
+        raise NotImplementedError
+
+    def mend(self, connection: Connection) -> None:
+        """The end of it."""
+        raise NotImplementedError
+
+
+@does(CutFault)
+class CutRun(_Links):
+    """Closed, and refused."""
+
+    def hinder(self, connection: Connection) -> None:
+        """Close it."""
+        connection.cuts += 1
+        self.world.network.reset(connection)
+
+    def mend(self, connection: Connection) -> None:
+        """Let new ones in."""
+        connection.cuts -= 1
+
+
+@does(ResetFault)
+class ResetRun(CutRun):
+    """Reset as soon as it carries something, which is at once: to who uses it the same as a cut."""
+
+
+@does(BlackHoleFault)
+class SilenceRun(_Links):
+    """Nothing arrives; what waits comes through at the mending."""
+
+    def hinder(self, connection: Connection) -> None:
+        """Hold everything."""
+        connection.holds += 1
+
+    def mend(self, connection: Connection) -> None:
+        """Let it through."""
+        connection.holds -= 1
+        self.world.network.release(connection)
+
+
+@does(IsolateFault, SplitFault, BridgeFault)
+class ApartRun(_Links):
+    """Nodes apart: refused, or in silence."""
+
+    @property
+    def _silent(self) -> bool:
+        assert isinstance(self.fault, (IsolateFault, SplitFault, BridgeFault))
+        return self.fault.silent
+
+    def hinder(self, connection: Connection) -> None:
+        """Close it, or hold everything."""
+        if self._silent:
+            connection.holds += 1
+        else:
+            connection.cuts += 1
+            self.world.network.reset(connection)
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        if self._silent:
+            connection.holds -= 1
+            self.world.network.release(connection)
+        else:
+            connection.cuts -= 1
+
+
+@does(DelayFault)
+class DelayRun(_Links):
+    """Everything arrives later."""
+
+    def hinder(self, connection: Connection) -> None:
+        """A longer line."""
+        assert isinstance(self.fault, DelayFault)
+        connection.delays.append((seconds(self.fault.latency), seconds(self.fault.jitter)))
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        assert isinstance(self.fault, DelayFault)
+        connection.delays.remove((seconds(self.fault.latency), seconds(self.fault.jitter)))
+
+
+@does(LossFault)
+class LossRun(_Links):
+    """Packets are lost, and sent again."""
+
+    def hinder(self, connection: Connection) -> None:
+        """Lose some."""
+        assert isinstance(self.fault, LossFault)
+        connection.losses.append(self.fault.share)
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        assert isinstance(self.fault, LossFault)
+        connection.losses.remove(self.fault.share)
+
+
+@does(ThrottleFault)
+class ThrottleRun(_Links):
+    """A thin line."""
+
+    def hinder(self, connection: Connection) -> None:
+        """Make it thin."""
+        assert isinstance(self.fault, ThrottleFault)
+        connection.rates.append(int(self.fault.rate))
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        assert isinstance(self.fault, ThrottleFault)
+        connection.rates.remove(int(self.fault.rate))
+
+
+@does(FlapFault)
+class FlapRun(CutRun):
+    """Down and up, again and again."""
+
+    def inject(self) -> str:
+        """Down for the first time."""
+        self.over = False
+        did = super().inject()
+        self.is_down = True
+        assert isinstance(self.fault, FlapFault)
+        self.later(self.fault.down, self._turn)
+        return did
+
+    def _turn(self) -> None:
+        assert isinstance(self.fault, FlapFault)
+        if self.over:
+            return
+        if self.is_down:
+            super().heal()
+        else:
+            super().inject()
+        self.is_down = not self.is_down
+        self.later(self.fault.down if self.is_down else self.fault.up, self._turn)
+
+    def heal(self) -> str:
+        """It stays up."""
+        self.over = True
+        return super().heal() if self.is_down else "it was up"

@@ -1,0 +1,210 @@
+"""Connections between hosts: delay, jitter, order, cuts, silence, loss, bandwidth; and what a host misses while it
+stands still.
+
+A connection is named by who opened it (A -> B, as links are in an experiment) and carries both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeAlias
+
+from ackproof.model.simulate.clock import Act, Clock
+
+RETRANSMIT_NS = 200_000_000
+"""TCP's smallest time-out before a lost packet is sent again; it doubles (RFC 6298, Linux's TCP_RTO_MIN)."""
+PACKET = 1448
+TO_ACCEPTOR, TO_OPENER = 0, 1
+
+
+class Host:
+    """A node or a client: `up` when it answers, `paused` while it stands still; `broken` hears of lost connections."""
+
+    __slots__ = ("broken", "id", "inbox", "life", "paused", "up")
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.up = True
+        self.paused = False
+        self.life = 0
+        self.inbox: list[tuple[Connection | None, int, Act, tuple[object, ...]]] = []
+        self.broken: Callable[[Connection], None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it does anything now."""
+        return self.up and not self.paused
+
+    def do(self, act: Act, *args: object) -> None:
+        """Something of its own falls due: now, or when it moves again; never for a process that is gone."""
+        if self.paused:
+            self.inbox.append((None, self.life, act, args))
+        elif self.up:
+            act(*args)
+
+
+class Connection:
+    """One direction of who calls whom. `held`: what waits while nothing is let through."""
+
+    __slots__ = (
+        "busy",
+        "cuts",
+        "delays",
+        "ends",
+        "generation",
+        "held",
+        "holds",
+        "last",
+        "losses",
+        "plain",
+        "rates",
+    )
+
+    def __init__(self, opener: Host, acceptor: Host) -> None:
+        self.ends = (acceptor, opener)
+        self.generation = 0
+        self.cuts = 0
+        self.holds = 0
+        self.held: list[Letter] = []
+        self.delays: list[tuple[int, int]] = []
+        self.losses: list[float] = []
+        self.rates: list[int] = []
+        self.plain = True
+        self.last = [0, 0]
+        self.busy = [0, 0]
+
+    @property
+    def opener(self) -> Host:
+        """Who calls."""
+        return self.ends[TO_OPENER]
+
+    @property
+    def acceptor(self) -> Host:
+        """Who is called."""
+        return self.ends[TO_ACCEPTOR]
+
+    @property
+    def usable(self) -> bool:
+        """Whether something sent now would arrive at a process that can answer."""
+        return not self.cuts and not self.holds and self.acceptor.running and self.opener.running
+
+
+Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
+
+
+class Network:
+    """All connections. `hop` and `jitter`: one way, in nanoseconds, handling included."""
+
+    def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:
+        self._clock = clock
+        self._random = random.random
+        self._hop = hop
+        self._jitter = jitter
+        self._connections: dict[tuple[int, int], Connection] = {}
+        self.hosts: dict[int, Host] = {}
+
+    def join(self, host: Host) -> Host:
+        """A host comes into being."""
+        self.hosts[host.id] = host
+        return host
+
+    def between(self, opener: int, acceptor: int) -> Connection:
+        """The connection that one opens to the other."""
+        found = self._connections.get((opener, acceptor))
+        if found is None:
+            found = self._connections[opener, acceptor] = Connection(self.hosts[opener], self.hosts[acceptor])
+        return found
+
+    def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
+        """Send `size` bytes; `act` is what the other side does with them. False: refused, nobody is there."""
+        to = connection.ends[way]
+        if connection.cuts or not to.up:
+            return False
+        arrival = self._clock.now + self._hop + int(self._random() * self._jitter)
+        if not connection.plain:
+            arrival = self._hindered(connection, way, size, arrival)
+        last = connection.last
+        if arrival <= last[way]:
+            arrival = last[way] + 1
+        last[way] = arrival
+        self._clock.at(arrival, self._arrive, connection, connection.generation, to, act, args)
+        return True
+
+    def _hindered(self, connection: Connection, way: int, size: int, arrival: int) -> int:
+        for latency, jitter in connection.delays:
+            arrival += latency + int((2 * self._random() - 1) * jitter)
+        for share in connection.losses:
+            for _ in range(1 + size // PACKET):
+                wait = RETRANSMIT_NS
+                while self._random() < share and wait < RETRANSMIT_NS << 7:
+                    arrival += wait
+                    wait *= 2
+        for rate in connection.rates:
+            begin = max(self._clock.now, connection.busy[way])
+            connection.busy[way] = begin + size * 1_000_000_000 // rate
+            arrival = max(arrival, connection.busy[way])
+        return arrival
+
+    def _arrive(
+        self, connection: Connection, generation: int, to: Host, act: Act, args: tuple[object, ...]
+    ) -> None:
+        if connection.generation != generation:
+            return
+        if connection.holds:
+            connection.held.append((generation, to, act, args))
+        elif to.paused:
+            to.inbox.append((connection, generation, act, args))
+        elif to.up:
+            act(*args)
+
+    def reset(self, connection: Connection) -> None:
+        """The connection is gone, with all that was under way on it; its opener hears of it at once."""
+        connection.generation += 1
+        connection.held.clear()
+        opener = connection.opener
+        if opener.broken is not None and opener.up:
+            if opener.paused:
+                opener.inbox.append((None, opener.life, opener.broken, (connection,)))
+            else:
+                self._clock.after(self._hop, self._tell, opener, opener.life, connection)
+
+    def _tell(self, opener: Host, life: int, connection: Connection) -> None:
+        if opener.life == life and opener.broken is not None:
+            opener.do(opener.broken, connection)
+
+    def release(self, connection: Connection) -> None:
+        """What was held comes through, in order."""
+        if connection.holds:
+            return
+        held, connection.held = connection.held, []
+        for generation, to, act, args in held:
+            self._arrive(connection, generation, to, act, args)
+
+    def down(self, host: Host) -> None:
+        """A process ends: its connections, in both directions, and what it had not looked at."""
+        host.up = False
+        host.paused = False
+        host.life += 1
+        host.inbox.clear()
+        for (opener, acceptor), connection in list(self._connections.items()):
+            if host.id in (opener, acceptor):
+                self.reset(connection)
+
+    def pause(self, host: Host) -> None:
+        """It stands still; its connections stay open."""
+        host.paused = True
+
+    def resume(self, host: Host) -> None:
+        """It goes on with what has come in meanwhile."""
+        host.paused = False
+        missed, host.inbox = host.inbox, []
+        for at, (connection, generation, act, args) in enumerate(missed):
+            if host.paused:
+                host.inbox.extend(missed[at:])
+                return
+            if connection is None:
+                if host.life == generation:
+                    act(*args)
+            else:
+                self._arrive(connection, generation, host, act, args)

@@ -1,0 +1,101 @@
+"""Runs in virtual time: what acks=0, 1 and all keep, the same ledgers for the same seed, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.model.backend import run_in_model
+from ackproof.model.simulate.counts import Counts, counts_of
+from ackproof.model.simulate.run import Simulation, setting_of
+from ackproof.model.simulate.schedule import VIRTUAL
+from ackproof.plan import load
+from ackproof.plan.cases import Case, cases
+from ackproof.plan.faults import KINDS
+from ackproof.plan.on_model import POSSIBLE, why_not
+from ackproof.plan.problems import InvalidExperiment
+from ackproof.plan.storm import Storm
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts
+
+ROOT = Path(__file__).parents[2]
+MATRIX = ROOT / "experiments" / "acks-matrix.yaml"
+COARSE = "workload.producers.linger=100ms"
+
+
+def simulated(file: Path, *settings: str, seed: int = 7) -> dict[str, Counts]:
+    found = {}
+    for case in cases(load(file, settings, backend="model"), seed=seed):
+        simulation = Simulation(setting_of(case), case)
+        simulation.run()
+        found[case.id] = counts_of(simulation, seed)
+    return found
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "experiment.yaml"
+    path.write_text(text)
+    return path
+
+
+def test_acks_0_and_1_lose_the_unreplicated_tail_and_acks_all_loses_nothing() -> None:
+    found = simulated(MATRIX, COARSE)
+    assert len(found) == 6
+    for name, counts in found.items():
+        assert counts.complete and counts.faults_bit, name
+        if name.startswith("acks=all"):
+            assert counts.lost == 0
+        else:
+            # 0.6 s at 5000 records a second, give or take a batch of each producer
+            assert 2000 <= counts.lost <= 4000, name
+        assert 2000 <= counts.new_leader_ms <= 4500, name
+
+
+def small() -> Case:
+    return next(
+        case
+        for case in cases(
+            load(MATRIX, ["workload.producers.rate=500/s", "workload.duration=2s"], backend="model")
+        )
+        if case.id.startswith("acks=1,min.insync.replicas=1")
+    )
+
+
+def test_the_same_seed_leaves_the_same_ledgers_byte_for_byte(tmp_path: Path) -> None:
+    case, folders = small(), [CaseDir(tmp_path / "a"), CaseDir(tmp_path / "b")]
+    for folder in folders:
+        run_in_model(case, folder, "ackproof run …")
+    first, second = (
+        {
+            path.relative_to(folder.path): path.read_bytes()
+            for path in parts(folder.produced) + parts(folder.consumed)
+        }
+        for folder in folders
+    )
+    assert len(first) == 4  # two producers, a live reader, the final reader
+    assert first == second
+
+
+def test_another_seed_leaves_another_run() -> None:
+    one, other = (simulated(MATRIX, COARSE, seed=seed) for seed in (1, 2))
+    assert [c.unavailable_ms for c in one.values()] != [c.unavailable_ms for c in other.values()]
+
+
+def test_what_the_model_can_do_is_what_validation_lets_through() -> None:
+    assert {kind.KIND for kind in VIRTUAL} | {Storm.KIND} == POSSIBLE
+    for kind in KINDS:
+        assert (why_not(kind) is None) is (kind in POSSIBLE)
+
+
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("flip_bits: {target: leader(t/0)}", "no files and no bytes"),
+        ("storm: {count: 2, menu: {pause: 1, drop_large: 1}}", "it knows no packets"),
+    ],
+)
+def test_what_it_cannot_do_is_refused_at_validation(tmp_path: Path, fault: str, why: str) -> None:
+    path = written(tmp_path, f"name: x\ntopics: {{t: {{}}}}\nfaults:\n  - {fault}\n    at: 1s\n")
+    with pytest.raises(InvalidExperiment, match=why):
+        load(path, backend="model")
