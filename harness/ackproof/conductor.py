@@ -28,7 +28,7 @@ from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Field
-from ackproof.observe import metadata_log, replica_logs
+from ackproof.observe import metadata_log, replica_logs, znode_log
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.phases import Hook, Orders, Phase, Running, Watcher
@@ -339,11 +339,11 @@ class CaseRun:
             return
         log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
         replica_logs.collect(log_dirs, self.spec.topics, self.run)
-        if self.spec.cluster.mode == "kraft":
-            voters = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
-            failed = metadata_log.collect(voters, self.run)
-            if failed:
-                self.timeline.add(EventKind.NOTE, note=failed)
+        keepers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
+        source = metadata_log if self.spec.cluster.mode == "kraft" else znode_log
+        failed = source.collect(keepers, self.run)
+        if failed:
+            self.timeline.add(EventKind.NOTE, note=failed)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""

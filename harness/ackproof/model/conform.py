@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ackproof.model.conform_metadata import replay
+from ackproof.model.conform_metadata import Replay, replay
+from ackproof.model.conform_samples import sampled
 from ackproof.model.explain import EXAMPLES, Explanation, explain
 from ackproof.model.explain_rows import LOSSES
 from ackproof.model.observed import observe
@@ -21,9 +22,12 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
     observed = observe(run, case)
     found = replay(observed)
     told = explain(observed, found)
-    forbidden = sorted([*found.forbidden, *told.forbidden], key=lambda step: (step.t_ns, step.offset))
+    samples, by_samples = sampled(observed, found)
+    forbidden = sorted(
+        [*found.forbidden, *by_samples, *told.forbidden], key=lambda step: (step.t_ns, step.offset)
+    )
     return ConformanceFile(
-        replayed=found.replayed + told.replayed,
+        replayed=found.replayed + samples + told.replayed,
         steps=dict(sorted(found.steps.items())),
         forbidden=forbidden[0] if forbidden else None,
         forbidden_steps=len(forbidden),
@@ -36,8 +40,13 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
         unexplained=tuple(told.examples),
         intervals=tuple(told.intervals),
         elections=tuple(found.elections),
-        not_replayed=(*observed.lacks, *told.reasons),
+        not_replayed=(*observed.lacks, *told.reasons, *_missed(found)),
     )
+
+
+def _missed(found: Replay) -> Iterator[str]:
+    if found.missed:
+        yield f"{found.missed} changes of partitions: the observation jumped over them"
 
 
 def _classes(told: Explanation) -> Iterator[ClassExplained]:

@@ -17,7 +17,8 @@ from ackproof_reference.rules import Rules
 
 def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
     """Every step that could be meant. Who is alive has a znode in /brokers/ids; one in shutdown still has one."""
-    old = before.partition
+    # The assignment stands in the topic's znode: it is read with the next change of the state.
+    old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
     live = {entry.broker for entry in before.brokers if not entry.fenced}
     yield from _offline(old, after, live, rules)
     yield from _preferred(old, live)
@@ -28,7 +29,7 @@ def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterato
         cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
         if not rules.fencing or grown <= live:
             yield Step(f"{cause} by its leader", _written(old, isr=after.isr))
-    yield from _reassigned(old, after, live)
+    yield from _moved(old, live)
 
 
 def _offline(old: Partition, after: Partition, live: set[int], rules: Rules) -> Iterator[Step]:
@@ -76,24 +77,15 @@ def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:
             yield Step("replica offline", _led(old, leader, isr))
 
 
-def _reassigned(old: Partition, after: Partition, live: set[int]) -> Iterator[Step]:
-    """KafkaController.onPartitionReassignment; the assignment stands in the topic's znode, the epochs here."""
-    if (after.replicas, after.adding, after.removing) == (old.replicas, old.adding, old.removing):
-        yield from _moved(old, old, live)
-        return
-    moved = old._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
-    yield Step("assignment written", moved)
-    yield from _moved(old, moved, live)
-
-
-def _moved(old: Partition, moved: Partition, live: set[int]) -> Iterator[Step]:
-    """The epoch raised for the new set (updateLeaderEpoch); a leader out of the target replaced; those who go leave."""
-    yield Step("leader epoch raised", _led(moved, old.leader, old.isr))
-    for first in [node for node in moved.replicas if node in live and node in old.isr][:1]:
-        yield Step("leader of the new assignment", _led(moved, first, old.isr))
-    isr = tuple(node for node in old.isr if node in moved.replicas)
+def _moved(old: Partition, live: set[int]) -> Iterator[Step]:
+    """KafkaController.onPartitionReassignment: the epoch raised, a leader of the target, those who go leave the ISR."""
+    yield Step("leader epoch raised", _led(old, old.leader, old.isr))
+    target = [node for node in old.replicas if node not in old.removing]
+    for first in [node for node in target if node in live and node in old.isr][:1]:
+        yield Step("leader of the new assignment", _led(old, first, old.isr))
+    isr = tuple(node for node in old.isr if node in target)
     if isr and set(isr) != set(old.isr):
-        yield Step("moved replica offline", _led(moved, old.leader, isr))
+        yield Step("moved replica offline", _led(old, old.leader, isr))
 
 
 def _led(old: Partition, leader: int, isr: tuple[int, ...]) -> Partition:
