@@ -329,8 +329,9 @@ class CaseRun:
             bootstrap=cluster.bootstrap,
             settle_s=evidence.settle_timeout,
             hidden=self._hidden,
+            transactions=self.spec.workload.producers.transaction_size is not None,
         )
-        self._save_case((*workload.clients, order.client))
+        self._save_case((*workload.clients, *order.clients))
         final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:

@@ -26,6 +26,9 @@ NOUNS: Final = {
     "conflict": ("conflicting offset", "conflicting offsets"),
     "skipped": ("skipped offset", "skipped offsets"),
     "rewound": ("rewound read", "rewound reads"),
+    "aborted-read": ("read of an aborted record", "reads of aborted records"),
+    "torn-transaction": ("torn transaction", "torn transactions"),
+    "early-read": ("read before its commit", "reads before their commit"),
 }
 
 

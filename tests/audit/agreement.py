@@ -17,6 +17,7 @@ from .strategies import Drawn
 CLASSES = (
     *("lost", "overwritten", "duplicate", "resurrected", "surfaced", "phantom", "misrouted", "corrupted"),
     *("displaced", "reordered", "vanished", "conflict", "skipped", "rewound"),
+    *("aborted-read", "torn-transaction", "early-read"),
 )
 
 WAYS = {
@@ -29,7 +30,7 @@ WAYS = {
 
 
 def write(path: Path, drawn: Drawn, shuffle: random.Random) -> Path:
-    write_ledger(path, drawn.produced, drawn.reads, shuffle=shuffle)
+    write_ledger(path, drawn.produced, drawn.reads, drawn.transactions, shuffle=shuffle)
     if drawn.clients is not None:
         write_case(
             path,
@@ -40,8 +41,15 @@ def write(path: Path, drawn: Drawn, shuffle: random.Random) -> Path:
 
 
 def agree(drawn: Drawn, path: Path, result) -> None:
-    expected = reference.audit(drawn.produced, drawn.reads, drawn.open_producers)
+    expected = reference.audit(
+        drawn.produced, drawn.reads, drawn.open_producers, drawn.transactions, drawn.read_committed
+    )
     assert result.file is not None, result.reasons
+    reasons = "\n".join(result.reasons)
+    transactional = any(row.txn >= 0 for row in drawn.produced)
+    assert ("no final read at read_committed" in reasons) == (transactional and not drawn.read_committed)
+    assert ("says nothing of the transactions" in reasons) == (expected.untold > 0)
+    assert expected.untold == 0 or f"of {expected.untold} produced rows" in reasons
     findings = Counter(
         Finding(row["class"], row["topic"], row["partition"], row["producer"], row["offset"], row["seq"])
         for row in findings_of(path)
@@ -58,8 +66,9 @@ def agree(drawn: Drawn, path: Path, result) -> None:
     assert records.acked == sum(row.outcome == 0 for row in drawn.produced)
     assert records.failed == sum(row.outcome == 1 for row in drawn.produced)
     assert records.indeterminate == sum(row.outcome == 2 for row in drawn.produced)
-    assert records.consumed_live == sum(read.phase == 0 for read in drawn.reads)
+    assert records.consumed_live == sum(read.phase in (0, 2) for read in drawn.reads)
     assert records.consumed_final == sum(read.phase == 1 for read in drawn.reads)
+    assert result.file.consumed_committed == sum(read.phase == 3 for read in drawn.reads)
     agree_on_series(reference.series(drawn.produced, drawn.reads), path)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 
 def produced_table(rows):
@@ -24,7 +24,7 @@ def produced_table(rows):
             "offset": [row.offset for row in rows],
             "sent_ns": [row.sent_ns for row in rows],
             "done_ns": [row.done_ns for row in rows],
-            "txn": [-1 for _ in rows],
+            "txn": [row.txn for row in rows],
         },
         schema=PRODUCED,
     )
@@ -37,14 +37,27 @@ def consumed_table(rows):
     return pa.table({**columns, "timestamp_ms": [0 for _ in rows]}, schema=CONSUMED)
 
 
+def transactions_table(rows):
+    columns = {
+        name: [getattr(row, name, -1) for row in rows]
+        for name in TRANSACTIONS.names
+        if name not in ("producer", "txn", "outcome")
+    }
+    own = {name: [getattr(row, name) for row in rows] for name in ("producer", "txn", "outcome")}
+    return pa.table({**own, **columns}, schema=TRANSACTIONS)
+
+
 def write_ledger(
-    directory: Path, produced, reads, *, shuffle: random.Random | None = None, **options
+    directory: Path, produced, reads, transactions=(), *, shuffle: random.Random | None = None, **options
 ) -> Path:
     """Without `shuffle` one file per producer and reader, in the order given; with it, anything goes."""
     for kind, rows, client_of, table_of in (
         ("produced", produced, lambda row: f"p{row.producer}", produced_table),
         ("consumed", reads, lambda row: f"r{row.reader}", consumed_table),
+        ("transactions", transactions, lambda row: f"p{row.producer}", transactions_table),
     ):
+        if kind == "transactions" and not rows:
+            continue
         folder = directory / "ledger" / kind
         folder.mkdir(parents=True, exist_ok=True)
         clients = {}
@@ -64,7 +77,7 @@ def write_client(folder: Path, rows, table_of, shuffle: random.Random | None, **
         if how < 0.4:
             shuffle.shuffle(rows)
         elif how < 0.6:
-            rows.sort(key=lambda row: (row.topic, row.partition))
+            rows.sort(key=lambda row: (getattr(row, "topic", ""), getattr(row, "partition", 0)))
         cuts = sorted(shuffle.choices(range(len(rows) + 1), k=shuffle.randrange(3)))
         pieces = [rows[a:b] for a, b in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
         shuffle.shuffle(pieces)

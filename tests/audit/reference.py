@@ -13,7 +13,8 @@ from itertools import pairwise
 from typing import NamedTuple
 
 ACKED, FAILED, INDETERMINATE = 0, 1, 2
-LIVE, FINAL = 0, 1
+LIVE, FINAL, LIVE_COMMITTED, FINAL_COMMITTED = 0, 1, 2, 3
+COMMITTED, ABORTED, UNKNOWN, FENCED = 0, 1, 2, 3
 
 
 class Produced(NamedTuple):
@@ -27,6 +28,16 @@ class Produced(NamedTuple):
     offset: int
     sent_ns: int = 0
     done_ns: int = 0
+    txn: int = -1
+
+
+class Transaction(NamedTuple):
+    """A row of the table of transactions."""
+
+    producer: int
+    txn: int
+    outcome: int
+    commit_ns: int = -1
 
 
 class Read(NamedTuple):
@@ -46,6 +57,14 @@ class Read(NamedTuple):
     origin_partition: int
     intact: bool
     read_ns: int = 0
+
+    @property
+    def live(self):
+        return self.phase in (LIVE, LIVE_COMMITTED)
+
+    @property
+    def committed(self):
+        return self.phase in (LIVE_COMMITTED, FINAL_COMMITTED)
 
     @property
     def place(self):
@@ -86,6 +105,8 @@ class Audit:
     both_acked: set = field(default_factory=set)
     unledgered: int = 0
     final_read: set = field(default_factory=set)
+    untold: int = 0
+    """Produced rows of transactions that the table does not know."""
 
     @property
     def counts(self):
@@ -102,6 +123,7 @@ class Copy:
         self.spot, self.identity, self.intact = rows[0].spot, rows[0].identity, rows[0].intact
         self.place, self.offset = rows[0].place, rows[0].offset
         self.epoch = min(row.leader_epoch for row in rows)
+        self.read_ns = min(row.read_ns for row in rows)
         self.astray = any(
             (row.origin_topic != "" and row.origin_topic != row.topic)
             or (row.origin_partition != -1 and row.origin_partition != row.partition)
@@ -109,9 +131,24 @@ class Copy:
         )
 
 
-def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=frozenset()) -> Audit:
+def audit(
+    produced: Iterable[Produced],
+    reads: Iterable[Read],
+    open_producers=frozenset(),
+    transactions: Iterable[Transaction] = (),
+    read_committed: bool = True,
+) -> Audit:
+    """`read_committed`: there was a final reader at read_committed."""
     produced, reads = list(produced), list(reads)
     found = Audit()
+    told = {(row.producer, row.txn): row for row in transactions}
+    found.untold = sum(row.txn >= 0 and (row.producer, row.txn) not in told for row in produced)
+
+    def fate(row: Produced) -> int:
+        """A record outside of any transaction is committed."""
+        if row.txn < 0:
+            return COMMITTED
+        return told[row.producer, row.txn].outcome if (row.producer, row.txn) in told else UNKNOWN
 
     def say(anomaly, place, *, offset=-1, identity=NOBODY):
         found.findings[Finding(anomaly, place[0], place[1], identity[0], offset, identity[1])] += 1
@@ -124,7 +161,7 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
 
     alike = defaultdict(list)
     for read in reads:
-        if read.phase == FINAL:
+        if not read.live:
             alike[read.spot, read.identity, read.intact].append(read)
     copies = [Copy(rows) for rows in alike.values()]
 
@@ -141,7 +178,8 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
     for identity, row in by_identity.items():
         place = row.topic, row.partition
         there = present.get(identity, [])
-        if row.outcome == ACKED and not there:
+        # A transactional record can be lost only if its commit was acknowledged.
+        if row.outcome == ACKED and not there and fate(row) == COMMITTED:
             say("lost", place, offset=row.offset, identity=identity)
             if row.offset >= 0 and any(
                 copy.intact and copy.spot == (*place, row.offset) and copy.identity != identity
@@ -196,7 +234,7 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
 
     final_at, live_at = defaultdict(set), defaultdict(set)
     for read in reads:
-        (final_at if read.phase == FINAL else live_at)[read.spot].add(read.identity)
+        (live_at if read.live else final_at)[read.spot].add(read.identity)
     for spot, identities in live_at.items():
         gone = identities - final_at.get(spot, set())
         if gone:
@@ -204,6 +242,45 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
     for spot in final_at.keys() | live_at.keys():
         if len(final_at.get(spot, set()) | live_at.get(spot, set())) > 1:
             say("conflict", spot[:2], offset=spot[2])
+
+    visible = {
+        read.identity
+        for read in reads
+        if read.phase == FINAL_COMMITTED
+        and read.intact
+        and read.identity in by_identity
+        and read.place == (by_identity[read.identity].topic, by_identity[read.identity].partition)
+    } - {NOBODY}
+
+    # Rows handed over at read_committed: final ones that agree count once, live ones each.
+    handed = [read for read in reads if read.phase == LIVE_COMMITTED]
+    at_the_end = defaultdict(list)
+    for read in reads:
+        if read.phase == FINAL_COMMITTED:
+            at_the_end[read.spot, read.identity, read.intact].append(read)
+    handed += [Copy(rows) for rows in at_the_end.values()]
+    for one in handed:
+        row = by_identity.get(one.identity) if one.identity != NOBODY else None
+        if row is None or row.txn < 0 or one.place != (row.topic, row.partition):
+            continue
+        if fate(row) == ABORTED:
+            say("aborted-read", one.place, offset=one.offset, identity=one.identity)
+        asked = told[row.producer, row.txn].commit_ns if (row.producer, row.txn) in told else -1
+        if asked >= 0 and one.read_ns < asked:
+            say("early-read", one.place, offset=one.offset, identity=one.identity)
+
+    members = defaultdict(list)
+    for row in produced:
+        if row.txn >= 0 and read_committed:
+            members[row.producer, row.txn].append(row)
+    for rows in members.values():
+        missing = [row for row in rows if row.outcome == ACKED and (row.producer, row.seq) not in visible]
+        there = [row for row in rows if (row.producer, row.seq) in visible]
+        # In part; or not at all, though its commit was acknowledged.
+        if missing and (there or fate(rows[0]) == COMMITTED):
+            first = min(missing, key=lambda row: row.seq)
+            place = first.topic, first.partition
+            say("torn-transaction", place, offset=first.offset, identity=(first.producer, first.seq))
 
     lines = defaultdict(list)
     for read in reads:
@@ -214,19 +291,22 @@ def audit(produced: Iterable[Produced], reads: Iterable[Read], open_producers=fr
         for before, after in pairwise(line):
             a, b = before.offset, after.offset
             if b <= a:
-                if phase == LIVE:
+                if before.live:
                     say("rewound", place, offset=b, identity=after.identity)
                 else:
                     found.final_read.add((*place, b))
-            elif phase == LIVE:
-                for there in present.values():
-                    for copy in there:
+            elif before.live:
+                for identity, there in present.items():
+                    # At read_committed nobody is owed what is not committed, as far as one can see.
+                    outcome = fate(by_identity[identity])
+                    hidden = outcome == ABORTED or (outcome != COMMITTED and identity not in visible)
+                    for copy in there if phase == LIVE or not hidden else ():
                         later = (
                             copy.epoch >= 0 and after.leader_epoch >= 0 and copy.epoch > after.leader_epoch
                         )
                         if copy.place == place and a < copy.offset < b and not later:
                             skipped.add(copy.spot)
-            else:
+            elif phase == FINAL:
                 for read in reads:
                     if read.place == place and a < read.offset < b:
                         found.final_read.add(read.spot)
@@ -262,7 +342,7 @@ def series(produced: Iterable[Produced], reads: Iterable[Read]) -> list[Bin]:
             latencies[key].append((row.done_ns - row.sent_ns) / 1e6)
             acks[place].append(row.done_ns)
     for read in reads:
-        if read.phase == LIVE:
+        if read.live:
             counts[*read.place, read.read_ns // 10**8 * 10**8]["read"] += 1
     found = []
     for key in sorted(counts):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from .reference import Produced, Read
+from .reference import Produced, Read, Transaction
 
 TOPICS = ("a", "b")
 BEYOND_DOUBLE = 2**53
@@ -23,6 +23,11 @@ class Drawn:
     """Producers that case.json lists; None: no case.json."""
     closed: tuple[int, ...]
     """Producers that left an END."""
+    transactions: tuple[Transaction, ...] = ()
+
+    @property
+    def read_committed(self):
+        return any(read.phase == 3 for read in self.reads)
 
     @property
     def open_producers(self):
@@ -145,7 +150,7 @@ def reads_at_random(draw, of, produced):
     for _ in range(draw(st.sampled_from([0, 2, 6, 25]))):
         topic, partition, producer, seq, origin_topic, origin_partition, intact = draw(record(of, produced))
         reader, phase = draw(
-            st.sampled_from([(9, 1), (9, 1), (9, 1), (8, 1), (1, 0), (2, 0), (3, 0), (3, 1)])
+            st.sampled_from([(9, 1), (9, 1), (9, 1), (8, 1), (1, 0), (2, 0), (3, 0), (3, 1), (4, 2), (5, 3)])
         )
         rows.append(
             Read(
@@ -169,19 +174,62 @@ def reads_at_random(draw, of, produced):
 
 
 @st.composite
+def in_transactions(draw, produced):
+    """The same rows, most of them in transactions, and the table, which may not know all of these."""
+    size = draw(st.sampled_from([1, 2, 3, 30]))
+    rows, count = [], {}
+    for row in produced:
+        number = count[row.producer] = count.get(row.producer, -1) + 1
+        rows.append(row if draw(st.integers(0, 9)) == 0 else row._replace(txn=number // size))
+    keys = sorted({(row.producer, row.txn) for row in rows if row.txn >= 0})
+    table = [
+        Transaction(
+            *key, draw(st.sampled_from([0, 0, 0, 1, 2, 3])), draw(st.sampled_from([-1, 0, 90_000_000]))
+        )
+        for key in keys
+        if draw(st.integers(0, 9))
+    ]
+    return tuple(rows), tuple(table)
+
+
+@st.composite
+def at_read_committed(draw, reads, produced, transactions):
+    """What readers at read_committed got: mostly what they should."""
+    outcome = {(row.producer, row.txn): row.outcome for row in transactions}
+    hidden = {
+        (row.producer, row.seq)
+        for row in produced
+        if row.txn >= 0 and outcome.get((row.producer, row.txn), 2) != 0
+    }
+    phases = draw(st.sampled_from([{0: 2, 1: 3}, {0: 2, 1: 3}, {1: 3}, {0: 2}]))
+    return [
+        read._replace(reader=read.reader + 20, phase=phases[read.phase])
+        for read in reads
+        if read.phase in phases
+        and (read.identity not in hidden or draw(st.integers(0, 4)) == 0)
+        and draw(st.integers(0, 9))
+    ]
+
+
+@st.composite
 def directories(draw):
     of = draw(domains())
     produced = draw(produced_rows(of))
+    transactions = ()
+    if draw(st.sampled_from([False, True])):
+        produced, transactions = draw(in_transactions(produced))
     shape = draw(st.sampled_from(["log", "log", "both", "random"]))
     reads = []
     if shape != "random":
         reads += draw(reads_of_log(of, produced))
     if shape != "log":
         reads += draw(reads_at_random(of, produced))
+    if transactions:
+        reads += draw(at_read_committed(reads, produced, transactions))
     if draw(st.sampled_from([False, True])):  # rows that never reached the ledger
         produced = tuple(row for row in produced if draw(st.integers(0, 5)))
     clients, closed = None, ()
     if draw(st.sampled_from([False, True])):
         clients = tuple(f"p{n}" for n in draw(st.sampled_from([(0, 1, 5), (0, 1, 5), (0,), (5,), ()])))
         closed = draw(st.sampled_from([(), (0,), (1, 5), (0, 1, 5)]))
-    return Drawn(produced, tuple(reads), clients, closed)
+    return Drawn(produced, tuple(reads), clients, closed, transactions)

@@ -34,6 +34,9 @@ class Anomaly(StrEnum):
     CONFLICT = "conflict"
     SKIPPED = "skipped"
     REWOUND = "rewound"
+    ABORTED_READ = "aborted-read"
+    TORN_TRANSACTION = "torn-transaction"
+    EARLY_READ = "early-read"
 
 
 UNLEDGERED: Final = "unledgered"

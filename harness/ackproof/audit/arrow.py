@@ -6,6 +6,8 @@ Series or must make one: 0.5 s in each of Spark's workers, for nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 
@@ -44,3 +46,12 @@ def joined(before: str, values: Array) -> pa.Array:
     length = len(values)
     words = numbers(values, pa.int64()).cast(pa.string())
     return pc.binary_join_element_wise(repeated(before, length), words, repeated("", length))
+
+
+def texts(words: Sequence[str]) -> pa.Array:
+    """An array of strings."""
+    raw = [word.encode() for word in words]
+    ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
+    return pa.Array.from_buffers(
+        pa.string(), len(raw), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(raw))]
+    )

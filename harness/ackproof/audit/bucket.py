@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.anomalies import Anomaly, Findings
+from ackproof.audit.commits import CommitAudit, Parts
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Place, Stream
 from ackproof.audit.order import walk
@@ -17,6 +18,7 @@ from ackproof.audit.places import Flaws, PlaceAudit
 from ackproof.audit.rows import Rows
 from ackproof.audit.series import series_of
 from ackproof.audit.strangers import Presence, Strangers
+from ackproof.audit.transactions import Table
 from ackproof.rundir.outcome import Outcome
 
 
@@ -30,6 +32,11 @@ class Totals:
     indeterminate: int = 0
     consumed_live: int = 0
     consumed_final: int = 0
+    consumed_committed: int = 0
+    transactional: int = 0
+    """Produced rows of transactions."""
+    untold: int = 0
+    """Produced rows of transactions of which the table says nothing."""
 
     def add(self, other: Totals) -> None:
         """Add the rows of another part of the same directory."""
@@ -39,18 +46,22 @@ class Totals:
         self.indeterminate += other.indeterminate
         self.consumed_live += other.consumed_live
         self.consumed_final += other.consumed_final
+        self.consumed_committed += other.consumed_committed
+        self.transactional += other.transactional
+        self.untold += other.untold
 
 
 class Bucket:
     """The rows of one topic and partition of one directory."""
 
-    def __init__(self, place: Place, most: int, scratch: Scratch) -> None:
+    def __init__(self, place: Place, most: int, scratch: Scratch, table: Table) -> None:
         self.place = place
         self._most = most
         self._piles: dict[Stream, Pile] = {
             stream: Pile(schema, most, scratch) for stream, schema in STREAMS.items()
         }
         self._scratch = scratch
+        self._table = table
         self.totals = Totals()
         self.flaws = Flaws()
         self.series: pa.Table | None = None
@@ -59,12 +70,37 @@ class Bucket:
         """Where the rows of one stream go."""
         return self._piles[stream]
 
-    def audit(self, findings: Findings) -> Iterator[Presence | Strangers]:
-        """Count everything. What the bucket cannot know alone comes out. Raises `Rejected`, OSError."""
+    def audit(self, findings: Findings) -> Iterator[Presence | Strangers | Parts]:
+        """Count everything. What the bucket cannot know alone comes out.
+
+        Raises `Rejected`, `UnreadablePart`, OSError.
+        """
         produced, live, final = self._piles["produced"], self._piles["live"], self._piles["final"]
+        committed, committed_live = self._piles["committed"], self._piles["live committed"]
         self._count()
-        live_walk = walk(live, self._most)
-        for rows in live_walk.back.chunks():
+        live_walk, committed_live_walk = walk(live, self._most), walk(committed_live, self._most)
+        for back in (live_walk.back, committed_live_walk.back):
+            self._rewound(back, findings)
+        final_walk, committed_walk = walk(final, self._most), walk(committed, self._most)
+        commits = CommitAudit(self.place, findings, self._table)
+        identities = IdentityAudit(
+            self.place,
+            findings,
+            live_walk.gaps,
+            committed_live_walk.gaps,
+            commits,
+            self._most,
+            self._scratch,
+        )
+        yield from identities.run(produced, final, committed, committed_live)
+        self.totals.transactional, self.totals.untold = commits.transactional, commits.untold
+        self.flaws = PlaceAudit(self.place, findings, self._most).run(
+            identities.result, live, committed_live, final_walk, committed_walk.back
+        )
+        self.series = series_of(self.place, produced, [live, committed_live], self._most)
+
+    def _rewound(self, back: Pile, findings: Findings) -> None:
+        for rows in back.chunks():
             findings.add(
                 Anomaly.REWOUND,
                 self.place,
@@ -74,15 +110,11 @@ class Bucket:
                 seq=rows["seq"],
                 detail="not above the read just before",
             )
-        final_walk = walk(final, self._most)
-        identities = IdentityAudit(self.place, findings, live_walk.gaps, self._most, self._scratch)
-        yield from identities.run(produced, final)
-        self.flaws = PlaceAudit(self.place, findings, self._most).run(identities.result, live, final_walk)
-        self.series = series_of(self.place, produced, live, self._most)
 
     def _count(self) -> None:
-        self.totals.consumed_live = len(self._piles["live"])
+        self.totals.consumed_live = len(self._piles["live"]) + len(self._piles["live committed"])
         self.totals.consumed_final = len(self._piles["final"])
+        self.totals.consumed_committed = len(self._piles["committed"])
         for rows in self._piles["produced"].chunks():
             self._count_outcomes(rows)
 

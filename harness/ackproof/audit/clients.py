@@ -23,6 +23,8 @@ class ListedClient:
     producer: int | None
     killed: bool = False
     """A fault killed it, and all that it had sent was salvaged: that it left no END is as it should be."""
+    final_committed: bool = False
+    """It is the final reader at read_committed."""
 
 
 @dataclass(frozen=True)
@@ -79,4 +81,9 @@ def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
     killed = isinstance(entry, dict) and entry.get("killed") is True
-    return ListedClient(str(name), number, killed)
+    committed = (
+        isinstance(entry, dict)
+        and entry.get("kind") == "final"
+        and entry.get("isolation") == "read_committed"
+    )
+    return ListedClient(str(name), number, killed, committed)

@@ -14,13 +14,15 @@ import numpy as np
 
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.arrow import joined
+from ackproof.audit.commits import CommitAudit, Parts
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
 from ackproof.audit.pile import Pile, Scratch, ranges
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, group_starts, order_of
+from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.strangers import STRANGERS, Presence, Strangers
+from ackproof.audit.transactions import Fates
 from ackproof.rundir.outcome import Outcome
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
@@ -59,24 +61,47 @@ class IdentityPass:
 class IdentityAudit:
     """The pass over the identities of one bucket."""
 
-    def __init__(self, place: Place, findings: Findings, gaps: Gaps, most: int, scratch: Scratch) -> None:
+    def __init__(
+        self,
+        place: Place,
+        findings: Findings,
+        gaps: Gaps,
+        committed_gaps: Gaps,
+        commits: CommitAudit,
+        most: int,
+        scratch: Scratch,
+    ) -> None:
         self._place = place
         self._findings = findings
         self._gaps = gaps
+        self._committed_gaps = committed_gaps
+        self._commits = commits
         self._most = most
         self.result = IdentityPass(
             Pile(COPIES, most, scratch), Pile(LOST, most, scratch), Pile(OFFSETS, most, scratch)
         )
         self._behind = _Behind()
 
-    def run(self, produced: Pile, final: Pile) -> Iterator[Presence | Strangers]:
-        """Raises `Rejected` if an identity was produced twice."""
-        for produced_rows, final_rows in ranges([produced, final], _KEYS, self._most):
-            yield from self._range(produced_rows, final_rows)
+    def run(
+        self, produced: Pile, final: Pile, committed: Pile, committed_live: Pile
+    ) -> Iterator[Presence | Strangers | Parts]:
+        """`committed`, `committed_live`: what readers at read_committed were handed, in the final read and before.
 
-    def _range(self, produced: Rows, final: Rows) -> Iterator[Presence | Strangers]:
+        Raises `Rejected` if an identity was produced twice.
+        """
+        of_transactions = [committed, committed_live] if len(committed) or len(committed_live) else []
+        for rows in ranges([produced, final, *of_transactions], _KEYS, self._most):
+            yield from self._range(*rows)
+
+    def _range(
+        self,
+        produced: Rows,
+        final: Rows,
+        committed: Rows | None = None,
+        committed_live: Rows | None = None,
+    ) -> Iterator[Presence | Strangers | Parts]:
         produced = _in_order(produced)
-        copies = distinct_copies(final)
+        copies = distinct_copies(final if committed is None else concat([final, committed], FINAL))
         self.result.copies.add(Rows({name: copies[name] for name in COPIES}, len(copies)))
         seq, offset, intact = produced.ints("seq"), copies.ints("offset"), copies.flags("intact")
         found = Identities(produced["producer"], seq).find(copies["producer"], copies.ints("seq"))
@@ -93,9 +118,18 @@ class IdentityAudit:
         self._add(
             Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
         )
-        self._record_classes(produced, present, lowest, of, at)
+        fates = self._commits.fates(produced)
+        self._record_classes(produced, present, lowest, of, at, fates)
         self._reordered(produced, present, lowest)
-        self._skipped(at, copies["leader_epoch"][own].astype(np.int64))
+        epoch = copies["leader_epoch"][own].astype(np.int64)
+        self._skipped(self._gaps, at, epoch)
+        if fates is None:
+            self._skipped(self._committed_gaps, at, epoch)
+        else:
+            visible = self._at_read_committed(produced, fates, committed, committed_live)
+            owed = (fates.committed | (visible & ~fates.aborted))[of]
+            self._skipped(self._committed_gaps, at[owed], epoch[owed])
+            yield from self._commits.parts(produced, fates, visible)
         yield Presence(self._place, produced["producer"], seq, present)
         strange = np.flatnonzero((found < 0) & ~_nobody(copies))
         if len(strange):
@@ -111,10 +145,30 @@ class IdentityAudit:
         astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
         self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
 
-    def _record_classes(self, produced: Rows, present: Bools, lowest: Ints, of: Ints, at: Ints) -> None:
+    def _at_read_committed(
+        self, produced: Rows, fates: Fates, committed: Rows | None, live: Rows | None
+    ) -> Bools:
+        """Which records the final read at read_committed holds; what readers at read_committed should not have got."""
+        visible = np.zeros(len(produced), dtype=np.bool_)
+        known = Identities(produced["producer"], produced.ints("seq"))
+        for who, reads in (("final", committed), ("live", live)):
+            if reads is None or not len(reads):
+                continue
+            rows = distinct_copies(reads) if who == "final" else reads
+            found = known.find(rows["producer"], rows.ints("seq"))
+            found[_nobody(rows)] = -1
+            self._commits.reads(rows, found, fates, who)
+            if who == "final":
+                visible[found[(found >= 0) & rows.flags("intact")]] = True
+        return visible
+
+    def _record_classes(
+        self, produced: Rows, present: Bools, lowest: Ints, of: Ints, at: Ints, fates: Fates | None
+    ) -> None:
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
-        lost = np.flatnonzero(acked & ~present)
+        # what an aborted transaction held, or one of which nobody knows, nobody is owed
+        lost = np.flatnonzero(acked & ~present if fates is None else acked & ~present & fates.committed)
         self._add(Anomaly.LOST, produced, lost)
         placed = lost[acked_at[lost] >= 0]
         self.result.lost.add(Rows({name: produced[name][placed] for name in LOST}, len(placed)))
@@ -157,12 +211,12 @@ class IdentityAudit:
             min(of_first.lowest_acked, int(acked_offset[:end].min())),
         )
 
-    def _skipped(self, at: Ints, epoch: Ints) -> None:
+    def _skipped(self, gaps: Gaps, at: Ints, epoch: Ints) -> None:
         """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
-        if not len(self._gaps.after) or not len(at):
+        if not len(gaps.after) or not len(at):
             return
-        limit = np.where(self._gaps.epoch < 0, _FAR, self._gaps.epoch)
-        height = highest_over(at, self._gaps.after, self._gaps.before, limit)
+        limit = np.where(gaps.epoch < 0, _FAR, gaps.epoch)
+        height = highest_over(at, gaps.after, gaps.before, limit)
         over = (height >= 0) & ((epoch < 0) | (epoch <= height))
         self.result.skipped.add(Rows({"offset": at[over]}, int(np.count_nonzero(over))))
 
@@ -216,7 +270,8 @@ def _in_order(produced: Rows) -> Rows:
 def distinct_copies(final: Rows) -> Rows:
     """Final rows in order of offset; those that agree in offset, producer, seq and intact count once.
 
-    Of rows that are one, the lowest leader epoch is kept (-1, unknown, is lower than any), and `astray` if any is.
+    Of rows that are one, the lowest leader epoch is kept (-1, unknown, is lower than any), the time of the first
+    read where there is one, and `astray` if any is.
     """
     order = order_of([final["offset"]])
     rows = final if order is None else final.take(order)
@@ -233,5 +288,7 @@ def distinct_copies(final: Rows) -> Rows:
         return rows
     epoch = np.minimum.reduceat(rows["leader_epoch"], starts)
     astray = np.logical_or.reduceat(rows.flags("astray"), starts)
-    kept = rows.take(starts)
-    return Rows({**kept.columns, "leader_epoch": epoch, "astray": astray}, len(kept))
+    kept = {**rows.take(starts).columns, "leader_epoch": epoch, "astray": astray}
+    if "read_ns" in kept:
+        kept["read_ns"] = np.minimum.reduceat(rows["read_ns"], starts)
+    return Rows(kept, len(starts))

@@ -40,6 +40,8 @@ class RowGroup:
     """The one partition of all its rows."""
     phase: int | None
     """The one phase of all its rows (consumed only)."""
+    transactional: bool = True
+    """Whether some of its rows may belong to a transaction (produced only)."""
 
 
 @dataclass(frozen=True)
@@ -259,10 +261,12 @@ def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], k
 
     topic, partition = only("topic"), only("partition")
     phase = only("phase") if kind == "consumed" else None
+    txn = group.column(leaves["txn"]).statistics if kind == "produced" else None
     return RowGroup(
         number,
         group.num_rows,
         topic if isinstance(topic, str) else None,
         partition if isinstance(partition, int) else None,
         phase if isinstance(phase, int) else None,
+        txn is None or not txn.has_min_max or txn.max >= 0,
     )

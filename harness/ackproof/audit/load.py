@@ -15,15 +15,41 @@ import pyarrow.parquet as pq
 
 from ackproof.audit.arrow import values
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
-from ackproof.audit.rows import FINAL, LIVE, PRODUCED, Array, Bools, Rows, Schema, squeezed
+from ackproof.audit.rows import (
+    COMMITTED,
+    FINAL,
+    LIVE,
+    PRODUCED,
+    Array,
+    Bools,
+    Rows,
+    Schema,
+    constant,
+    squeezed,
+)
 from ackproof.rundir.outcome import Outcome, ReadPhase
 
-Stream = Literal["produced", "live", "final"]
-STREAMS: dict[Stream, Schema] = {"produced": PRODUCED, "live": LIVE, "final": FINAL}
+Stream = Literal["produced", "live", "final", "live committed", "committed"]
+STREAMS: dict[Stream, Schema] = {
+    "produced": PRODUCED,
+    "live": LIVE,
+    "final": FINAL,
+    "live committed": LIVE,
+    "committed": COMMITTED,
+}
+_PHASES: dict[ReadPhase, Stream] = {
+    ReadPhase.LIVE: "live",
+    ReadPhase.FINAL: "final",
+    ReadPhase.LIVE_COMMITTED: "live committed",
+    ReadPhase.FINAL_COMMITTED: "committed",
+}
+_LIVE_PHASES = {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)}
+_FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 
 BATCH_ROWS = 1 << 20
 _TEXTS: dict[Kind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = ("at_ns", "latency_ns")
+_NOT_AS_SUCH = (*_DERIVED, "txn")
 
 
 class Place(NamedTuple):
@@ -87,14 +113,18 @@ def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, P
 def _columns_of(part: Part, groups: Sequence[RowGroup]) -> list[str]:
     wanted = ["topic", "partition"]
     if part.kind == "produced":
-        wanted += [name for name in PRODUCED if name not in _DERIVED] + ["sent_ns", "done_ns"]
+        wanted += [name for name in PRODUCED if name not in _NOT_AS_SUCH] + ["sent_ns", "done_ns"]
+        if any(group.transactional for group in groups):
+            wanted.append("txn")
     else:
         phases = {group.phase for group in groups}
         wanted.append("phase")
-        if phases != {int(ReadPhase.LIVE)}:
+        if not phases <= _LIVE_PHASES:
             wanted += [name for name in FINAL if name != "astray"] + ["origin_topic", "origin_partition"]
-        if phases != {int(ReadPhase.FINAL)}:
+        if not phases <= _FINAL_PHASES:
             wanted += LIVE
+        if int(ReadPhase.FINAL_COMMITTED) in phases:
+            wanted.append("read_ns")
     return list(dict.fromkeys([*wanted, *part.unsure]))
 
 
@@ -106,24 +136,26 @@ def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, Place
     partition = _numbers(batch, "partition")
     columns: dict[str, Array] = {}
     if part.kind == "produced":
-        columns = {name: _numbers(batch, name) for name in PRODUCED if name not in _DERIVED}
+        columns = {name: _numbers(batch, name) for name in PRODUCED if name not in _NOT_AS_SUCH}
         _check_range(part, columns["outcome"], "outcome", max(Outcome))
         sent, done = _numbers(batch, "sent_ns"), _numbers(batch, "done_ns")
         reported = done >= 0
         columns["at_ns"] = np.where(reported, done, sent)
         timed = reported & (columns["outcome"] == Outcome.ACKED)
         columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
+        # a column of -1 takes neither time nor room
+        told = "txn" in batch.schema.names
+        columns["txn"] = _numbers(batch, "txn") if told else constant(-1, "i8", batch.num_rows)
         yield from _split(columns, topics, topic, partition, "produced")
         return
     phase = _numbers(batch, "phase")
     _check_range(part, phase, "phase", max(ReadPhase))
     has = batch.schema.names
-    columns = {name: _numbers(batch, name) for name in {**LIVE, **FINAL} if name in has}
+    columns = {name: _numbers(batch, name) for name in {**LIVE, **COMMITTED} if name in has}
     if "origin_topic" in has:
         columns["astray"] = _astray(batch, topics, topic, partition)
-    live = phase == ReadPhase.LIVE
-    streams: list[tuple[Stream, Array]] = [("live", live), ("final", ~live)]
-    for stream, which in streams:
+    for value, stream in _PHASES.items():
+        which = phase == value
         if not which.any():
             continue
         if not columns.keys() >= STREAMS[stream].keys():

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ackproof import processes
 from ackproof.audit import results, stages
+from ackproof.audit.bucket import Totals
 from ackproof.audit.ledger import Ledger, Rejected, examine
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
+from ackproof.audit.transactions import Told, look
 from ackproof.audit.units import (
     Broken,
     BucketUnit,
@@ -136,6 +138,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     _sweep(job.directory)
     try:
         ledger = examine(job.directory, set_aside=job.set_aside)
+        told = look(ledger, job.set_aside)
         remove_work(job.work)
         make_work(job.work)
     except Rejected as error:
@@ -154,6 +157,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         work=str(job.work),
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
+        transactions=told,
     )
     return _Ready(
         job, ledger, target, plan(ledger, target, limits, frozenset(job.doubted)), Counted(job.number)
@@ -209,6 +213,18 @@ def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[Counted | Trouble]) 
             ready[answer.number].troubles.append(answer)
 
 
+def _unsaid(told: Told, totals: Totals) -> Iterator[str]:
+    """What cannot be known of the transactions of a directory: no class of theirs may be 0 for want of looking."""
+    if not totals.transactional:
+        return
+    if totals.untold:
+        yield f"ledger/transactions: says nothing of the transactions of {totals.untold} produced rows"
+    if told.timeless:
+        yield "ledger/transactions: no column commit_ns, so early reads cannot be told"
+    if not told.committed_read:
+        yield "ledger/consumed: transactions, and no final read at read_committed, so torn ones cannot be told"
+
+
 def _conclude(one: _Ready) -> None:
     """Publish, refuse, or leave the directory for another round."""
     job = one.job
@@ -237,7 +253,7 @@ def _conclude(one: _Ready) -> None:
                 INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else trouble.reason
             )
             return
-    reasons = tuple(one.ledger.reasons)
+    reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
     file = results.document(one.counted, reasons)
     try:
         results.publish(job.directory, job.work, file)

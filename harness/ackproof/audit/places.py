@@ -16,11 +16,12 @@ from ackproof.audit.load import Place
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
 from ackproof.audit.pile import Pile, ranges
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
+from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
 
 MOST_PLACES = 1000
 """So many places of final_read are named, the lowest."""
 
+_OFFSETS: Schema = {"offset": "i8"}
 _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 
 
@@ -40,11 +41,27 @@ class PlaceAudit:
     findings: Findings
     most: int
 
-    def run(self, identities: IdentityPass, live: Pile, final_walk: Walk) -> Flaws:
-        """The findings go to the writer; what is wrong with the final read comes back."""
+    def run(
+        self,
+        identities: IdentityPass,
+        live: Pile,
+        committed_live: Pile,
+        final_walk: Walk,
+        committed_back: Pile,
+    ) -> Flaws:
+        """The findings go to the writer; what is wrong with the final read comes back.
+
+        `committed_back`: where the final reader at read_committed went back. What it passed over is no flaw: it may
+        belong to aborted transactions, and where it does not the transaction is torn.
+        """
         flaws = Flaws()
         piles = [identities.copies, live, identities.lost, identities.skipped, final_walk.back]
-        for copies, reads, lost, skipped, back in ranges(piles, ("offset",), self.most):
+        if len(committed_live) or len(committed_back):
+            piles += [committed_live, committed_back]
+        for copies, reads, lost, skipped, back, *of_transactions in ranges(piles, ("offset",), self.most):
+            if of_transactions:
+                reads = concat([reads, of_transactions[0]], LIVE)
+                back = concat([_offsets(back), _offsets(of_transactions[1])], _OFFSETS)
             wrong = self._range(copies, reads, lost, skipped, back, final_walk)
             flaws.count += len(wrong)
             flaws.lowest = [*wrong[:MOST_PLACES].tolist(), *flaws.lowest][:MOST_PLACES]
@@ -154,6 +171,10 @@ class PlaceAudit:
             offset=places,
             detail="reads gave different records",
         )
+
+
+def _offsets(rows: Rows) -> Rows:
+    return Rows({"offset": rows["offset"]}, len(rows))
 
 
 def _several_records(rows: Rows) -> Ints:

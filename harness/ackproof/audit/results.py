@@ -56,6 +56,7 @@ def document(counted: Counted, reasons: tuple[str, ...]) -> AuditFile:
         complete=not reasons,
         reasons=reasons,
         unledgered=counted.unledgered,
+        consumed_committed=totals.consumed_committed,
         final_read=FinalReadFlaws(
             count=counted.flaws,
             places=tuple([place.topic, place.partition, offset] for place, offset in counted.flaw_places),

@@ -26,6 +26,7 @@ PRODUCED: Schema = {
     "offset": "i8",
     "at_ns": "i8",
     "latency_ns": "i8",
+    "txn": "i8",
 }
 """`at_ns`: the delivery report, or the produce call where no report came. `latency_ns`: -1 where not acked."""
 LIVE: Schema = {
@@ -50,6 +51,8 @@ FINAL: Schema = {
     "astray": "?",
 }
 """`astray`: the payload names an origin, and that is not the place where the row was found."""
+COMMITTED: Schema = {**FINAL, "read_ns": "i8"}
+"""The final read at read_committed."""
 
 
 def is_constant(column: Array) -> bool:

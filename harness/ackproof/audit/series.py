@@ -5,6 +5,8 @@ The percentiles are interpolated between the two nearest latencies.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -32,7 +34,7 @@ class _Bins(NamedTuple):
     columns: dict[str, Array]
 
 
-def series_of(place: Place, produced: Pile, live: Pile, most: int) -> pa.Table:
+def series_of(place: Place, produced: Pile, live: Sequence[Pile], most: int) -> pa.Table:
     """The series of one bucket, in order of time."""
     done: list[_Bins] = []
     longest, behind = (
@@ -110,10 +112,10 @@ def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
     return columns
 
 
-def _reads(live: Pile) -> _Bins:
+def _reads(live: Sequence[Pile]) -> _Bins:
     numbers: list[Ints] = []
     counts: list[Ints] = []
-    for rows in live.chunks():
+    for rows in chain.from_iterable(pile.chunks() for pile in live):
         number, count = np.unique(rows.ints("read_ns") // SERIES_BIN_NS, return_counts=True)
         numbers.append(number)
         counts.append(count)

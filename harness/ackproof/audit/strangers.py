@@ -2,7 +2,8 @@
 
 Each bucket says which identities it produced and which of these it holds intact (`Presence`), and hands on the final
 rows that it cannot place (`Strangers`). Both are cut by a hash of (producer, block of seqs) into shares that go
-through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities.
+through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities. With them
+goes what each bucket has of transactions (`Parts`), cut by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
@@ -13,10 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.anomalies import Anomaly, Findings
+from ackproof.audit.commits import Parts, torn
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, group_starts, order_of
+from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of
 
 STRANGERS: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
@@ -63,15 +65,21 @@ class Share:
     blocks: tuple[Block, ...]
     sparse: Rows
     strangers: Rows
+    parts: Rows | None = None
+    """What it has of transactions."""
 
 
-def shares(message: Presence | Strangers, count: int) -> Iterator[tuple[int, Share]]:
+def shares(message: Presence | Strangers | Parts, count: int) -> Iterator[tuple[int, Share]]:
     """Cut a message into the shares (0 … count−1) that it concerns."""
-    if isinstance(message, Strangers):
-        number = _share_of(message.rows["producer"], message.rows.ints("seq") >> _BLOCK_BITS, count)
-        nothing = Rows({name: np.empty(0, dtype=type_) for name, type_ in _SPARSE.items()}, 0)
+    if not isinstance(message, Presence):
+        key = "seq" if isinstance(message, Strangers) else "txn"
+        number = _share_of(message.rows["producer"], message.rows.ints(key) >> _BLOCK_BITS, count)
         for share in np.unique(number).tolist():
-            yield share, Share(message.place, (), nothing, message.rows.take(np.flatnonzero(number == share)))
+            rows = message.rows.take(np.flatnonzero(number == share))
+            if isinstance(message, Strangers):
+                yield share, Share(message.place, (), empty(_SPARSE), rows)
+            else:
+                yield share, Share(message.place, (), empty(_SPARSE), empty(STRANGERS), rows)
         return
     producer, seq, present = message.producer, message.seq, message.present
     if not len(seq):
@@ -90,7 +98,7 @@ def shares(message: Presence | Strangers, count: int) -> Iterator[tuple[int, Sha
         )
     thin = np.repeat(~dense, ends - starts)
     sparse_share = np.repeat(share_of, ends - starts)
-    none = Rows({name: np.empty(0, dtype=type_) for name, type_ in STRANGERS.items()}, 0)
+    none = empty(STRANGERS)
     for share in range(count):
         which = np.flatnonzero(thin & (sparse_share == share))
         if len(which) or blocks[share]:
@@ -201,6 +209,7 @@ def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Fi
     lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
     """
     register = Register(given)
+    torn([Parts(share.place, share.parts) for share in given if share.parts is not None], findings)
     strange = [share for share in given if len(share.strangers)]
     if not strange:
         return 0

@@ -25,6 +25,7 @@ from ackproof.audit.pile import Scratch, Spill, Spilled
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
 from ackproof.audit.strangers import Share, resolve, shares
+from ackproof.audit.transactions import Table, Told
 from ackproof.rundir.schema import SERIES
 
 ROWS, FINDINGS, SERIES_PARTS = "rows", "findings", "series"
@@ -57,6 +58,7 @@ class Target:
     """A folder inside it for everything that is not finished."""
     open_producers: frozenset[int]
     shares: int
+    transactions: Told = Told()
 
 
 @dataclass(frozen=True)
@@ -193,7 +195,7 @@ def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | 
     target = unit.target
     name = f"{unit.number:06d}"
     scratch = Scratch(Path(target.work) / ROWS, f"bucket-{name}")
-    bucket = Bucket(unit.place, limits.range_rows, scratch)
+    bucket = Bucket(unit.place, limits.range_rows, scratch, Table(target.transactions))
     findings = Findings(Path(target.work) / FINDINGS / f"part-{name}.parquet")
     try:
         for piece in unit.pieces:
@@ -220,11 +222,12 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
     buckets: dict[Place, Bucket] = {}
     findings = Findings(Path(target.work) / FINDINGS / "part-0.parquet")
     given: list[Share] = []
+    table = Table(target.transactions)
     try:
         for piece in unit.pieces:
             for stream, place, rows in read(piece):
                 if place not in buckets:
-                    buckets[place] = Bucket(place, limits.range_rows, scratch)
+                    buckets[place] = Bucket(place, limits.range_rows, scratch, table)
                 buckets[place].pile(stream).add(rows)
         for place in sorted(buckets):
             for message in buckets[place].audit(findings):

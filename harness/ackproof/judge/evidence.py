@@ -60,13 +60,16 @@ def _of_the_final_read(run: CaseDir, case: Case, audit: AuditFile) -> Iterator[s
         yield "the final read says nothing of " + ", ".join(
             f"{topic}/{partition}" for topic, partition in unread
         )
-    handed = [partition.records for partition in final.partitions]
-    if -1 not in handed and sum(handed) != audit.records.consumed_final:
-        # What a ledger lacks for no fault of Kafka's must not be called lost.
-        yield (
-            f"the final reader was handed {sum(handed)} records, and its ledger has "
-            f"{audit.records.consumed_final}"
-        )
+    readers = [("the final reader", final.partitions, audit.records.consumed_final)]
+    if case.experiment.workload.producers.transaction_size is not None:
+        if {(one.topic, one.partition) for one in final.committed} != read:
+            yield "there was no final read at read_committed of what producers wrote in transactions"
+        readers.append(("the final reader at read_committed", final.committed, audit.consumed_committed))
+    for who, partitions, rows in readers:
+        handed = [partition.records for partition in partitions]
+        if -1 not in handed and sum(handed) != rows:
+            # What a ledger lacks for no fault of Kafka's must not be called lost.
+            yield f"{who} was handed {sum(handed)} records, and its ledger has {rows}"
     if audit.final_read.count:
         yield (
             f"the final reader went back, or passed over offsets that another read shows, "

@@ -10,8 +10,19 @@ from ackproof.plan.expectations import ALWAYS_FORBIDDEN
 from ackproof.plan.promises import Promises
 from ackproof.rundir.prediction import Chance
 
-LOSS: Final = ("lost", "overwritten", "vanished", "conflict")
-PRESENCE: Final = frozenset({"resurrected", "phantom", "corrupted", "misrouted", "duplicate", "conflict"})
+LOSS: Final = ("lost", "overwritten", "vanished", "conflict", "torn-transaction")
+PRESENCE: Final = frozenset(
+    {
+        "resurrected",
+        "phantom",
+        "corrupted",
+        "misrouted",
+        "duplicate",
+        "conflict",
+        "aborted-read",
+        "early-read",
+    }
+)
 """Classes of which one specimen proves itself: forbidden, they are FAIL even without full evidence (§1.2)."""
 
 

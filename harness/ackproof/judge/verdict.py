@@ -29,12 +29,6 @@ OF_THE_MODEL = (
     "Kafka itself: this run was the reference implementation in virtual time, so it judges the model"
 )
 
-UNJUDGED_TRANSACTIONS = (
-    "transactions: their outcomes are in ledger/transactions, but aborted reads, torn transactions and early reads are "
-    "not looked for yet"
-)
-
-
 @dataclass(frozen=True)
 class _Breach:
     """A class that must not be there, and is."""
@@ -98,7 +92,6 @@ def judge_case(run: CaseDir) -> VerdictFile:
             *(f"predictions: {reason}" for reason in prediction.not_predicted),
             *told.not_judged,
             *((logs.unseen,) if logs.unseen else ()),
-            *((UNJUDGED_TRANSACTIONS,) if case.experiment.workload.producers.transaction_size else ()),
         ),
         witnesses=(*logs.agree, *told.agree),
     )

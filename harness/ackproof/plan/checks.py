@@ -191,16 +191,12 @@ def _check_producers(spec: ExperimentSpec, found: Findings) -> None:
 def _check_transactions(spec: ExperimentSpec, found: Findings) -> None:
     producers = spec.workload.producers
     path: Path = (*_PRODUCERS, "transaction_size")
-    isolation: Path = ("workload", "consumers", "isolation")
     if producers.transaction_size is None:
         if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
             found.report((*_PRODUCERS, "abort_share"), "without transaction_size there is nothing to abort")
         return
     if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
         found.report(path, "transactions need idempotence: true")
-    committed = spec.workload.consumers.isolation == "read_committed"
-    if committed and spec.workload.consumers.live and found.sound(path, isolation):
-        found.report(isolation, "the audit cannot judge live readers at read_committed of transactions yet")
 
 
 def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> None:

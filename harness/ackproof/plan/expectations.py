@@ -27,11 +27,23 @@ ANOMALIES: Final = (
     "conflict",
     "skipped",
     "rewound",
+    "aborted-read",
+    "torn-transaction",
+    "early-read",
 )
 """The classes that an expectation can bound, by the names of DESIGN §6."""
 
 ALWAYS_FORBIDDEN: Final = frozenset(
-    {"resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"}
+    {
+        "resurrected",
+        "phantom",
+        "misrouted",
+        "corrupted",
+        "skipped",
+        "rewound",
+        "aborted-read",
+        "early-read",
+    }
 )
 """No configuration allows these; an expectation cannot either."""
 

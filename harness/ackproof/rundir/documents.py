@@ -52,6 +52,8 @@ class Client(Document):
     producer: int | None = None
     reader: int | None = None
     topics: tuple[str, ...] = ()
+    isolation: Literal["read_uncommitted", "read_committed"] | None = None
+    """Of a reader; None: it was not written down."""
     killed: bool = False
     """A fault killed it, on purpose: it leaves no `END`, and what it had sent is in the ledger all the same."""
 
@@ -100,11 +102,13 @@ class PartitionRead(Document):
 
 
 class FinalReadFile(Document):
-    """`observed/final-read.json`."""
+    """`observed/final-read.json`. `committed`: what the second reader came to, at read_committed, where producers wrote
+    in transactions."""
 
     complete: bool
     reasons: tuple[str, ...] = ()
     partitions: tuple[PartitionRead, ...] = ()
+    committed: tuple[PartitionRead, ...] = ()
 
 
 class RecordCounts(Document):
@@ -133,6 +137,8 @@ class AuditFile(Document):
     complete: bool
     reasons: tuple[str, ...] = ()
     unledgered: int = 0
+    consumed_committed: int = 0
+    """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
     final_read: FinalReadFlaws = FinalReadFlaws()
 
 

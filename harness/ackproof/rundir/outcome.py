@@ -14,10 +14,13 @@ class Outcome(IntEnum):
 
 
 class ReadPhase(IntEnum):
-    """Column `phase` of the consumed ledger."""
+    """Column `phase` of the consumed ledger. Where producers write in transactions, readers at read_committed have
+    phases of their own."""
 
     LIVE = 0
     FINAL = 1
+    LIVE_COMMITTED = 2
+    FINAL_COMMITTED = 3
 
 
 class ExitCode(IntEnum):

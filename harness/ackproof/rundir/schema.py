@@ -55,7 +55,8 @@ CONSUMED: pa.Schema = _required(
     ("read_ns", pa.int64()),
     ("timestamp_ms", pa.int64()),
 )
-"""One row per record that a reader was handed."""
+"""One row per record that a reader was handed. `phase`: 0 live, 1 final read; of transactions at read_committed 2
+live, 3 final read."""
 
 FINDINGS: pa.Schema = _required(
     ("class", pa.string()),

@@ -23,6 +23,9 @@ _MEANS: Final = {
     "duplicate": "there more than once",
     "skipped": "a consumer passed over it",
     "rewound": "a consumer was handed what is not behind what it had",
+    "aborted-read": "of an aborted transaction, and handed over at read_committed",
+    "torn-transaction": "of a transaction that is not whole at read_committed",
+    "early-read": "handed over at read_committed before its commit",
 }
 
 

@@ -2,8 +2,9 @@
 
 After every producer is closed: wait until each partition has an ISR of the declared size and its high watermark,
 last stable offset and leader's log end are one and the same, at two looks a second apart in one leader epoch. Write
-down start, end and epoch; let a process of its own read from start until its *position* reaches the end; ask again.
-It is complete if every partition settled, was read to its end, and stands as it stood.
+down start, end and epoch; let a process of its own read from start until its *position* reaches the end, and where
+there are transactions a second one at read_committed; ask again. It is complete if every partition settled, was read
+to its end by each, and stands as it stood.
 
 What did not settle is read all the same, as far as it can be: what is present there is evidence even so.
 """
@@ -114,7 +115,8 @@ class FinalReadOrder:
     isr_sizes: Mapping[str, int]
     reader: int
     bootstrap: str
-    isolation: str = "read_uncommitted"
+    transactions: bool = False
+    """A second reader, with the next number, reads the same at read_committed."""
     settle_s: float = 60.0
     idle_s: float = 20.0
     read_s: float = 1800.0
@@ -123,10 +125,14 @@ class FinalReadOrder:
     """Settings of librdkafka that let the reader in, and are written nowhere."""
 
     @property
-    def client(self) -> Client:
-        """The reader, as `case.json` lists it."""
+    def clients(self) -> tuple[Client, ...]:
+        """The readers, as `case.json` lists them: at read_uncommitted, then at read_committed."""
         topics = tuple(dict.fromkeys(place.topic for place in self.places))
-        return Client(id="f0", kind="final", reader=self.reader, topics=topics)
+        first = Client(id="f0", kind="final", reader=self.reader, topics=topics, isolation="read_uncommitted")
+        if not self.transactions:
+            return (first,)
+        second = {"id": "f1", "reader": self.reader + 1, "isolation": "read_committed"}
+        return (first, first.model_copy(update=second))
 
 
 @dataclass(frozen=True)
@@ -143,7 +149,7 @@ class ReadOutcome:
 
 
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
-"""Reads each place from its start to its end, in the order of the places."""
+"""Reads each place from its start to its end, in the order of the places, at read_uncommitted."""
 
 
 def final_read(
@@ -167,39 +173,48 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    outcome = read(starts, goals) if read is not None else _read(order, starts, goals, run, clock, tag, stop)
-    reasons += outcome.reasons
+    if read is not None:
+        outcomes = [read(starts, goals)]
+    else:
+        outcomes = _read(order, starts, goals, run, clock, tag, stop)
     after = ends.look(order.places)
-    partitions = []
-    for number, place in enumerate(order.places):
-        watch = watches[place]
-        reason = _flaw(
-            watch,
-            goals[number],
-            outcome.positions[number],
-            after.get(place),
-            outcome.problems.get(str(place), ""),
-        )
-        if reason:
-            reasons.append(f"{place}: {reason}")
-        then = after.get(place)
-        partitions.append(
-            PartitionRead(
-                topic=place.topic,
-                partition=place.partition,
-                start=starts[number],
-                end=goals[number],
-                epoch=-1 if watch.end is None else watch.end.epoch,
-                epoch_after=-1 if then is None else then.epoch,
-                position=outcome.positions[number],
-                complete=not reason,
-                reason=reason,
-                records=outcome.records[number] if outcome.records else -1,
+    found: list[tuple[PartitionRead, ...]] = []
+    for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
+        reasons += [who + reason for reason in outcome.reasons]
+        partitions = [
+            _partition(
+                place, watches[place], starts[number], goals[number], after.get(place), outcome, number
             )
-        )
-    file = FinalReadFile(complete=not reasons, reasons=tuple(reasons), partitions=tuple(partitions))
+            for number, place in enumerate(order.places)
+        ]
+        reasons += [f"{who}{one.topic}/{one.partition}: {one.reason}" for one in partitions if one.reason]
+        found.append(tuple(partitions))
+    file = FinalReadFile(
+        complete=not reasons,
+        reasons=tuple(reasons),
+        partitions=found[0],
+        committed=found[1] if len(found) > 1 else (),
+    )
     file.save(run.final_read)
     return file
+
+
+def _partition(
+    place: Place, watch: _Watch, start: int, goal: int, then: End | None, outcome: ReadOutcome, number: int
+) -> PartitionRead:
+    reason = _flaw(watch, goal, outcome.positions[number], then, outcome.problems.get(str(place), ""))
+    return PartitionRead(
+        topic=place.topic,
+        partition=place.partition,
+        start=start,
+        end=goal,
+        epoch=-1 if watch.end is None else watch.end.epoch,
+        epoch_after=-1 if then is None else then.epoch,
+        position=outcome.positions[number],
+        complete=not reason,
+        reason=reason,
+        records=outcome.records[number] if outcome.records else -1,
+    )
 
 
 def _settle(order: FinalReadOrder, ends: Ends, watches: dict[Place, _Watch], stop: Event | None) -> list[str]:
@@ -264,13 +279,31 @@ def _read(
     clock: RunClock,
     tag: RunTag,
     stop: Event | None,
-) -> ReadOutcome:
-    client = order.client
+) -> list[ReadOutcome]:
+    """Let a process for each client of the order read, side by side; what each came to."""
+    handles: list[Handle] = []
+    deadline = time.monotonic() + order.read_s
+    try:
+        for client in order.clients:
+            settings = _settings(order, client, FinalEnds(starts, goals, order.idle_s), run, clock, tag)
+            launcher = Launcher(run, tag, order.hidden)
+            handles.append(launcher.start(client, _MODULE, order.places, settings))
+        return [_outcome(handle, starts, max(0.1, deadline - time.monotonic()), stop) for handle in handles]
+    finally:
+        for handle in handles:
+            handle.child.kill()
+            handle.release()
+
+
+def _settings(
+    order: FinalReadOrder, client: Client, ends: FinalEnds, run: CaseDir, clock: RunClock, tag: RunTag
+) -> Callable[[Path, int], None]:
+    isolation = client.isolation or "read_uncommitted"
 
     def write(path: Path, control_fd: int) -> None:
         ReaderSettings(
             client=client.id,
-            reader=order.reader,
+            reader=order.reader if client.reader is None else client.reader,
             run_id=tag.run_id,
             case_dir=str(run.path.absolute()),
             places=order.places,
@@ -278,20 +311,21 @@ def _read(
             flush_rows=_FLUSH_ROWS,
             flush_s=_FLUSH_S,
             control_fd=control_fd,
-            config=reader_config(order.config, order.isolation, order.bootstrap, client.id, final=True),
-            final=FinalEnds(starts, goals, order.idle_s),
+            config=reader_config(order.config, isolation, order.bootstrap, client.id, final=True),
+            final=ends,
+            committed=isolation == "read_committed",
         ).write(path)
 
-    handle = Launcher(run, tag, order.hidden).start(client, _MODULE, order.places, write)
+    return write
+
+
+def _outcome(handle: Handle, starts: tuple[int, ...], within_s: float, stop: Event | None) -> ReadOutcome:
     try:
         status = wait_until(
-            lambda: _ended(handle), what="the final read to end", timeout_s=order.read_s, stop=stop
+            lambda: _ended(handle), what="the final read to end", timeout_s=within_s, stop=stop
         )
     except WaitTimeout as error:
         return ReadOutcome(starts, {}, [str(error)])
-    finally:
-        handle.child.kill()
-        handle.release()
     if status.code != EXIT_CLEAN:
         return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
     result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))

@@ -86,6 +86,7 @@ class Outfitter:
     def reader(self, number: int) -> Outfit:
         """The live reader with this number."""
         spec = self.spec.consumers
+        committed = spec.isolation == "read_committed"
         name = f"r{number}"
 
         def write(path: Path, control_fd: int) -> None:
@@ -100,9 +101,16 @@ class Outfitter:
                 flush_s=FLUSH_S,
                 control_fd=control_fd,
                 config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
+                committed=committed and self.spec.producers.transaction_size is not None,
             ).write(path)
 
-        client = Client(id=name, kind="reader", reader=number, topics=_topics(self.places))
+        client = Client(
+            id=name,
+            kind="reader",
+            reader=number,
+            topics=_topics(self.places),
+            isolation=spec.isolation,
+        )
         return Outfit(client, "ackproof.workload.reader", self.places, write)
 
 

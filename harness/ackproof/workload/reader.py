@@ -60,7 +60,12 @@ class ReaderProcess:
         self.index = PlaceIndex(settings.places)
         self.number = {place: number for number, place in enumerate(settings.places)}
         self.decode = BulkDecoder(settings.run_id, tuple({place.topic: 0 for place in settings.places}))
-        phase = ReadPhase.LIVE if settings.final is None else ReadPhase.FINAL
+        live, final = (
+            (ReadPhase.LIVE_COMMITTED, ReadPhase.FINAL_COMMITTED)
+            if settings.committed
+            else (ReadPhase.LIVE, ReadPhase.FINAL)
+        )
+        phase = live if settings.final is None else final
         self.parts = PartWriter(self.ledger, settings.reader, phase, settings.places, self.decode.origins)
         starts = settings.final.starts if settings.final else (-1,) * len(settings.places)
         self.positions = np.array(starts, np.int64)

@@ -123,6 +123,8 @@ class ReaderSettings:
     control_fd: int
     config: dict[str, ConfigValue]
     final: FinalEnds | None = None
+    committed: bool = False
+    """It reads transactions at read_committed: its rows say so (their phase)."""
 
     def write(self, path: Path) -> None:
         """Write as JSON."""

@@ -26,6 +26,9 @@ CLASSES = (
     "conflict",
     "skipped",
     "rewound",
+    "aborted-read",
+    "torn-transaction",
+    "early-read",
 )
 HOSTILE = (
     "</script><script>window.hacked=1</script>",

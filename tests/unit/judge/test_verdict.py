@@ -24,7 +24,7 @@ def test_nothing_wrong_is_a_pass(make_run: MakeRun) -> None:
     assert any("explanations" in text for text in verdict.not_judged)
 
 
-@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict"])
+@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict", "torn-transaction"])
 def test_loss_is_forbidden_where_acks_all_stands_on_two_replicas(make_run: MakeRun, anomaly: str) -> None:
     assert judge_case(make_run(**{anomaly: 1})).verdict is Verdict.FAIL
 
@@ -32,7 +32,7 @@ def test_loss_is_forbidden_where_acks_all_stands_on_two_replicas(make_run: MakeR
 @pytest.mark.parametrize(
     ("producers", "min_insync"), [("acks: 0", 2), ("acks: 1", 2), ("acks: all", 1), ("acks: 1", 1)]
 )
-@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict"])
+@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict", "torn-transaction"])
 def test_loss_elsewhere_is_shown_and_not_judged(
     make_run: MakeRun, producers: str, min_insync: int, anomaly: str
 ) -> None:
@@ -44,20 +44,29 @@ def test_loss_elsewhere_is_shown_and_not_judged(
 
 
 @pytest.mark.parametrize(
-    "anomaly", ["resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"]
+    "anomaly",
+    [
+        *("resurrected", "phantom", "misrouted", "corrupted", "skipped", "rewound"),
+        *("aborted-read", "early-read"),
+    ],
 )
 def test_some_classes_are_forbidden_always(make_run: MakeRun, anomaly: str) -> None:
     assert judge_case(make_run(producers="acks: 0", min_insync=1, **{anomaly: 1})).verdict is Verdict.FAIL
 
 
-@pytest.mark.parametrize("anomaly", ["resurrected", "phantom", "misrouted", "corrupted", "conflict"])
+@pytest.mark.parametrize(
+    "anomaly",
+    ["resurrected", "phantom", "misrouted", "corrupted", "conflict", "aborted-read", "early-read"],
+)
 def test_a_forbidden_presence_fails_without_full_evidence(make_run: MakeRun, anomaly: str) -> None:
     verdict = judge_case(make_run(events=(), final=None, **{anomaly: 1}))
     assert verdict.verdict is Verdict.FAIL
     assert any("no final read" in reason for reason in verdict.reasons)
 
 
-@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "skipped", "rewound"])
+@pytest.mark.parametrize(
+    "anomaly", ["lost", "overwritten", "vanished", "skipped", "rewound", "torn-transaction"]
+)
 def test_a_forbidden_absence_needs_full_evidence(make_run: MakeRun, anomaly: str) -> None:
     assert judge_case(make_run(events=(), **{anomaly: 1})).verdict is Verdict.INCONCLUSIVE
 

@@ -1,0 +1,194 @@
+"""What became of each transaction, as `ledger/transactions` tells: looked at by its footers, read by the tasks.
+
+The table stands beside the ledgers: producer, txn, outcome, and the time at which the commit was asked for. A
+transaction of which it says nothing is one whose outcome is unknown, and the audit is then incomplete.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.audit.arrow import values
+from ackproof.audit.clients import read_clients
+from ackproof.audit.ledger import END, Ledger, Part, Rejected, unreadable
+from ackproof.audit.load import UnreadablePart
+from ackproof.audit.lookup import Identities
+from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, constant, is_constant, order_of
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.outcome import ReadPhase, TxnOutcome
+from ackproof.rundir.schema import TRANSACTIONS
+
+_NEEDED = ("producer", "txn", "outcome")
+_TIME = "commit_ns"
+_COLUMNS: Schema = {"producer": "i4", "txn": "i8", "outcome": "i1", "commit_ns": "i8"}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a directory has about transactions."""
+
+    paths: tuple[str, ...] = ()
+    """Readable parts of the table."""
+    timeless: bool = False
+    """Some part does not say when commits were asked for."""
+    committed_read: bool = False
+    """There was a final read at read_committed, though it may have been handed nothing."""
+
+
+@dataclass(frozen=True)
+class Fates:
+    """What became of the transaction of each row; a row without one is as good as committed."""
+
+    txn: Ints
+    outcome: Array
+    commit_ns: Ints
+
+    @property
+    def committed(self) -> Bools:
+        """No transaction, or one whose commit was acknowledged."""
+        result: Bools = self.outcome == TxnOutcome.COMMITTED
+        return result
+
+    @property
+    def aborted(self) -> Bools:
+        """It can never be committed."""
+        result: Bools = self.outcome == TxnOutcome.ABORTED
+        return result
+
+
+def look(ledger: Ledger, set_aside: dict[str, str]) -> Told:
+    """Look at the footers of the table; what is wrong with a part goes to the ledger's reasons. Raises `Rejected`."""
+    case = CaseDir(ledger.directory)
+    if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
+        return Told()
+    paths: list[str] = []
+    timeless = False
+    for path in sorted(case.transactions.glob("client=*/part-*.parquet")):
+        if str(path) in set_aside:
+            continue
+        where = str(path.relative_to(ledger.directory))
+        try:
+            with pq.ParquetFile(path) as file:
+                schema = file.schema_arrow
+        except (OSError, pa.ArrowException) as error:
+            ledger.reasons.append(f"{where}: {unreadable(error)}")
+            continue
+        for name in _NEEDED:
+            _check(where, schema, name)
+        if _TIME in schema.names:
+            _check(where, schema, _TIME)
+        else:
+            timeless = True
+        paths.append(str(path))
+    return Told(tuple(paths), timeless, _was_read_committed(ledger, case))
+
+
+def _check(where: str, schema: pa.Schema, name: str) -> None:
+    if schema.names.count(name) != 1:
+        raise Rejected(f"{where}: column {name} is there {schema.names.count(name)} times")
+    wanted = TRANSACTIONS.field(name).type
+    if schema.field(name).type != wanted:
+        raise Rejected(f"{where}: column {name} is {schema.field(name).type}, not {wanted}")
+
+
+def _may_be_transactional(parts: list[Part]) -> bool:
+    return any(group.transactional for part in parts if part.kind == "produced" for group in part.groups)
+
+
+def _was_read_committed(ledger: Ledger, case: CaseDir) -> bool:
+    """Whether there are rows of such a reader, or `case.json` lists one that came to its end."""
+    if case.case_json.exists() and any(
+        client.final_committed and (case.consumed / client_folder(client.id) / END).exists()
+        for client in read_clients(case.case_json).clients
+    ):
+        return True
+    return any(_holds_committed(part) for part in ledger.parts if part.kind == "consumed")
+
+
+def _holds_committed(part: Part) -> bool:
+    wanted = int(ReadPhase.FINAL_COMMITTED)
+    if any(group.phase == wanted and group.rows for group in part.groups):
+        return True
+    unsure = [group.number for group in part.groups if group.phase is None and group.rows]
+    if not unsure:
+        return False
+    try:
+        with pq.ParquetFile(part.path) as file:
+            phases = file.read_row_groups(unsure, columns=["phase"], use_threads=False).column(0)
+    except (OSError, pa.ArrowException):
+        return False  # the pass over the data meets the same error and names the file
+    return wanted in phases.unique().to_pylist()
+
+
+class Table:
+    """The table of one directory, read when it is first asked for."""
+
+    def __init__(self, told: Told) -> None:
+        self.told = told
+
+    def fates(self, produced: Rows) -> tuple[Fates | None, int]:
+        """What became of the transactions of these rows, and of how many rows the table says nothing.
+
+        None: no row belongs to a transaction. Raises `Rejected`, `UnreadablePart`.
+        """
+        txn = produced.ints("txn")
+        if not len(txn) or (is_constant(txn) and txn[0] < 0):
+            return None, 0
+        inside = txn >= 0
+        if not inside.any():
+            return None, 0
+        rows = self._rows
+        at = self._identities.find(produced["producer"], txn)
+        at[~inside] = -1
+        known = at >= 0
+        outcome = np.where(inside, TxnOutcome.UNKNOWN, TxnOutcome.COMMITTED).astype(np.int8)
+        outcome[known] = rows["outcome"][at[known]]
+        commit_ns = np.full(len(txn), -1, dtype=np.int64)
+        commit_ns[known] = rows.ints(_TIME)[at[known]]
+        return Fates(txn, outcome, commit_ns), int(np.count_nonzero(inside & ~known))
+
+    @cached_property
+    def _rows(self) -> Rows:
+        rows = concat([_load(path) for path in self.told.paths], _COLUMNS)
+        order = order_of([rows["producer"], rows["txn"]])
+        return rows if order is None else rows.take(order)
+
+    @cached_property
+    def _identities(self) -> Identities:
+        producer, txn = self._rows["producer"], self._rows.ints("txn")
+        twice = np.flatnonzero((producer[1:] == producer[:-1]) & (txn[1:] == txn[:-1]))
+        if len(twice):
+            raise Rejected(
+                f"ledger/transactions: transaction {int(txn[twice[0]])} of producer {int(producer[twice[0]])} "
+                "is there twice"
+            )
+        return Identities(producer, txn)
+
+
+def _load(path: str) -> Rows:
+    try:
+        with pq.ParquetFile(path) as file:
+            names = [name for name in _COLUMNS if name in file.schema_arrow.names]
+            table = file.read(columns=names, use_threads=False).combine_chunks()
+    except (OSError, pa.ArrowException) as error:
+        raise UnreadablePart(path, error) from error
+    for name in names:
+        if table.column(name).null_count:
+            raise Rejected(f"{path}: column {name} has a null")
+    columns: dict[str, Array] = {
+        name: values(pa.concat_arrays(table.column(name).chunks))
+        if table.num_rows
+        else np.empty(0, _COLUMNS[name])
+        for name in names
+    }
+    columns.setdefault(_TIME, constant(-1, "i8", table.num_rows))
+    outcome = columns["outcome"]
+    wrong = (outcome < 0) | (outcome > max(TxnOutcome))
+    if wrong.any():
+        raise Rejected(f"{path}: column outcome holds {int(outcome[wrong][0])}, which means nothing")
+    return Rows(columns, table.num_rows)
