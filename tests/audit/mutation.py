@@ -56,9 +56,26 @@ MODULES = (
         "ledger",
         "clients",
     ),
-    *("planning", "units", "bucket", "results", "pipeline", "stages", "anomalies", "arrow"),
+    *(
+        "transactions",
+        "commits",
+        "planning",
+        "units",
+        "bucket",
+        "results",
+        "pipeline",
+        "stages",
+        "anomalies",
+        "arrow",
+    ),
 )
-TESTS = ("test_classes.py", "test_parts.py", "test_agreement.py", "test_bad_ledgers.py")
+TESTS = (
+    "test_classes.py",
+    "test_transactions.py",
+    "test_parts.py",
+    "test_agreement.py",
+    "test_bad_ledgers.py",
+)
 SLOW = "thousand_flaws or clean_ledger"
 """Tests that take longer than all others together: asked last."""
 REWRITTEN = (

@@ -122,13 +122,16 @@ def test_a_bitmap_and_a_lone_number(run, tmp_path) -> None:
     refused(run, write_ledger(tmp_path / "case", rows, [read(0)]), "producer 0, seq 5 was produced twice")
 
 
-@pytest.mark.parametrize(("kind", "column"), [("produced", "outcome"), ("consumed", "phase")])
-def test_a_number_that_means_nothing(run, ledger, kind, column) -> None:
+@pytest.mark.parametrize(
+    ("kind", "column", "number"),
+    [("produced", "outcome", 3), ("consumed", "phase", 4), ("consumed", "phase", -1)],
+)
+def test_a_number_that_means_nothing(run, ledger, kind, column, number) -> None:
     path = part(ledger, kind)
     table = pq.read_table(path, partitioning=None)
-    wrong = pa.array([3] * len(table), pa.int8())
+    wrong = pa.array([number] * len(table), pa.int8())
     pq.write_table(table.set_column(table.column_names.index(column), column, wrong), path)
-    refused(run, ledger, f"column {column} holds 3")
+    refused(run, ledger, f"column {column} holds {number}")
 
 
 # 2 -----------------------------------------------------------------------------------------------------------------

@@ -40,6 +40,9 @@ class Told:
     """There was a final read at read_committed, though it may have been handed nothing."""
 
 
+NO_TRANSACTIONS = Told()
+
+
 @dataclass(frozen=True)
 class Fates:
     """What became of the transaction of each row; a row without one is as good as committed."""
@@ -65,7 +68,7 @@ def look(ledger: Ledger, set_aside: dict[str, str]) -> Told:
     """Look at the footers of the table; what is wrong with a part goes to the ledger's reasons. Raises `Rejected`."""
     case = CaseDir(ledger.directory)
     if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
-        return Told()
+        return NO_TRANSACTIONS
     paths: list[str] = []
     timeless = False
     for path in sorted(case.transactions.glob("client=*/part-*.parquet")):

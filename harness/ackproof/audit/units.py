@@ -25,7 +25,7 @@ from ackproof.audit.pile import Scratch, Spill, Spilled
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
 from ackproof.audit.strangers import Share, resolve, shares
-from ackproof.audit.transactions import Table, Told
+from ackproof.audit.transactions import NO_TRANSACTIONS, Table, Told
 from ackproof.rundir.schema import SERIES
 
 ROWS, FINDINGS, SERIES_PARTS = "rows", "findings", "series"
@@ -58,7 +58,7 @@ class Target:
     """A folder inside it for everything that is not finished."""
     open_producers: frozenset[int]
     shares: int
-    transactions: Told = Told()
+    transactions: Told = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True)

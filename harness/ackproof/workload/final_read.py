@@ -173,10 +173,7 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    if read is not None:
-        outcomes = [read(starts, goals)]
-    else:
-        outcomes = _read(order, starts, goals, run, clock, tag, stop)
+    outcomes = [read(starts, goals)] if read else _read(order, starts, goals, run, clock, tag, stop)
     after = ends.look(order.places)
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
