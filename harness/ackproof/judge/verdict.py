@@ -29,6 +29,7 @@ OF_THE_MODEL = (
     "Kafka itself: this run was the reference implementation in virtual time, so it judges the model"
 )
 
+
 @dataclass(frozen=True)
 class _Breach:
     """A class that must not be there, and is."""
