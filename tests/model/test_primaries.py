@@ -8,7 +8,7 @@ import pytest
 
 from ackproof_reference.explore.primaries import Bounds, Pacifica
 from ackproof_reference.explore.search import Search
-from ackproof_reference.log import Log
+from ackproof_reference.log import Batch, Log
 from ackproof_reference.pacifica import (
     Configuration,
     PacificaRules,
@@ -17,8 +17,10 @@ from ackproof_reference.pacifica import (
     in_its_place,
     learn,
     reconfigure,
+    replicate,
     serves,
     without_backup,
+    write,
 )
 from partition import log
 
@@ -81,3 +83,46 @@ def test_a_new_primary_begins_an_epoch_and_knows_nobodys_log() -> None:
     on = learn(Replica(FIRST, Log(), ends=((1, 0), (2, 0))), Configuration(1, 0, (0, 1)), 0)
     assert on.ends == ((1, 0),)
     assert not learn(old, Configuration(1, 1, (1, 2)), 0).leased
+    assert on.log.epochs == ()
+
+
+def test_the_only_member_left_commits_all_it_holds() -> None:
+    assert learn(Replica(FIRST, log(0, 0)), Configuration(1, 1, (1,)), 1).log.high_watermark == 2
+    assert learn(Replica(FIRST, log(0, 0)), Configuration(1, 0, (0,)), 1).log.high_watermark == 0
+
+
+def test_a_primary_stamps_its_version() -> None:
+    written = write(Replica(Configuration(4, 0, (0,))), 0, 7).log
+    assert (written.batches, written.high_watermark) == ((Batch(0, 4, 0, 7),), 1)
+
+
+def test_a_backup_takes_one_entry_at_a_time_and_the_commit_point_with_it() -> None:
+    primary = Replica(FIRST, log(0, 0), ends=((1, 0), (2, 2)))
+    backup, primary = replicate(Replica(FIRST), primary, 1, 0, RULES)
+    assert (backup.log, dict(primary.ends)[1]) == (log(0, high_watermark=1), 1)
+    backup, primary = replicate(backup, primary, 1, 0, RULES)
+    assert (backup.log, primary.log) == (log(0, 0, high_watermark=2), log(0, 0, high_watermark=2))
+
+
+@pytest.mark.parametrize(
+    ("own", "primarys", "kept"),
+    [
+        ((0, 0, 0), (0, 2), (0,)),
+        ((0, 1), (0, 0, 2), (0,)),
+        ((5,), (0,), ()),
+        ((1,), (0, 2), ()),
+    ],
+    ids=["longer in an epoch", "an epoch of its own", "a newer epoch", "nothing in common"],
+)
+def test_a_backup_cuts_where_the_logs_part(
+    own: tuple[int, ...], primarys: tuple[int, ...], kept: tuple[int, ...]
+) -> None:
+    primary = Replica(FIRST, log(*primarys))
+    assert replicate(Replica(FIRST, log(*own)), primary, 1, 0, RULES) == (Replica(FIRST, log(*kept)), primary)
+
+
+def test_a_backup_that_agrees_cuts_nothing() -> None:
+    backup, _ = replicate(Replica(FIRST, log(0)), Replica(FIRST, log(0, 2)), 1, 0, RULES)
+    assert backup.log == log(0, 2)
+    careless = replace(RULES, reconciliation=False)
+    assert replicate(Replica(FIRST, log(0, 1)), Replica(FIRST, log(0)), 1, 0, careless)[0].log == log(0, 1)
