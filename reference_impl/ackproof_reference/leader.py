@@ -218,7 +218,10 @@ def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
         return broker, ()
     if rules.broker_epoch_check and registered.epoch != known.broker_epoch:
         return broker, ()
-    return _propose(broker, tuple(r for r in partition.replicas if r == follower or r in partition.isr))
+    joined = (*partition.isr, follower)
+    if rules.assignment_order:
+        joined = tuple(replica for replica in partition.replicas if replica in joined)
+    return _propose(broker, joined)
 
 
 def may_shrink(broker: Broker) -> tuple[int, ...]:
