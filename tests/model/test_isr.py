@@ -54,6 +54,14 @@ def test_only_who_has_caught_up_joins() -> None:
     assert asked.isr == (1, 3)
 
 
+def test_where_leaders_are_taken_in_the_isrs_order_who_joins_comes_last() -> None:
+    before = leading(log(0), {2: 1}, partition(isr=(1, 2), replicas=(3, 1, 2)))
+    for rules, isr in ((RULES, (3, 1, 2)), (without(RULES, "assignment order"), (1, 2, 3))):
+        asked = expansion(before, 1, rules)
+        assert asked is not None
+        assert asked.isr == isr
+
+
 def test_who_has_not_reached_the_epochs_start_does_not() -> None:
     before = leading(log(0, 0), {2: 2}, partition(isr=(1, 2)), start=2)
     assert expansion(before, 1) is None

@@ -69,3 +69,51 @@ def test_what_cannot_be_placed_is_refused(factor: int) -> None:
 def test_with_every_broker_fenced_nothing_is_placed() -> None:
     with pytest.raises(ValueError, match="fenced"):
         place([Place(0, fenced=True)], 1, 1, Random(0))
+
+
+class Unshuffled(Random):
+    """Draws nothing: what is left is the striping itself."""
+
+    def shuffle(self, x: object) -> None:
+        """Leave it as it is."""
+
+    def randrange(self, *_: object) -> int:
+        """Begin with the first rack."""
+        return 0
+
+
+def test_each_partition_begins_one_rack_on_and_each_rack_one_broker_on() -> None:
+    """Two brokers in each of three racks (StripedReplicaPlacer: RackList and BrokerList)."""
+    assert place(SIX, 6, 3, Unshuffled()) == [
+        (1, 3, 5),
+        (2, 4, 0),
+        (5, 1, 3),
+        (0, 2, 4),
+        (3, 5, 1),
+        (4, 0, 2),
+    ]
+
+
+def test_one_rack_is_gone_round_broker_by_broker() -> None:
+    assert place([Place(broker) for broker in range(3)], 4, 2, Unshuffled()) == [
+        (1, 2),
+        (2, 0),
+        (0, 1),
+        (1, 2),
+    ]
+
+
+def test_fenced_brokers_take_turns_of_their_own() -> None:
+    places = [Place(0), Place(1), Place(2, fenced=True), Place(3, fenced=True)]
+    assert place(places, 2, 3, Unshuffled()) == [(1, 0, 3), (0, 1, 2)]
+
+
+def test_orders_are_drawn_anew_after_as_many_partitions_as_there_are_unfenced_brokers() -> None:
+    drawn = []
+
+    class Counting(Unshuffled):
+        def shuffle(self, x: object) -> None:
+            drawn.append(len(x))  # type: ignore[arg-type]
+
+    place([Place(0, "a"), Place(1, "b"), Place(2, "b", fenced=True)], 5, 1, Counting())
+    assert drawn == 3 * [2, 1, 0, 1, 1]

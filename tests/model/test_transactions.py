@@ -76,7 +76,8 @@ def test_the_high_watermark_bounds_it_too() -> None:
 def test_a_marker_takes_an_offset_and_fences_older_epochs() -> None:
     before = leading(log(0), {2: 1}, partition(isr=(1,)))
     after, _ = step(before, WriteMarker(7, 3, commit=False), RULES)
-    assert (after.log.end, after.log.batches[-1].kind, after.log.high_watermark) == (2, ABORT, 2)
+    assert (after.log.end, after.log.high_watermark) == (2, 2)
+    assert after.log.batches[-1] == Batch(1, 0, 7, -1, 1, 3, kind=ABORT, transactional=True)
     assert check_sequence(after.log, Produce(7, 0, -1, 1, 2), RULES)[0] is Error.INVALID_PRODUCER_EPOCH
     assert check_sequence(after.log, Produce(7, 0, -1, 1, 3), RULES)[0] is Error.NONE
     assert check_sequence(after.log, Produce(8, 0, -1, 1, 2), RULES)[0] is Error.NONE
@@ -99,6 +100,7 @@ def test_only_a_batch_that_opens_a_transaction_is_verified() -> None:
 
 
 def test_a_new_client_fences_the_old_one_and_aborts_what_it_left_open() -> None:
+    assert Transaction(7) == Transaction(7, -1, State.EMPTY, (), -1)
     assert init_producer(Transaction(7)) == (Transaction(7, 0), Error.NONE)
     fenced, error = init_producer(ONGOING)
     assert (fenced.epoch, fenced.state, error) == (3, State.PREPARE_ABORT, Error.INVALID_TXN_STATE)

@@ -63,7 +63,7 @@ LARGER = {
 LATER = {
     "noticed epochs": (Scope(ONE, settled=True, budget=MOVES_3), "lost"),
 }
-"""The election more that makes a loss of an invalid ISR. Millions of states; the command that makes the table asks it."""
+"""The election more that makes a loss of an invalid ISR: millions of states, for the table and the nightly run."""
 
 MASKED = {
     "assignment order": Scope(ONE, started_isr=(1, 3, 2), settled=True, victims=(1,), budget=Budget(cuts=1)),
