@@ -19,6 +19,7 @@ import click
 
 from ackproof import __version__
 from ackproof.cli_image import image
+from ackproof.cli_simulate import simulate
 from ackproof.errors import AckproofError, BadInput
 
 if TYPE_CHECKING:
@@ -376,3 +377,4 @@ def clean(machine: bool) -> int:
 
 
 main.add_command(image)
+main.add_command(simulate)

@@ -167,6 +167,11 @@ def cases(
     return every if only is None else _chosen(every, [only] if isinstance(only, str) else only)
 
 
+def reseeded(case: Case, seed: int) -> Case:
+    """The same cell with all that is random drawn from another seed of the experiment."""
+    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment)
+
+
 def case_seed(seed: int, case_id: str) -> int:
     """The seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
     digest = hashlib.sha256(f"{seed}/{case_id}".encode()).digest()
@@ -175,14 +180,19 @@ def case_seed(seed: int, case_id: str) -> int:
 
 def _case(cell: Cell, number: int, seed: int) -> Case:
     case_id = f"{cell.name}#{number}"
-    own = case_seed(seed, case_id)
+    return _drawn(case_id, cell.settings, number, case_seed(seed, case_id), cell.experiment)
+
+
+def _drawn(
+    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec
+) -> Case:
     drawn = {
-        fault.number: draw_storm(fault, cell.experiment, own)
-        for fault in cell.experiment.faults
+        fault.number: draw_storm(fault, experiment, own)
+        for fault in experiment.faults
         if isinstance(fault, Storm)
     }
-    case = Case(case_id, cell.settings, number, own, cell.experiment, drawn=drawn)
-    return replace(case, orders={fault.number: _order(own, fault, cell.experiment) for fault in case.faults})
+    case = Case(case_id, settings, number, own, experiment, drawn=drawn)
+    return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
 
 
 def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int, ...]:

@@ -131,6 +131,11 @@ class CaseDir:
         return self.path / "prediction.json"
 
     @property
+    def simulation_json(self) -> Path:
+        """What simulated runs of the case came to."""
+        return self.path / "simulation.json"
+
+    @property
     def verdict_json(self) -> Path:
         """The verdict and its reasons."""
         return self.path / "verdict.json"

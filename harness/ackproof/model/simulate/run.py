@@ -64,7 +64,8 @@ class Simulation:
         self.complete = False
         self.reasons: list[str] = []
         self.final: list[FinalPlace] = []
-        self.phase_at: dict[str, int] = {}
+        self.load_began = -1
+        """When the clock of `at:` began."""
         self._reading = reading or any(
             isinstance(fault.trigger, When) and fault.trigger.condition.quantity is Quantity.READ
             for fault in case.faults
@@ -90,7 +91,6 @@ class Simulation:
         self.world.clock.over = True
 
     def _phase(self, name: str) -> None:
-        self.phase_at[name] = self.world.clock.now
         if self._say is not None:
             self._say(EventKind.PHASE, -1, {"phase": name})
 
@@ -110,6 +110,7 @@ class Simulation:
         return not self.case.faults or all(self.world.acked_at.get(at) for at in self._written)
 
     def _go(self) -> None:
+        self.load_began = self.world.clock.now
         self.schedule.start()
         self.world.clock.after(seconds(self.case.experiment.workload.duration), self._duration_over)
 

@@ -66,6 +66,8 @@ class World:
     killed: set[int] = field(default_factory=set)
     """Clients that a fault has killed, by their host's number."""
     next_client: int = CLIENTS_FROM
+    of_readers: Random = field(default_factory=Random)
+    """Readers draw apart: whether somebody reads changes nothing of what is written."""
 
     @property
     def timing(self) -> Timing:
@@ -113,7 +115,7 @@ class World:
         """Another live reader."""
         host = self.client_host()
         reader = Reader(
-            len(self.readers), host, self.clock, self.network, self.timing, self.random, self._was_reset
+            len(self.readers), host, self.clock, self.network, self.timing, self.of_readers, self._was_reset
         )
         host.broken = reader.broken
         for at, partition in enumerate(self.partitions):
@@ -169,6 +171,7 @@ def make_world(setting: Setting, case: Case) -> World:
     changes: list[Change] = []
     control = Control(clock, network, timing, random, brokers, controllers, lambda p, before: None)
     world = World(setting, case, random, clock, network, control, [], changes=changes)
+    world.of_readers = Random(f"{case.seed}/simulate/readers")
 
     def changed(partition: PartitionRun, before: Metadata) -> None:
         changes.append(

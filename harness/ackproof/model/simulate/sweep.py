@@ -1,0 +1,150 @@
+"""Many seeds of one case: run them here, in processes, or over Spark, and sum up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from typing import Final
+
+from pydantic import JsonValue
+
+from ackproof.model.simulate.counts import Counts, counts_of
+from ackproof.model.simulate.run import Simulation, setting_of
+from ackproof.model.simulate.shrink import shrink
+from ackproof.model.simulate.statistics import QUANTITIES, elected, spread
+from ackproof.plan.cases import Case, reseeded
+from ackproof.plan.spec import ExperimentSpec
+from ackproof.rundir.simulation import SimulationFile, WorstSeed
+
+BATCHES: Final = 100
+"""About so many batches a run where nothing else is said."""
+CHUNK: Final = 25
+"""Seeds that a worker takes at once."""
+WORST: Final = 3
+SHRINK_BY: Final = ("lost", "duplicate")
+FEW: Final = 50
+"""Up to so many runs are made in this process: starting others takes longer."""
+
+Progress = Callable[[int, int], None]
+Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
+
+
+@dataclass(frozen=True)
+class SweepOrders:
+    """What a sweep is to do. `command`: the words that repeat one seed, from the seed."""
+
+    seeds: range
+    command: Callable[[int], str]
+    shrink: bool = True
+
+
+def linger_for(spec: ExperimentSpec, batches: int) -> float:
+    """The linger in seconds that makes about so many batches of a run, never less than what the file says."""
+    producers, load = spec.workload.producers, spec.workload.duration
+    topics = [spec.topics[name] for name in spec.topic_names()]
+    lines = producers.count * sum(topic.partitions for topic in topics)
+    return max(producers.linger, round(load * lines / batches, 3))
+
+
+def with_linger(case: Case, seconds: float) -> Case:
+    """The same case with batches of so long."""
+    spec = case.experiment
+    producers = spec.workload.producers.model_copy(update={"linger": seconds})
+    workload = spec.workload.model_copy(update={"producers": producers})
+    return Case(
+        case.id,
+        case.settings,
+        case.repeat,
+        case.seed,
+        spec.model_copy(update={"workload": workload, "backend": "model"}),
+        case.orders,
+        case.drawn,
+    )
+
+
+def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
+    """One run for each seed, in this process."""
+    setting = setting_of(case)
+    for seed in seeds:
+        simulation = Simulation(setting, reseeded(case, seed))
+        simulation.run()
+        yield counts_of(simulation, seed)
+
+
+def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
+    """A worker's share: the case as JSON, and its seeds."""
+    return list(runs_of(Case.from_resolved(resolved), seeds))
+
+
+def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
+    """A process per core; they are ended at once when the caller stops."""
+    workers = min(len(os.sched_getaffinity(0)), len(chunks))
+    pool = ProcessPoolExecutor(workers, initializer=_deaf)
+    try:
+        for done in as_completed([pool.submit(chunk_of, resolved, chunk) for chunk in chunks]):
+            yield done.result()
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _deaf() -> None:
+    """Ctrl-C is for the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Progress) -> SimulationFile:
+    """Simulate every seed and sum up. `mapper` None: in this process."""
+    began = time.monotonic()
+    runs: list[Counts] = []
+    seeds = orders.seeds
+    if mapper is None:
+        for one in runs_of(case, seeds):
+            runs.append(one)
+            if len(runs) % CHUNK == 0:
+                progress(len(runs), len(seeds))
+    else:
+        chunks = [list(seeds[at : at + CHUNK]) for at in range(0, len(seeds), CHUNK)]
+        for found in mapper(case.resolved(), chunks):
+            runs.extend(found)
+            progress(len(runs), len(seeds))
+    runs.sort(key=lambda one: one.seed)
+    good = [one for one in runs if one.complete and one.faults_bit]
+    worst = _worst(good, orders)
+    found_by = next((one for one in worst if one.what in SHRINK_BY), None)
+    return SimulationFile(
+        case=case.id,
+        settings=case.settings,
+        runs=len(runs),
+        incomplete=len(runs) - len(good),
+        first_seed=seeds.start,
+        linger_ms=case.experiment.workload.producers.linger * 1000,
+        seconds=time.monotonic() - began,
+        spreads=tuple(spread(name, good) for name in QUANTITIES),
+        elected=elected(good),
+        worst=worst,
+        shrunk=shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
+        if orders.shrink and found_by is not None and case.faults
+        else None,
+    )
+
+
+def _worst(runs: Sequence[Counts], orders: SweepOrders) -> tuple[WorstSeed, ...]:
+    """The seeds with most of each of lost, duplicates and unavailability."""
+    found = []
+    for what in ("lost", "duplicate", "unavailable_ms"):
+        ranked = sorted(runs, key=lambda one: (-getattr(one, what), one.seed))[:WORST]
+        found += [
+            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=orders.command(one.seed))
+            for one in ranked
+            if getattr(one, what) > 0
+        ]
+    return tuple(found)
