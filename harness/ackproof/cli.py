@@ -6,6 +6,7 @@ Imports stand inside the commands, so that `ackproof --help` loads nothing heavy
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 import traceback
@@ -63,7 +64,9 @@ def main_code(arguments: list[str]) -> int:
         sys.stderr.close()
         return HARNESS_FAILED
     except OSError as error:
-        _console().error(f"{error.filename or 'the machine'}: {error.strerror or error}")
+        where = error.filename or ("a disk is full" if error.errno == errno.ENOSPC else "the machine")
+        advice = "; df -h says which, --out keeps runs elsewhere" if error.errno == errno.ENOSPC else ""
+        _console().error(f"{where}: {error.strerror or error}{advice}")
         return HARNESS_FAILED
     except ModuleNotFoundError as error:
         _console().error(

@@ -117,7 +117,15 @@ class Mutant:
     module: str
     line: int
     what: str
-    source: str
+    tree: ast.AST
+    node: ast.AST
+    changed: ast.AST
+
+    @property
+    def source(self) -> str:
+        """The module with the change in it. Asked for in the child: to write out all of them takes a minute."""
+        mutated = Replace(self.node, self.changed).visit(copy_with(self.tree, self.node))
+        return ast.unparse(ast.fix_missing_locations(mutated))
 
     @property
     def name(self) -> str:
@@ -171,9 +179,8 @@ def mutants(module: str) -> Iterator[Mutant]:
     nodes = [node for node in ast.walk(tree) if id(node) not in skipped]
     for node in nodes:
         for what, changed in changes(node):
-            mutated = Replace(node, changed).visit(copy_with(tree, node))
             line = getattr(node, "lineno", None) or getattr(getattr(node, "target", None), "lineno", 1)
-            yield Mutant(module, line, what, ast.unparse(ast.fix_missing_locations(mutated)))
+            yield Mutant(module, line, what, tree, node, changed)
 
 
 def annotations(tree: ast.AST) -> set[int]:

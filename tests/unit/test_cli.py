@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 from pathlib import Path
 
@@ -33,6 +34,12 @@ def test_usage_errors_are_254(words: list[str]) -> None:
         (ModuleNotFoundError("No module named 'kazoo'", name="kazoo"), 254, "package kazoo is missing"),
         (NodeDied("node 1 died"), 255, "node 1 died"),
         (KeyboardInterrupt(), 255, "interrupted"),
+        (
+            OSError(errno.ENOSPC, "No space left on device"),
+            255,
+            "a disk is full: No space left on device; df -h",
+        ),
+        (OSError(errno.EIO, "Input/output error", "/x"), 255, "/x: Input/output error\n"),
         (ZeroDivisionError("oops"), 255, "ZeroDivisionError: oops"),
     ],
 )
