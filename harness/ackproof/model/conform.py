@@ -13,7 +13,7 @@ from ackproof.model.explain import EXAMPLES, Explanation, explain
 from ackproof.model.explain_rows import LOSSES
 from ackproof.model.observed import observe
 from ackproof.plan.cases import Case
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep
 from ackproof.rundir.layout import CaseDir
 
 
@@ -23,9 +23,7 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
     found = replay(observed)
     told = explain(observed, found)
     samples, by_samples = sampled(observed, found)
-    forbidden = sorted(
-        [*found.forbidden, *by_samples, *told.forbidden], key=lambda step: (step.t_ns, step.offset)
-    )
+    forbidden = sorted([*found.forbidden, *by_samples, *told.forbidden], key=_when)
     return ConformanceFile(
         replayed=found.replayed + samples + told.replayed,
         steps=dict(sorted(found.steps.items())),
@@ -42,6 +40,11 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
         elections=tuple(found.elections),
         not_replayed=(*observed.lacks, *told.reasons, *_missed(found)),
     )
+
+
+def _when(step: ForbiddenStep) -> tuple[bool, int, int]:
+    """By time; what has none comes last."""
+    return step.t_ns < 0, step.t_ns, step.offset
 
 
 def _missed(found: Replay) -> Iterator[str]:

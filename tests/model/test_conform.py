@@ -1,0 +1,191 @@
+"""A run replayed through the reference: what Kafka may do passes, and each planted lie is found and named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.conformance import ConformanceFile
+from observed_run import (
+    LOST,
+    Ack,
+    ObservedRun,
+    acks,
+    beginning,
+    broker,
+    event,
+    metadata,
+    partition,
+    registered,
+    sample,
+    samples,
+)
+
+
+def _forbidden(file: ConformanceFile) -> str:
+    assert file.forbidden is not None
+    assert file.forbidden.state_before
+    assert file.forbidden.source
+    return file.forbidden.rule
+
+
+def test_steps_that_the_protocol_allows_are_replayed_and_every_loss_is_explained(tmp_path: Path) -> None:
+    file = ObservedRun().conformed(tmp_path)
+    assert file.forbidden is None
+    assert [(one.observed, one.reference) for one in file.elections] == [(2, 2)]
+    (lost,) = [one for one in file.classes if one.anomaly == "lost"]
+    assert (lost.count, lost.explained, lost.unexplained) == (20, 20, 0)
+    assert (file.must_be_gone, file.either_way, file.present) == (20, 0, 0)
+    (cut,) = file.truncations
+    assert (cut.from_offset, cut.to_offset, cut.old_epoch, cut.new_epoch, cut.new_leader, cut.acked) == (
+        100,
+        120,
+        0,
+        1,
+        2,
+        20,
+    )
+    assert file.steps["broker N fenced"] == 1
+    assert file.steps["ISR grown by its leader"] == 1
+
+
+def test_an_election_out_of_the_isr_is_named_with_its_offset_and_the_state_before(tmp_path: Path) -> None:
+    records = [
+        *beginning(),
+        partition(25, 4000, 1, (0, 1), [1, 2]),
+        partition(30, 5000, 3, (1, 2), [3], "isr", "leader"),
+        broker(31, 5000, 1, 1, fenced=True),
+    ]
+    file = ObservedRun(records=records).conformed(tmp_path)
+    assert _forbidden(file) == "election out of the ISR"
+    assert file.forbidden is not None
+    assert file.forbidden.offset == 30
+    assert "ISR {1, 2}" in file.forbidden.state_before
+    assert "KIP-106" in file.forbidden.source
+    assert [(one.observed, one.reference) for one in file.elections] == [(3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("step", "rule"),
+    [
+        (partition(30, 5000, 3, (1, 1), [2, 3], "leader"), "another leader than the reference names"),
+        (partition(30, 5000, 2, (3, 1), [2, 3], "leader"), "leader epoch"),
+        (partition(30, 5000, 2, (1, 4), [2, 3], "leader"), "partition epoch"),
+        (partition(30, 5000, 1, (1, 1), [1, 2], "leader"), "no such step"),
+        (partition(30, 5000, 2, (1, 1), [2, 3, 4], "leader"), "ISR beyond the replicas"),
+    ],
+)
+def test_a_change_that_no_step_makes_is_named_by_the_rule_that_it_breaks(
+    tmp_path: Path, step: dict[str, object], rule: str
+) -> None:
+    records = [*beginning(), step, broker(31, 5000, 1, 1, fenced=True)]
+    assert _forbidden(ObservedRun(records=records).conformed(tmp_path)) == rule
+
+
+def test_a_fenced_broker_may_not_join_the_isr(tmp_path: Path) -> None:
+    records = [record for record in metadata() if record["offset"] != 41]
+    assert _forbidden(ObservedRun(records=records).conformed(tmp_path)) == "fenced broker joined the ISR"
+
+
+def test_an_incarnation_may_not_come_back_with_an_older_broker_epoch(tmp_path: Path) -> None:
+    records = [*metadata()[:9], {**registered(40, 7000, 1), "broker_epoch": 1}]
+    assert _forbidden(ObservedRun(records=records).conformed(tmp_path)) == "broker epoch"
+
+
+def test_an_isr_expansion_below_the_high_watermark_is_found_in_the_logs_ends(tmp_path: Path) -> None:
+    told = [*samples()[:10], *(sample(7900 + 300 * n, 2, 1, 170, n1=104 + n, n2=180) for n in range(5))]
+    file = ObservedRun(samples=told).conformed(tmp_path)
+    assert _forbidden(file) == "ISR expansion below the high watermark"
+    assert file.forbidden is not None
+    assert (file.forbidden.offset, file.forbidden_steps) == (42, 1)
+    assert "high watermark 140" in file.forbidden.state_before
+
+
+def test_the_first_answer_after_it_joined_may_be_an_old_one(tmp_path: Path) -> None:
+    told = samples()
+    told[10] = told[10].model_copy(update={"log_ends": {1: 104, 2: 180}})
+    assert ObservedRun(samples=told).conformed(tmp_path).forbidden is None
+
+
+def test_a_high_watermark_that_goes_back_on_a_leader_within_its_epoch_is_found(tmp_path: Path) -> None:
+    told = samples()
+    told[8] = told[8].model_copy(update={"high_watermark": 119})
+    file = ObservedRun(samples=told).conformed(tmp_path)
+    assert _forbidden(file) == "high watermark went back"
+    assert file.forbidden is not None
+    assert "from 120 back to 119" in file.forbidden.text
+
+
+def test_a_new_leader_may_have_an_older_high_watermark(tmp_path: Path) -> None:
+    told = [replace_mark(one, 90) if one.leader_epoch == 1 else one for one in samples()]
+    assert ObservedRun(samples=told).conformed(tmp_path).forbidden is None
+
+
+def replace_mark(one: object, mark: int) -> object:
+    return one.model_copy(update={"high_watermark": mark})  # type: ignore[attr-defined]
+
+
+def test_acks_all_above_what_its_epoch_kept_is_forbidden_after_a_clean_election(tmp_path: Path) -> None:
+    file = ObservedRun(acks_setting="all").conformed(tmp_path)
+    assert _forbidden(file) == "ack above what its epoch kept"
+    assert file.forbidden is not None
+    assert file.forbidden.offset == 30
+    assert "20 records" in file.forbidden.text
+
+
+def test_acks_all_may_lose_what_a_power_loss_took(tmp_path: Path) -> None:
+    cut = event("fault-asked", 4000, fault=1, detail={"kind": "power_loss", "nodes": [2]})
+    run = ObservedRun(acks_setting="all")
+    run.events.append(cut)
+    assert run.conformed(tmp_path).forbidden is None
+
+
+def test_an_ack_above_the_end_of_the_last_epoch_is_forbidden(tmp_path: Path) -> None:
+    file = ObservedRun(acks=[*acks(), Ack(200, 500, 9000, lost=True)]).conformed(tmp_path)
+    assert _forbidden(file) == "ack above what its epoch kept"
+    assert file.unexplained_records == 1
+    assert (file.unexplained[0].seq, file.unexplained[0].offset) == (200, 500)
+
+
+def test_a_lost_record_that_no_truncation_explains_is_named(tmp_path: Path) -> None:
+    rows = acks()
+    rows[150] = replace(rows[150], lost=True)
+    file = ObservedRun(acks=rows).conformed(tmp_path)
+    assert file.unexplained_records == 1
+    (named,) = file.unexplained
+    assert (named.anomaly, named.producer, named.seq, named.offset) == ("lost", 0, 150, 130)
+
+
+def test_a_record_that_must_be_gone_and_is_there_is_named(tmp_path: Path) -> None:
+    rows = [replace(row, lost=row.lost and row.seq != LOST[3]) for row in acks()]
+    file = ObservedRun(acks=rows).conformed(tmp_path)
+    assert file.present == 1
+    assert [(named.anomaly, named.seq) for named in file.unexplained] == [("present", LOST[3])]
+
+
+def test_without_offsets_a_loss_is_explained_by_what_happened_in_between(tmp_path: Path) -> None:
+    rows = [replace(row, offset=-1) for row in acks()]
+    run = ObservedRun(acks_setting="0", acks=rows)
+    file = run.conformed(tmp_path)
+    (lost,) = [one for one in file.classes if one.anomaly == "lost"]
+    assert (lost.count, lost.by_interval, lost.unexplained) == (20, 20, 0)
+    (missing,) = file.intervals
+    assert (missing.first_seq, missing.last_seq, missing.records) == (100, 119, 20)
+    assert "node 1 ended" in missing.why or "leader 2" in missing.why
+
+
+def test_without_offsets_a_loss_in_quiet_times_is_not_explained(tmp_path: Path) -> None:
+    rows = [replace(row, offset=-1, lost=row.seq == 10) for row in acks()]
+    file = ObservedRun(acks_setting="0", acks=rows).conformed(tmp_path)
+    assert file.unexplained_records == 1
+    assert file.unexplained[0].seq == 10
+
+
+def test_a_run_without_a_metadata_log_is_not_replayed_and_says_so(tmp_path: Path) -> None:
+    run = ObservedRun(records=[])
+    file = run.conformed(tmp_path)
+    (lost,) = [one for one in file.classes if one.anomaly == "lost"]
+    assert (lost.not_replayed, lost.explained) == (20, 0)
+    assert any("were not observed" in reason for reason in file.not_replayed)

@@ -1,0 +1,242 @@
+"""A small run directory made by hand, whose steps Kafka could have made; tests plant lies in it.
+
+Brokers 1, 2 and 3 hold orders/0. Broker 1 leads epoch 0 and acknowledges offsets 0 to 119; it dies with the last
+twenty of them. Broker 2 leads epoch 1 from offset 100 on and acknowledges 100 to 179; broker 1 comes back and joins.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.model.conform import conform
+from ackproof.plan.cases import Case, cases, load
+from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ProducedRows, mark_end, write_produced
+from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.schema import FINDINGS
+
+EXPERIMENT = """\
+name: observed
+topics:
+  orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 1}}}}
+workload:
+  producers: {{acks: {acks}, idempotence: false}}
+  duration: 1s
+"""
+WALL_MS = 1_700_000_000_000
+MS = 1_000_000
+LOST = range(100, 120)
+"""Sequence numbers of what broker 1 took with it."""
+
+
+@dataclass
+class Ack:
+    """One acknowledged row."""
+
+    seq: int
+    offset: int
+    sent_ms: int
+    lost: bool = False
+
+
+def acks() -> list[Ack]:
+    """What was acknowledged, and what of it the audit found lost."""
+    first = [Ack(seq, seq, 2000 + 10 * seq, lost=seq in LOST) for seq in range(120)]
+    return first + [Ack(seq, seq - 20, 6000 + 10 * (seq - 120)) for seq in range(120, 200)]
+
+
+def broker(offset: int, ms: int, node: int, epoch: int, *, fenced: bool) -> dict[str, Any]:
+    """A broker's registration (the first with its epoch), or that it is fenced or not."""
+    return _record(offset, ms, "broker", node=node, broker_epoch=epoch, fenced=fenced)
+
+
+def registered(offset: int, ms: int, node: int) -> dict[str, Any]:
+    """A new incarnation."""
+    return _record(
+        offset, ms, "broker-registered", node=node, broker_epoch=offset, incarnation=f"i{offset}", fenced=True
+    )
+
+
+def partition(
+    offset: int, ms: int, leader: int, epochs: tuple[int, int], isr: list[int], *changed: str
+) -> dict[str, Any]:
+    """A state of orders/0. `epochs`: of the leader and of the partition."""
+    return _record(
+        offset,
+        ms,
+        "partition",
+        topic="orders",
+        partition=0,
+        leader=leader,
+        leader_epoch=epochs[0],
+        partition_epoch=epochs[1],
+        replicas=[1, 2, 3],
+        isr=isr,
+        changed=changed or ["isr"],
+    )
+
+
+def _record(offset: int, ms: int, kind: str, **what: Any) -> dict[str, Any]:
+    return {"offset": offset, "epoch": 1, "timestamp_ms": WALL_MS + ms, "kind": kind, **what}
+
+
+def beginning() -> list[dict[str, Any]]:
+    """Three brokers and the partition."""
+    found = []
+    for node in (1, 2, 3):
+        found += [registered(node, 100 * node, node), broker(10 + node, 400 + node, node, node, fenced=False)]
+    return [*found, partition(20, 1000, 1, (0, 0), [1, 2, 3], "created")]
+
+
+def metadata() -> list[dict[str, Any]]:
+    """All of the metadata log."""
+    return [
+        *beginning(),
+        partition(30, 5000, 2, (1, 1), [2, 3], "isr", "leader"),
+        broker(31, 5000, 1, 1, fenced=True),
+        registered(40, 7000, 1),
+        broker(41, 7100, 1, 40, fenced=False),
+        partition(42, 7500, 2, (1, 2), [1, 2, 3]),
+    ]
+
+
+def sample(ms: int, leader: int, epoch: int, high_watermark: int, **log_ends: int) -> Sample:
+    """A sample; `log_ends` by n1, n2, n3."""
+    return Sample(
+        t_ns=ms * MS,
+        topic="orders",
+        partition=0,
+        leader=leader,
+        leader_epoch=epoch,
+        replicas=(1, 2, 3),
+        isr=(1, 2, 3),
+        high_watermark=high_watermark,
+        log_ends={int(node[1:]): end for node, end in log_ends.items()},
+    )
+
+
+def samples() -> list[Sample]:
+    """Four looks at each leader."""
+    return [
+        *(sample(2000 + 300 * n, 1, 0, 25 * n, n1=25 * n, n2=25 * n) for n in range(5)),
+        *(sample(6000 + 300 * n, 2, 1, 100 + 10 * n, n2=110 + 10 * n, n3=100 + 10 * n) for n in range(5)),
+        *(sample(7900 + 300 * n, 2, 1, 170 + n, n1=170 + n, n2=180, n3=175 + n) for n in range(5)),
+    ]
+
+
+@dataclass
+class ObservedRun:
+    """What the run directory will hold; `conformed` writes it and replays it."""
+
+    acks_setting: str = "1"
+    records: list[dict[str, Any]] = field(default_factory=metadata)
+    acks: list[Ack] = field(default_factory=acks)
+    samples: list[Sample] = field(default_factory=samples)
+    events: list[dict[str, Any]] = field(default_factory=lambda: [event("node-ended", 4500, node=1)])
+    log: tuple[tuple[int, int, int], ...] = ((0, 99, 0), (100, 179, 1))
+    """Batches of every replica: first and last offset, leader epoch."""
+
+    def conformed(self, folder: Path) -> ConformanceFile:
+        """Write it into `folder`, and replay it."""
+        run, case = CaseDir(folder), self._case(folder)
+        self._cluster(run)
+        _ledger(run, self.acks)
+        return conform(run, case)
+
+    def _case(self, folder: Path) -> Case:
+        path = folder / "observed.yaml"
+        path.write_text(EXPERIMENT.format(acks=self.acks_setting))
+        (case,) = cases(load(path), seed=1)
+        CaseFile(
+            run_id="r",
+            case=case.id,
+            experiment="observed",
+            settings={},
+            repeat=1,
+            seed=1,
+            backend="process",
+            replay="",
+            resolved=case.resolved(),
+            wall_ns=WALL_MS * MS,
+        ).save(CaseDir(folder).case_json)
+        return case
+
+    def _cluster(self, run: CaseDir) -> None:
+        run.observed.mkdir(parents=True)
+        run.metadata_log.write_text("".join(json.dumps(record) + "\n" for record in self.records))
+        run.samples.write_text("".join(one.model_dump_json() + "\n" for one in self.samples))
+        run.timeline.write_text("".join(json.dumps(one) + "\n" for one in self.events))
+        epochs = tuple(EpochStart(epoch=epoch, start=first) for first, _, epoch in self.log)
+        end = self.log[-1][1] + 1
+        rows = []
+        for node in (1, 2, 3):
+            for first, last, epoch in self.log:
+                row = dict.fromkeys(BATCHES.names, 0)
+                row |= {"node": node, "topic": "orders", "first_offset": first, "last_offset": last}
+                rows.append({**row, "leader_epoch": epoch, "control": False, "transactional": False})
+        pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)
+        ReplicasFile(
+            replicas=tuple(
+                Replica(
+                    node=node,
+                    topic="orders",
+                    partition=0,
+                    folder="",
+                    log_start=0,
+                    log_end=end,
+                    epochs=epochs,
+                )
+                for node in (1, 2, 3)
+            )
+        ).save(run.replicas)
+
+
+def event(kind: str, ms: int, **what: Any) -> dict[str, Any]:
+    """An event of the timeline."""
+    return {"t_ns": ms * MS, "wall_ns": (WALL_MS + ms) * MS, "kind": kind, **what}
+
+
+def _ledger(run: CaseDir, rows: list[Ack]) -> None:
+    count, folder = len(rows), run.produced / "client=p0"
+    sent = np.array([row.sent_ms * MS for row in rows], np.int64)
+    write_produced(
+        folder,
+        0,
+        ProducedRows(
+            producer=0,
+            places=[("orders", 0)],
+            place=np.zeros(count, np.int64),
+            seq=np.array([row.seq for row in rows], np.int64),
+            outcome=np.zeros(count, np.int8),
+            error=np.zeros(count, np.int16),
+            offset=np.array([row.offset for row in rows], np.int64),
+            sent_ns=sent,
+            done_ns=sent + 5 * MS,
+        ),
+    )
+    mark_end(folder)
+    run.findings.mkdir()
+    lost = [
+        {
+            "class": "lost",
+            "topic": "orders",
+            "partition": 0,
+            "producer": 0,
+            "offset": row.offset,
+            "seq": row.seq,
+            "detail": "",
+        }
+        for row in rows
+        if row.lost
+    ]
+    pq.write_table(pa.Table.from_pylist(lost, schema=FINDINGS), run.findings / "part-0.parquet")
