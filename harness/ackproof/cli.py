@@ -20,6 +20,7 @@ import click
 
 from ackproof import __version__
 from ackproof.cli_image import image
+from ackproof.cli_model import explore, predict
 from ackproof.cli_simulate import simulate
 from ackproof.errors import AckproofError, BadInput
 
@@ -381,3 +382,5 @@ def clean(machine: bool) -> int:
 
 main.add_command(image)
 main.add_command(simulate)
+main.add_command(predict)
+main.add_command(explore)

@@ -10,8 +10,9 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
@@ -79,6 +80,25 @@ _SHOWN = frozenset(
 )
 
 
+_QUIET_S = 10.0
+
+
+class Searching(Protocol):
+    """How far a search is."""
+
+    @property
+    def states(self) -> int:
+        """Distinct states seen."""
+
+    @property
+    def depth(self) -> int:
+        """Steps from the first state."""
+
+    @property
+    def rate(self) -> float:
+        """States per second."""
+
+
 class Console:
     """Where a command says what it does. `machine` puts JSON on standard output and all else on standard error."""
 
@@ -104,6 +124,23 @@ class Console:
         """Text for other programs on standard output: not wrapped, not coloured."""
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
         sys.stdout.flush()
+
+    @contextmanager
+    def searching(self) -> Iterator[Callable[[Searching], None]]:
+        """Says on standard error how far a search is: live on a terminal, a line every ten seconds elsewhere."""
+        console, said = self._errors, time.monotonic()
+        with console.status("searching") as status:
+
+            def watch(progress: Searching) -> None:
+                nonlocal said
+                told = f"{progress.states} states, depth {progress.depth}, {progress.rate:.0f} a second"
+                if console.is_terminal:
+                    status.update(told)
+                elif time.monotonic() - said >= _QUIET_S:
+                    said = time.monotonic()
+                    console.print(f"… {told}")
+
+            yield watch
 
     def document(self, value: object) -> None:
         """A JSON value on standard output."""

@@ -1,0 +1,47 @@
+"""A page with stories of the explorer and their sequence diagrams: no script, no network, both themes."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from ackproof.rundir.prediction import StoryStep
+from ackproof_reports.sequence import sequence
+from ackproof_reports.wording import visible
+
+_CSS: Final = Path(__file__).parent / "templates" / "css"
+_STYLES: Final = ("base.css", "sequence.css", "print.css")
+
+
+@dataclass(frozen=True)
+class Tale:
+    """The shortest way to one class of finding."""
+
+    anomaly: str
+    text: str
+    steps: Sequence[StoryStep]
+
+
+def story_page(title: str, notes: Sequence[str], tales: Sequence[Tale]) -> str:
+    """The whole page."""
+    style = "\n".join((_CSS / name).read_text(encoding="utf-8") for name in _STYLES)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    body = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
+    body += "".join(
+        f"<section><h2>{escape(visible(tale.anomaly))}</h2>"
+        f"{sequence(tale.steps, f'{tale.anomaly}: {tale.text}', f'The shortest way to: {tale.anomaly}')}</section>"
+        for tale in tales
+    )
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(policy)}">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>{escape(visible(title))}</title><style>{style}</style></head>"
+        f'<body><main class="story-page"><h1>{escape(visible(title))}</h1>{body}</main></body></html>'
+    )

@@ -1,0 +1,170 @@
+"""`ackproof explore` and `ackproof predict`: words in, stories out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ackproof.cli import main_code
+from ackproof.errors import BadInput
+from ackproof.model.answers import answers, smaller
+from ackproof.model.explore import explore, rules_in_words, scope_in_words
+from ackproof.model.predict import predict_case
+from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.rules import Rules
+from model_cases import case_of
+
+LOSING = "brokers=2,records=1,acks=1,kills=1"
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("ackproof.model.answers._known", {})
+    return tmp_path / "cache"
+
+
+def test_a_scope_in_words() -> None:
+    scope = scope_in_words("brokers=2, records=2,acks=1,min_insync=2,kills=1,unclean_election=true", Rules())
+    assert (scope.brokers, scope.records, scope.acks, scope.budget) == (2, 2, 1, Budget(kills=1))
+    assert (scope.rules.min_insync, scope.rules.unclean_election) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ("kils=1", "did you mean 'kills'"),
+        ("kills", "expected name=value"),
+        ("kills=-1", "whole number"),
+        ("brokers=9", "from 1 to 5"),
+        ("acks=2", "0, 1 or all"),
+        ("idempotent=yes", "true or false"),
+    ],
+)
+def test_a_scope_that_makes_no_sense_is_bad_input(words: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        scope_in_words(words, Rules())
+
+
+def test_unknown_rules_and_protections_are_bad_input() -> None:
+    with pytest.raises(BadInput, match="no rules for Kafka"):
+        rules_in_words("0.1", ())
+    with pytest.raises(BadInput, match="did you mean 'maximal ISR'"):
+        rules_in_words("4.1", ["maximal IRS"])
+
+
+def test_an_unreplicated_record_dies_with_its_leader() -> None:
+    found = explore(scope_in_words(LOSING, rules_in_words("4.1", ())), ["lost"])
+    (tale,) = found.found
+    assert [step.text.split(";")[0] for step in tale.steps[:2]] == ["sends record 0", "is killed"]
+    assert tale.story[-1].startswith("✗  lost")
+
+
+def test_a_search_goes_on_where_it_was_left(tmp_path: Path) -> None:
+    scope = scope_in_words("brokers=2,records=1,kills=1,cuts=1", Rules())
+    saved = tmp_path / "search"
+    first = explore(scope, ["lost"], max_seconds=1e-9, saved=saved)
+    while not first.exhausted and saved.stat().st_size < 200:
+        first = explore(scope, ["lost"], max_seconds=1e-9, saved=saved)
+    last = explore(scope, ["lost"], saved=saved)
+    assert last.exhausted and last.missing == ("lost",)
+    assert last.states == explore(scope, ["lost"]).states
+    with pytest.raises(BadInput, match="not a search of this scope"):
+        explore(scope_in_words("brokers=3", Rules()), ["lost"], saved=saved)
+
+
+def test_what_is_possible_in_a_smaller_world_is_possible(own_cache: Path) -> None:
+    scope = Scope(Rules(min_insync=1), acks=1, budget=Budget(kills=1, cuts=1), settled=True)
+    assert {world.budget for world, _ in smaller(scope)} == {Budget(kills=1), Budget(cuts=1)}
+    said = answers(scope, max_states=2000)
+    assert said.classes["lost"].chance is Chance.POSSIBLE
+    assert said.classes["lost"].scope == "brokers=2,records=1,acks=1,kills=1"
+    assert said.classes["vanished"].chance is Chance.UNKNOWN
+    assert len(list((own_cache / "predictions").iterdir())) == 1
+
+
+def test_only_a_scope_that_is_seen_to_its_end_makes_a_class_impossible() -> None:
+    scope = Scope(Rules(min_insync=2), brokers=2, budget=Budget(kills=1), settled=True)
+    assert answers(scope, max_states=100).classes["lost"].chance is Chance.UNKNOWN
+    assert answers(scope).classes["lost"].chance is Chance.IMPOSSIBLE
+
+
+def test_answers_come_back_from_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    scope = Scope(Rules(), brokers=2, acks=1, budget=Budget(kills=1), settled=True)
+    first = answers(scope)
+    monkeypatch.setattr("ackproof.model.answers._known", {})
+    monkeypatch.setattr("ackproof.model.answers.outlook", None)
+    assert answers(scope) == first
+
+
+def _of(prediction: PredictionFile, anomaly: str) -> Chance | None:
+    found = prediction.of(anomaly)
+    return found.chance if found else None
+
+
+def test_acks_1_may_lose_what_only_its_leader_had_and_overwritten_goes_with_it() -> None:
+    case = case_of("kill: {target: leader(orders/0)}", acks="1", replicas=2)
+    prediction = predict_case(case)
+    assert (_of(prediction, "lost"), _of(prediction, "overwritten")) == (Chance.POSSIBLE, Chance.POSSIBLE)
+    assert (_of(prediction, "vanished"), _of(prediction, "conflict")) == (
+        Chance.IMPOSSIBLE,
+        Chance.IMPOSSIBLE,
+    )
+    assert prediction.faults == ("fault 1 (kill leader(orders/0)): kills=1",)
+
+
+def test_without_faults_nothing_is_lost() -> None:
+    assert _of(predict_case(case_of(acks="1", replicas=2)), "lost") is Chance.IMPOSSIBLE
+
+
+def test_acks_0_may_lose_with_any_fault_that_breaks_a_connection() -> None:
+    case = case_of("reset: {link: clients -> leader(orders/0)}", "for: 1s", acks="0", replicas=2)
+    found = predict_case(case).of("lost")
+    assert found is not None and (found.chance, found.explored) == (Chance.POSSIBLE, False)
+
+
+def test_rot_is_not_predicted_and_said() -> None:
+    prediction = predict_case(case_of("flip_bits: {target: leader(orders/0)}", "for: 1s"))
+    assert prediction.classes == ()
+    assert prediction.not_predicted == ("flip_bits: files of a log that rot are not in the model",)
+
+
+def test_the_command_explore_draws_its_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "story.html"
+    assert main_code(["explore", "--scope", LOSING, "--html", str(page), "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["found"]["lost"]["steps"][1]["text"] == "is killed"
+    text = page.read_text()
+    assert 'class="sequence"' in text and "2. broker 1: is killed" in text
+    assert "Content-Security-Policy" in text and "<script" not in text and " style=" not in text
+
+
+def test_an_exhausted_scope_is_an_answer_and_a_limit_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_code(["explore", "--scope", "brokers=2,kills=1"]) == 0
+    assert "lost: impossible in this scope" in capsys.readouterr().out
+    assert main_code(["explore", "--scope", "brokers=3,kills=3", "--max-seconds", "0.001"]) == 2
+    assert "lost: unknown" in capsys.readouterr().out
+
+
+EXPERIMENT = """\
+name: t
+topics: {{orders: {{replication_factor: 2}}}}
+workload: {{producers: {{acks: {acks}}}}}
+faults: [{{kill: {{target: leader(orders/0)}}, at: 1s}}]
+expect: [{{lost: "> 0"}}]
+"""
+
+
+@pytest.mark.parametrize(("acks", "code"), [("1", 0), ("all", 254)])
+def test_a_demand_for_what_is_impossible_is_bad_input(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], acks: str, code: int
+) -> None:
+    file = tmp_path / "t.yaml"
+    file.write_text(EXPERIMENT.format(acks=acks))
+    assert main_code(["predict", str(file), "--story", "lost"]) == code
+    said = capsys.readouterr()
+    assert ("is killed" in said.out) == (code == 0)
+    assert ("demands what is predicted impossible" in said.err) == (code == 254)

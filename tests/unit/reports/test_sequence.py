@@ -1,0 +1,47 @@
+"""Sequence diagrams of stories."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+from ackproof.rundir.prediction import StoryStep
+from ackproof_reports.sequence import MAX_STEPS, WIDTH, sequence
+from ackproof_reports.story import Tale, story_page
+
+STEPS = (
+    StoryStep(actor="client", target="broker 1", text="sends <record> 0 & waits"),
+    StoryStep(actor="broker 2", target="broker 1", text="asks for offset 0 " * 8),
+    StoryStep(actor="controller", text="decides \x1b[31m alone"),
+)
+
+
+def test_each_actor_has_a_lane_and_each_step_its_place_below_the_last() -> None:
+    drawing = ElementTree.fromstring(sequence(STEPS, "lost: record 0", "How it is lost"))
+    heads = [text.text for text in drawing.iter("text") if text.get("class") == "head"]
+    assert heads == ["client", "controller", "broker 1", "broker 2"]
+    said = [
+        (float(text.get("y", 0)), text.text) for text in drawing.iter("text") if text.get("class") == "said"
+    ]
+    assert said == sorted(said) and len({y for y, _ in said}) == len(said)
+    assert len([line for line in drawing.iter("line") if line.get("class") == "arrow"]) == 2
+    height = float(drawing.get("viewBox", "").split()[3])
+    for line in drawing.iter("line"):
+        assert all(0 <= float(line.get(name, -1)) <= WIDTH for name in ("x1", "x2"))
+        assert all(0 <= float(line.get(name, -1)) <= height for name in ("y1", "y2"))
+
+
+def test_text_of_a_story_is_escaped_and_cannot_steer() -> None:
+    drawing = sequence(STEPS, "lost", "t")
+    assert "&lt;record&gt; 0 &amp; waits" in drawing
+    assert "\x1b" not in drawing
+
+
+def test_a_long_story_is_cut_and_says_so() -> None:
+    drawing = sequence(STEPS[:1] * (MAX_STEPS + 5), "lost", "t")
+    assert "… and 5 further steps" in drawing
+
+
+def test_the_page_loads_nothing() -> None:
+    page = story_page("Kafka <4.1>", ["10 states"], [Tale("lost", "record 0", STEPS)])
+    assert "default-src 'none'" in page.replace("&#x27;", "'")
+    assert "Kafka &lt;4.1&gt;" in page and "http" not in page.replace("http-equiv", "")
