@@ -23,6 +23,7 @@ from ackproof.rundir.documents import (
 )
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
+from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.replicas import ReplicasFile
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.wording import scalar, setting_names
@@ -64,6 +65,8 @@ class CaseView:
     absent: tuple[str, ...]
     replicas: ReplicasFile | None = None
     """What the replicas had on disk; None for a run that did not look, or could not."""
+    prediction: PredictionFile | None = None
+    """What the reference implementation says may happen; None for a run that was judged before it was asked."""
 
     @property
     def anchor(self) -> str:
@@ -230,6 +233,8 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     final = _document(FinalReadFile, run.final_read, run.path, absent)
     # A run on somebody else's cluster has no logs to look at: nothing is absent then.
     replicas = _document(ReplicasFile, run.replicas, run.path, absent) if run.replicas.exists() else None
+    asked = run.prediction_json.exists()
+    prediction = _document(PredictionFile, run.prediction_json, run.path, absent) if asked else None
     events, whole = read_timeline(run.timeline)
     if not events:
         absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
@@ -238,7 +243,18 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     elif events[-1].kind is not EventKind.END:
         absent.append("timeline.jsonl has no end event: the run was cut off")
     return CaseView(
-        index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent), replicas
+        index,
+        entry,
+        run,
+        case,
+        audit,
+        judged,
+        final,
+        tuple(events),
+        whole,
+        tuple(absent),
+        replicas,
+        prediction,
     )
 
 

@@ -31,7 +31,7 @@ from ackproof_reports.views import (
 )
 
 TEMPLATES: Final = Path(__file__).parent / "templates"
-STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "print.css")
+STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "sequence.css", "print.css")
 SCRIPTS: Final = (
     "data.js",
     "axis.js",

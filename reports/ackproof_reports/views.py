@@ -16,6 +16,7 @@ from ackproof_reports.embedding import Block
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
+from ackproof_reports.predictions import Predictions, predictions_of
 from ackproof_reports.ranges import SPANS, Range
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
 from ackproof_reports.wording import duration, moment, number_range, one_line, scalar, visible, wall
@@ -144,6 +145,7 @@ class CasePage:
     settings_cut: bool
     environment: tuple[tuple[str, str], ...]
     opened: bool
+    predictions: Predictions | None
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
@@ -151,7 +153,11 @@ def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = _first_to_open(facts)
     shared = dict(shared_environment(facts))
-    return [_case_page(fact, peak, shared, fact.case.index == first) for fact in facts]
+    predicted = predictions_of(facts)
+    return [
+        _case_page(fact, peak, shared, fact.case.index == first, said)
+        for fact, said in zip(facts, predicted, strict=True)
+    ]
 
 
 def _first_to_open(facts: Sequence[CaseFacts]) -> int | None:
@@ -168,7 +174,9 @@ def _interest(fact: CaseFacts) -> int:
     return 3 if fact.picture else 4
 
 
-def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool) -> CasePage:
+def _case_page(
+    fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool, predicted: Predictions | None
+) -> CasePage:
     groups = fact.findings.groups if fact.findings else ()
     ranges = [found for group in groups for found in group.ranges]
     settings, cut = _settings_text(fact)
@@ -187,6 +195,7 @@ def _case_page(fact: CaseFacts, peak: float, shared: dict[str, str], opened: boo
         settings_cut=cut,
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
         opened=opened,
+        predictions=predicted,
     )
 
 

@@ -1,0 +1,62 @@
+"""What was predicted of the cases, as a page shows it: a sentence about the scope, and each story drawn once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from markupsafe import Markup
+
+from ackproof.rundir.prediction import PredictedClass, PredictionFile, StoryStep
+from ackproof_reports.facts import CaseFacts
+from ackproof_reports.sequence import sequence
+
+MAX_DRAWN: Final = 24
+"""Diagrams of one page; further stories stay in `prediction.json`."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """A story: of which classes, why, and its diagram, or where it is drawn already."""
+
+    anomalies: str
+    why: str
+    drawing: Markup | None
+    same_as: str
+    """The title of the case that draws it; empty where it is drawn here, or nowhere."""
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What one case's section says of its prediction."""
+
+    file: PredictionFile
+    stories: tuple[Told, ...]
+
+
+def predictions_of(facts: Sequence[CaseFacts]) -> list[Predictions | None]:
+    """For every case in order; None where nothing was predicted."""
+    drawn: dict[tuple[StoryStep, ...], str] = {}
+    return [
+        Predictions(fact.case.prediction, tuple(_stories(fact.case.prediction, fact.title, drawn)))
+        if fact.case.prediction
+        else None
+        for fact in facts
+    ]
+
+
+def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...], str]) -> Iterator[Told]:
+    alike: dict[tuple[StoryStep, ...], list[PredictedClass]] = {}
+    for one in file.classes:
+        if one.steps:
+            alike.setdefault(one.steps, []).append(one)
+    for steps, classes in alike.items():
+        names = ", ".join(one.anomaly for one in classes)
+        before = drawn.get(steps, "")
+        drawing = None
+        if not before and len(drawn) < MAX_DRAWN:
+            drawn[steps] = title
+            ending = classes[0].story[-1].removeprefix("✗").strip() if classes[0].story else names
+            drawing = Markup(sequence(steps, ending, f"The shortest way to: {names}"))
+        yield Told(names, classes[0].why, drawing, before)
