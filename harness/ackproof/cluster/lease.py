@@ -64,11 +64,12 @@ def acquire(node_ids: Iterable[int], *, holder: str, state: Path | None = None) 
     """Lease a block whose addresses for these nodes nobody uses. `holder` is written into the lock file.
 
     The block that has been unused for longest comes first, so that a late client of a cluster that is gone does
-    not find a new one at its address. Raises `BadInput` when no block is free.
+    not find a new one at its address. Raises `BadInput` when no block is free, or when the loopback interface is down.
     """
     nodes = tuple(node_ids)
     if unfit := [node for node in nodes if not 1 <= node <= LARGEST_NODE]:
         raise BadInput(f"node ids must be from 1 to {LARGEST_NODE}, not {', '.join(map(str, unfit))}")
+    _require_loopback()
     folder = (state or state_directory()) / "leases"
     folder.mkdir(parents=True, exist_ok=True)
     for block in sorted(BLOCKS, key=lambda block: _last_used(folder, block)):
@@ -150,6 +151,17 @@ def _base_ports() -> list[int]:
     except (OSError, ValueError, IndexError):
         lowest = 32768
     return [port for port in _BASE_PORTS if port + 2 < lowest] or list(_BASE_PORTS)
+
+
+def _require_loopback() -> None:
+    """Where it is down one can listen, and nobody is reached: nodes would die a minute later, of something else."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("127.1.0.1", 9))  # a datagram socket that connects only looks for a route
+        except OSError as error:
+            raise BadInput(
+                f"the loopback interface cannot be used ({error.strerror}); as root: ip link set lo up"
+            ) from error
 
 
 def _is_free(address: Address) -> bool:

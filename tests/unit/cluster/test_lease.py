@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -139,6 +140,16 @@ def test_when_nothing_is_free_the_message_says_what_to_do(
         lease.acquire(NODES, holder="", state=tmp_path),
         pytest.raises(BadInput, match="ackproof clean"),
     ):
+        lease.acquire(NODES, holder="", state=tmp_path)
+
+
+def test_a_loopback_that_is_down_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Down(socket.socket):  # as in `unshare --net`, where one can bind and listen all the same
+        def connect(self, address: object) -> None:
+            raise OSError(errno.ENETUNREACH, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "socket", Down)
+    with pytest.raises(BadInput, match="Network is unreachable.*ip link set lo up"):
         lease.acquire(NODES, holder="", state=tmp_path)
 
 
