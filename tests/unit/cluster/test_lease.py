@@ -149,7 +149,7 @@ def test_a_loopback_that_is_down_is_named(tmp_path: Path, monkeypatch: pytest.Mo
             raise OSError(errno.ENETUNREACH, "Network is unreachable")
 
     monkeypatch.setattr(socket, "socket", Down)
-    with pytest.raises(BadInput, match="Network is unreachable.*ip link set lo up"):
+    with pytest.raises(BadInput, match=r"Network is unreachable.*ip link set lo up"):
         lease.acquire(NODES, holder="", state=tmp_path)
 
 
