@@ -70,6 +70,8 @@ class BatchOrders:
     """Where the cluster is that someone else runs, and what lets us in."""
     settings: tuple[str, ...] = ()
     """`PATH=VALUE`, over what the files say."""
+    simulate: bool = True
+    """Whether simulated runs are made beside each case, for the report."""
 
 
 @dataclass
@@ -159,6 +161,10 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
     batch.save()
     try:
         _run_all(batch, orders, ready, watcher)
+        if orders.simulate:
+            from ackproof.model.beside import simulate_all
+
+            simulate_all([(one.case, one.run) for one in batch.planned if one.error is None], watcher.step)
         conclude(batch, watcher.step)
     except KeyboardInterrupt:
         batch.interrupted = True

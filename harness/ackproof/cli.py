@@ -143,6 +143,7 @@ def main() -> None:
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
 @click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
+@click.option("--no-simulate", is_flag=True, help="Do not simulate each case beside its run (1.5 s a case).")
 @click.option(
     "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
 )
@@ -158,6 +159,7 @@ def run(
     only: tuple[str, ...],
     out: Path,
     keep_data: bool,
+    no_simulate: bool,
     machine: bool,
 ) -> int:
     """Run experiments on real clusters, audit, judge, report."""
@@ -176,6 +178,7 @@ def run(
         keep_data,
         attached,
         settings,
+        simulate=not no_simulate,
     )
     planned = plan_cases(orders)
     with console.show(len(planned)) as view:

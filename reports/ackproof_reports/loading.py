@@ -11,6 +11,7 @@ from typing import Final, TypeVar
 from pydantic import JsonValue
 
 from ackproof.errors import BadInput
+from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import (
     AuditFile,
     BatchCase,
@@ -25,6 +26,7 @@ from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import ExitCode, Verdict, batch_exit_code
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.replicas import ReplicasFile
+from ackproof.rundir.simulation import SimulationFile
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_reports.wording import scalar, setting_names
 
@@ -67,6 +69,8 @@ class CaseView:
     """What the replicas had on disk; None for a run that did not look, or could not."""
     prediction: PredictionFile | None = None
     """What the reference implementation says may happen; None for a run that was judged before it was asked."""
+    simulation: SimulationFile | None = None
+    conformance: ConformanceFile | None = None
 
     @property
     def anchor(self) -> str:
@@ -233,8 +237,6 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
     final = _document(FinalReadFile, run.final_read, run.path, absent)
     # A run on somebody else's cluster has no logs to look at: nothing is absent then.
     replicas = _document(ReplicasFile, run.replicas, run.path, absent) if run.replicas.exists() else None
-    asked = run.prediction_json.exists()
-    prediction = _document(PredictionFile, run.prediction_json, run.path, absent) if asked else None
     events, whole = read_timeline(run.timeline)
     if not events:
         absent.append("timeline.jsonl: missing or empty, so no fault and no phase can be shown")
@@ -254,8 +256,15 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
         whole,
         tuple(absent),
         replicas,
-        prediction,
+        _if_there(PredictionFile, run.prediction_json, run.path, absent),
+        _if_there(SimulationFile, run.simulation_json, run.path, absent),
+        _if_there(ConformanceFile, run.conformance_json, run.path, absent),
     )
+
+
+def _if_there(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | None:
+    """A document that a run need not have."""
+    return _document(kind, path, root, absent) if path.exists() else None
 
 
 def _document(kind: type[D], path: Path, root: Path, absent: list[str]) -> D | None:

@@ -18,6 +18,7 @@ from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
 from ackproof_reports.predictions import Predictions, predictions_of
 from ackproof_reports.ranges import SPANS, Range
+from ackproof_reports.reference import Reference, reference_of
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
 from ackproof_reports.wording import duration, moment, number_range, one_line, scalar, visible, wall
 
@@ -133,6 +134,7 @@ class CasePage:
     """One case's section."""
 
     facts: CaseFacts
+    reference: Reference | None
     spark: Sparkline | None
     picture: Block | None
     findings: Block | None
@@ -183,6 +185,7 @@ def _case_page(
     environment = fact.case.case.environment if fact.case.case else {}
     return CasePage(
         facts=fact,
+        reference=reference_of(fact.case, fact.gap_ms),
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),

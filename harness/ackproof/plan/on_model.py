@@ -94,3 +94,16 @@ def check_on_model(spec: ExperimentSpec, found: Findings) -> None:
         policy: Path = ("topics", name, "config", "cleanup.policy")
         if "compact" in topic.config.get("cleanup.policy", "delete") and found.sound(policy):
             found.report(policy, "not possible on the backend model, because its records have no keys")
+
+
+def lacks(spec: ExperimentSpec) -> str | None:
+    """Why the model cannot run an experiment of another backend; None if it can."""
+    for fault in spec.faults:
+        for kind in (fault.kind, *(fault.menu if isinstance(fault, Storm) else ())):
+            if (why := why_not(kind)) is not None:
+                return f"{kind}: {why}"
+    if spec.workload.producers.transaction_size is not None:
+        return "its clients have no transactions yet"
+    if any("compact" in topic.config.get("cleanup.policy", "delete") for topic in spec.topics.values()):
+        return "its records have no keys"
+    return None

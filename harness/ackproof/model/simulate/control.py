@@ -121,7 +121,10 @@ class Control:
 
     def _await_end_of(self, broker: int) -> None:
         self._episode[broker] += 1
-        self.clock.at(self._lost[broker] + self.timing.session, self._expire, broker, self._episode[broker])
+        # The controller looks eight times a session (QuorumController, maybeFenceStaleBroker).
+        look = int(self.random.random() * (self.timing.session >> 3))
+        ends = self._lost[broker] + self.timing.session + look
+        self.clock.at(ends, self._expire, broker, self._episode[broker])
 
     def _expire(self, broker: int, episode: int) -> None:
         if self._episode[broker] == episode and broker not in self.fenced and self.active != NOBODY:

@@ -28,7 +28,7 @@ class Host:
         self.up = True
         self.paused = False
         self.life = 0
-        self.inbox: list[tuple[Connection | None, int, Act, tuple[object, ...]]] = []
+        self.inbox: list[tuple[int, Act, tuple[object, ...]]] = []
         self.broken: Callable[[Connection], None] | None = None
 
     @property
@@ -39,7 +39,7 @@ class Host:
     def do(self, act: Act, *args: object) -> None:
         """Something of its own falls due: now, or when it moves again; never for a process that is gone."""
         if self.paused:
-            self.inbox.append((None, self.life, act, args))
+            self.inbox.append((self.life, act, args))
         elif self.up:
             act(*args)
 
@@ -154,7 +154,8 @@ class Network:
         if connection.holds:
             connection.held.append((generation, to, act, args))
         elif to.paused:
-            to.inbox.append((connection, generation, act, args))
+            # In the kernel's buffer: it will be read, even if the connection ends meanwhile.
+            to.inbox.append((to.life, act, args))
         elif to.up:
             act(*args)
 
@@ -165,7 +166,7 @@ class Network:
         opener = connection.opener
         if opener.broken is not None and opener.up:
             if opener.paused:
-                opener.inbox.append((None, opener.life, opener.broken, (connection,)))
+                opener.inbox.append((opener.life, opener.broken, (connection,)))
             else:
                 self._clock.after(self._hop, self._tell, opener, opener.life, connection)
 
@@ -199,12 +200,9 @@ class Network:
         """It goes on with what has come in meanwhile."""
         host.paused = False
         missed, host.inbox = host.inbox, []
-        for at, (connection, generation, act, args) in enumerate(missed):
+        for at, (life, act, args) in enumerate(missed):
             if host.paused:
                 host.inbox.extend(missed[at:])
                 return
-            if connection is None:
-                if host.life == generation:
-                    act(*args)
-            else:
-                self._arrive(connection, generation, host, act, args)
+            if host.life == life:
+                act(*args)

@@ -29,8 +29,10 @@ from ackproof.rundir.timeline import DRAWN_FROM, EventKind
 from ackproof_reference.broker import Leader
 
 LOOK_NS = 10 * MS
-CONFIRM_NS = 8 * MS
+CONFIRM_NS = 12 * MS
 """From a fault to its confirmation: a look at /proc."""
+NOTICE_NS = 10 * MS
+"""From the confirmation of a fault until one that waits for it has looked, found whom it is aimed at, and struck."""
 RECOVERY_NS = 60_000 * MS
 """As long may a healing take before it counts as failed."""
 
@@ -192,7 +194,7 @@ class Schedule:
                 and trigger.fault == first.fault.number
                 and (life.fault.number >= DRAWN_FROM) is drawn
             ):
-                self._clock.after(seconds(trigger.by), self._fire, life, trigger_text(life.fault))
+                self._clock.after(seconds(trigger.by) + NOTICE_NS, self._fire, life, trigger_text(life.fault))
 
     # -- the fault itself ---------------------------------------------------------------------------------------
 

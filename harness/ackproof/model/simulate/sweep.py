@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from pydantic import JsonValue
@@ -17,6 +17,7 @@ from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.model.simulate.shrink import shrink
 from ackproof.model.simulate.statistics import QUANTITIES, elected, spread
 from ackproof.plan.cases import Case, reseeded
+from ackproof.plan.on_model import lacks
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.simulation import SimulationFile, WorstSeed
 
@@ -25,6 +26,9 @@ BATCHES: Final = 100
 CHUNK: Final = 25
 """Seeds that a worker takes at once."""
 WORST: Final = 3
+BESIDE: Final = 60
+BESIDE_S: Final = 1.5
+"""Runs beside a real one: at most so many, and for at most so long."""
 SHRINK_BY: Final = ("lost", "duplicate")
 FEW: Final = 50
 """Up to so many runs are made in this process: starting others takes longer."""
@@ -134,6 +138,36 @@ def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Prog
         shrunk=shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
         if orders.shrink and found_by is not None and case.faults
         else None,
+    )
+
+
+def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S) -> SimulationFile | None:
+    """A few runs of the very case that ran elsewhere, the same draws of its faults; None if the model cannot.
+
+    It ends after `runs` runs or `seconds` seconds, whichever comes first.
+    """
+    if case.experiment.backend == "attach" or lacks(case.experiment) is not None:
+        return None
+    began = time.monotonic()
+    coarse = with_linger(case, linger_for(case.experiment, BATCHES))
+    setting = setting_of(coarse)
+    found: list[Counts] = []
+    for number in range(runs):
+        if found and time.monotonic() - began > seconds:
+            break
+        simulation = Simulation(setting, replace(coarse, seed=coarse.seed + number))
+        simulation.run()
+        found.append(counts_of(simulation, number))
+    good = [one for one in found if one.complete and one.faults_bit]
+    return SimulationFile(
+        case=case.id,
+        settings=case.settings,
+        runs=len(found),
+        incomplete=len(found) - len(good),
+        linger_ms=coarse.experiment.workload.producers.linger * 1000,
+        seconds=time.monotonic() - began,
+        spreads=tuple(spread(name, good) for name in QUANTITIES),
+        elected=elected(good),
     )
 
 

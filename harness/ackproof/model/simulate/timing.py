@@ -45,8 +45,8 @@ class Timing:
     metadata: int = 3 * MS
     metadata_jitter: int = 12 * MS
     """From a decision of the controller until a broker has applied it."""
-    boot: int = 1100 * MS
-    boot_jitter: int = 700 * MS
+    boot: int = 1700 * MS
+    boot_jitter: int = 1400 * MS
     """From the start of a process until it asks to be registered."""
     join: int = 60 * MS
     join_jitter: int = 120 * MS

@@ -1,0 +1,183 @@
+"""Kafka against the reference: what was predicted, what was simulated and what was observed, of one case.
+
+Read from `prediction.json`, `simulation.json` and `conformance.json`; any of them may be absent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof.rundir.prediction import Chance
+from ackproof.rundir.simulation import Spread
+from ackproof.rundir.timeline import Event, EventKind
+from ackproof_reports.loading import CaseView
+from ackproof_reports.wording import ABSENT, duration, number
+
+_COUNTED: Final = (("lost", "lost"), ("duplicate", "duplicates"), ("surfaced", "surfaced"))
+_TIMED: Final = (
+    ("new_leader_ms", "time to a new leader"),
+    ("shrink_ms", "time until an ISR shrank"),
+    ("full_isr_ms", "time until all ISRs were full"),
+    ("unavailable_ms", "longest gap between acks"),
+)
+_NS_PER_MS: Final = 1_000_000
+
+
+@dataclass(frozen=True)
+class ReferenceRow:
+    """One quantity in words. `differs` says in what, "" if in nothing."""
+
+    what: str
+    predicted: str
+    simulated: str
+    observed: str
+    differs: str
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The comparison of one case. `runs`: simulated runs that count."""
+
+    rows: tuple[ReferenceRow, ...]
+    runs: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Times:
+    """From the first fault, in ms; None: it did not come to that."""
+
+    new_leader_ms: float | None = None
+    shrink_ms: float | None = None
+    full_isr_ms: float | None = None
+    leader: str = ABSENT
+
+
+def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
+    """The comparison; None where there is neither a prediction, nor a simulation, nor a replay."""
+    if case.prediction is None and case.simulation is None and case.conformance is None:
+        return None
+    times = _times(case.events)
+    rows = [*(_counted(case, name, label) for name, label in _COUNTED), *_timed(case, times, gap_ms)]
+    rows.append(_elected(case, times))
+    simulation = case.simulation
+    notes = []
+    if simulation is not None:
+        notes.append(
+            f"Simulated: the median of {simulation.runs - simulation.incomplete} runs of the model, and from the "
+            f"smallest to the largest; batches of {simulation.linger_ms:g} ms, so counts are as coarse"
+        )
+    if any(row.observed not in (ABSENT, "0") for row in rows):
+        notes.append("Times count from the first fault; leaders and ISRs are sampled five times a second")
+    return Reference(tuple(rows), 0 if simulation is None else simulation.runs, tuple(notes))
+
+
+def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
+    chance = _chance(case, name)
+    spread = case.simulation.spread(name) if case.simulation else None
+    seen = case.counts.get(name)
+    differs = []
+    if seen is not None:
+        if chance is Chance.IMPOSSIBLE and seen:
+            differs.append("predicted impossible, and seen")
+        if spread is not None and spread.runs and not spread.least <= seen <= spread.most:
+            differs.append(f"{'more' if seen > spread.most else 'less'} than in any simulated run")
+    if chance is Chance.IMPOSSIBLE and spread is not None and spread.seen:
+        differs.append("predicted impossible, and simulated")
+    return ReferenceRow(
+        label,
+        ABSENT if chance is None else chance.value,
+        _range(spread, lambda value: number(round(value))),
+        ABSENT if seen is None else number(seen),
+        "; ".join(differs),
+    )
+
+
+def _chance(case: CaseView, name: str) -> Chance | None:
+    """The worst of what is predicted of a class on any topic."""
+    found = [one.chance for one in case.prediction.classes if one.anomaly == name] if case.prediction else []
+    order = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
+    return min(found, key=order.index, default=None)
+
+
+def _range(spread: Spread | None, told: Callable[[float], str]) -> str:
+    if spread is None or not spread.runs:
+        return ABSENT
+    if spread.least == spread.most:
+        return told(spread.p50)
+    return f"{told(spread.p50)} ({told(spread.least)} – {told(spread.most)})"
+
+
+def _timed(case: CaseView, times: _Times, gap_ms: float | None) -> Iterator[ReferenceRow]:
+    for name, label in _TIMED:
+        spread = case.simulation.spread(name) if case.simulation else None
+        seen = gap_ms if name == "unavailable_ms" else getattr(times, name)
+        differs = ""
+        if spread is not None and spread.runs and seen is not None:
+            if seen > 1.5 * spread.most + _SLACK_MS:
+                differs = "later than in any simulated run by half and more"
+            elif seen < spread.least / 1.5 - _SLACK_MS:
+                differs = "earlier than in any simulated run by a third and more"
+        elif spread is not None and (spread.runs > 0) != (seen is not None):
+            differs = "simulated, not seen" if spread.runs else "seen, never simulated"
+        yield ReferenceRow(label, ABSENT, _range(spread, duration), duration(seen), differs)
+
+
+_SLACK_MS: Final = 250.0
+"""What sampling adds."""
+
+
+def _elected(case: CaseView, times: _Times) -> ReferenceRow:
+    replay = case.conformance
+    named, differs = ABSENT, ""
+    if replay is not None and replay.elections:
+        wrong = [one for one in replay.elections if one.observed != one.reference]
+        named = ", ".join(_who(one.reference) for one in replay.elections[:_ELECTIONS])
+        if wrong:
+            first = wrong[0]
+            differs = (
+                f"{first.topic}/{first.partition} epoch {first.leader_epoch}: the reference names "
+                f"{_who(first.reference)}, Kafka {_who(first.observed)}"
+            )
+        seen = ", ".join(_who(one.observed) for one in replay.elections[:_ELECTIONS])
+        more = len(replay.elections) - _ELECTIONS
+        seen += f" and {more} more" if more > 0 else ""
+    else:
+        seen = times.leader
+    return ReferenceRow("who was elected", named, ABSENT, seen, differs)
+
+
+_ELECTIONS: Final = 6
+
+
+def _who(broker: int) -> str:
+    return "nobody" if broker < 0 else f"broker {broker}"
+
+
+def _times(events: tuple[Event, ...]) -> _Times:
+    first = next((event.t_ns for event in events if event.kind is EventKind.FAULT_ASKED), None)
+    if first is None:
+        return _Times()
+    before: dict[tuple[str | None, int | None], int] = {}
+    whole: dict[tuple[str | None, int | None], int] = {}
+    leader = shrink = full = None
+    who = ABSENT
+    for event in events:
+        place = event.topic, event.partition
+        if event.kind is EventKind.LEADER and event.t_ns > first and leader is None:
+            number_of = event.detail.get("leader")
+            if isinstance(number_of, int) and number_of >= 0:
+                leader, who = (event.t_ns - first) / _NS_PER_MS, _who(number_of)
+        if event.kind is not EventKind.ISR:
+            continue
+        isr = event.detail.get("isr")
+        size = len(isr) if isinstance(isr, list) else 0
+        if event.t_ns > first and size < before.get(place, size) and shrink is None:
+            shrink = (event.t_ns - first) / _NS_PER_MS
+        before[place] = size
+        whole[place] = max(size, whole.get(place, 0))
+        if event.t_ns > first and shrink is not None and before == whole:
+            full = (event.t_ns - first) / _NS_PER_MS
+    return _Times(leader, shrink, full, who)
