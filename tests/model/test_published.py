@@ -43,6 +43,13 @@ def test_walking_back_still_loses_by_early_expansion(explore: Explorer) -> None:
     assert any("proposes {1, 2, 3} as the ISR" in line for line in story)
 
 
+@pytest.mark.nightly
+def test_the_start_of_the_epoch_repairs_the_early_expansion(explore: Explorer) -> None:
+    """KIP-320's fourth rule, in the same scope of three brokers to exhaustion."""
+    scope = scope_of(rules_of("2.1"), started_isr=(1, 2), budget=Budget(hand_overs=2))
+    assert explore.finds_nothing(scope, max_states=3_000_000) > 1_000_000
+
+
 def test_walking_back_still_counts_followers_of_another_epoch(explore: Explorer) -> None:
     """KIP-320: without the epoch in the fetch a deposed leader commits what its follower is about to cut."""
     moves = {"brokers": 2, "records": 2, "budget": Budget(hand_overs=3)}

@@ -1,6 +1,6 @@
 """The table of protections: each taken away alone, and all of them on, in the same scope.
 
-    PYTHONPATH=tests/support python tests/bench/protections.py [name of a protection]
+    PYTHONPATH=tests/support python tests/bench/protection_table.py [name of a protection]
 
 Prints Markdown, a row as soon as it is known. Seconds are of the processor, so that a busy machine does not count.
 """
@@ -18,7 +18,7 @@ from ackproof_reference.explore.search import Search
 from ackproof_reference.rules import PROTECTIONS, Truncation, without
 from protections import CASES, LARGER, LATER, MASKED, PAIRS
 
-MOST = 20_000_000
+MOST = 12_000_000
 """States after which a search is given up; the row says so."""
 
 
@@ -34,13 +34,13 @@ def described(scope: Scope) -> str:
     """A scope in few words."""
     rules = "2.1" if scope.rules.truncation is not Truncation.ON_FETCH else "4.1"
     wrong = ", ".join(
-        f"{count} {name.replace('_', ' ')}"
+        f"{name.replace('_', ' ')} {count}"
         for name, count in zip(Budget._fields, scope.budget, strict=True)
         if count
     )
     parts = [f"{rules}, min ISR {scope.rules.min_insync}: {scope.brokers} brokers", f"{scope.records} rec."]
     if scope.started_isr:
-        parts.append(f"ISR {set(scope.started_isr)} at first")
+        parts.append(f"ISR {', '.join(map(str, scope.started_isr))} at first")
     return ", ".join([*parts, wrong])
 
 
