@@ -105,6 +105,7 @@ def test_an_isr_expansion_below_the_high_watermark_is_found_in_the_logs_ends(tmp
 
 def test_the_first_answer_after_it_joined_may_be_an_old_one(tmp_path: Path) -> None:
     told = samples()
+    told[9] = told[9].model_copy(update={"log_ends": {1: 100, 2: 180}})
     told[10] = told[10].model_copy(update={"log_ends": {1: 104, 2: 180}})
     assert ObservedRun(samples=told).conformed(tmp_path).forbidden is None
 
@@ -189,3 +190,11 @@ def test_a_run_without_a_metadata_log_is_not_replayed_and_says_so(tmp_path: Path
     (lost,) = [one for one in file.classes if one.anomaly == "lost"]
     assert (lost.not_replayed, lost.explained) == (20, 0)
     assert any("were not observed" in reason for reason in file.not_replayed)
+
+
+def test_where_the_controllers_clocks_jumped_nothing_that_needs_their_times_is_said(tmp_path: Path) -> None:
+    run = ObservedRun(acks_setting="all")
+    run.events.append(event("fault-asked", 4000, fault=1, detail={"kind": "clock_jump", "nodes": [101]}))
+    file = run.conformed(tmp_path)
+    assert file.forbidden is None
+    assert any("clocks of [101] jumped" in reason for reason in file.not_replayed)

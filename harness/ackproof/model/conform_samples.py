@@ -28,6 +28,8 @@ def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenSt
     """How many samples were replayed, and the steps that they forbid."""
     count, forbidden = 0, list[ForbiddenStep]()
     touched = _touched(observed)
+    if observed.clocks:
+        return 0, []
     for place, history in replayed.history.items():
         samples = observed.samples.get(place, ())
         current = [pair for pair in _current(samples, history) if place[0] not in replayed.removed]

@@ -76,6 +76,8 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
 
 def _unfit(observed: Observed, replayed: Replay, place: Place) -> str:
     topic = observed.experiment.topics.get(place[0])
+    if observed.clocks:
+        return observed.clocks
     if not replayed.history.get(place):
         return "its leaders and epochs were not observed"
     if place[0] in replayed.removed:

@@ -39,7 +39,7 @@ CUTS_LOGS: Final = frozenset(
 )
 """Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
 ASKS_UNCLEAN: Final = "elect_unclean"
-REMAKES: Final = frozenset({"recreate"})
+CLOCKS: Final = frozenset({"clock_jump"})
 
 
 @dataclass(frozen=True)
@@ -71,6 +71,12 @@ class Observed:
         return frozenset(
             str(event.detail.get("kind", "")) for event in self.events if event.kind is EventKind.FAULT_ASKED
         )
+
+    @cached_property
+    def clocks(self) -> str:
+        """Why the controllers' times are not those of the run; '' when they are."""
+        jumped = sorted(set(self.nodes_with(CLOCKS)) & set(self.experiment.cluster.controller_ids))
+        return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
 
     def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
         """Which nodes had a fault of these kinds, and when the first one began."""

@@ -1,0 +1,65 @@
+"""Steps of a partition in ZooKeeper mode, as its controller writes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.model.conform_steps import same
+from ackproof.model.conform_zookeeper import zookeeper_steps
+from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.rules import Rules, rules_of
+
+BEFORE = Partition(replicas=(1, 2, 3), leader=1, leader_epoch=4, epoch=9, isr=(1, 2, 3))
+RULES = rules_of("3.9-zk")
+UNCLEAN = Rules(**{**vars(RULES), "unclean_election": True})
+
+
+def _causes(
+    after: Partition, gone: tuple[int, ...] = (), before: Partition = BEFORE, rules: Rules = RULES
+) -> set[str]:
+    brokers = tuple(Registration(node, node, fenced=node in gone) for node in (1, 2, 3))
+    return {
+        step.cause
+        for step in zookeeper_steps(Metadata(before, brokers), after, rules)
+        if same(step.partition, after)
+    }
+
+
+def _after(leader: int, isr: tuple[int, ...], leader_epoch: int = 5) -> Partition:
+    return BEFORE._replace(leader=leader, isr=isr, leader_epoch=leader_epoch, epoch=10)
+
+
+def test_who_led_and_is_gone_is_replaced_by_the_first_of_the_assignment_in_the_isr() -> None:
+    assert "leader's broker gone" in _causes(_after(2, (2, 3)), gone=(1,))
+    assert _causes(_after(3, (2, 3)), gone=(1,)) == set()
+
+
+def test_then_the_broker_leaves_the_isr_of_what_others_lead_and_the_epoch_rises() -> None:
+    assert "replica offline" in _causes(_after(1, (1, 2)), gone=(3,))
+    assert "replica offline" not in _causes(_after(1, (1, 2), leader_epoch=4), gone=(3,))
+
+
+def test_what_a_leader_asks_for_raises_no_leader_epoch() -> None:
+    assert _causes(_after(1, (1, 2), leader_epoch=4)) == {"ISR shrunk by its leader"}
+
+
+def test_the_last_of_the_isr_stays_in_it_and_leads_no_more() -> None:
+    alone = BEFORE._replace(isr=(1,))
+    assert "replica offline" in _causes(_after(-1, (1,)), gone=(1,), before=alone)
+    assert _causes(_after(-1, ()), gone=(1,), before=alone) == set()
+
+
+@pytest.mark.parametrize(("rules", "causes"), [(RULES, set()), (UNCLEAN, {"unclean election"})])
+def test_someone_out_of_the_isr_leads_only_with_unclean_elections(rules: Rules, causes: set[str]) -> None:
+    alone = BEFORE._replace(isr=(1,))
+    assert _causes(_after(2, (2,)), gone=(1,), before=alone, rules=rules) == causes
+
+
+def test_a_preferred_leader_keeps_the_isr() -> None:
+    led = BEFORE._replace(leader=2)
+    assert "preferred election" in _causes(_after(1, (1, 2, 3)), before=led)
+
+
+def test_who_shuts_down_leaves_the_isr_with_its_leadership() -> None:
+    assert "broker 1 in controlled shutdown" in _causes(_after(2, (2, 3)))
+    assert _causes(_after(2, (1, 2, 3))) == set()
