@@ -181,7 +181,7 @@ class ObservedRun:
         rows = []
         for node in (1, 2, 3):
             for first, last, epoch in self.log:
-                row = dict.fromkeys(BATCHES.names, 0)
+                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0)
                 row |= {"node": node, "topic": "orders", "first_offset": first, "last_offset": last}
                 rows.append({**row, "leader_epoch": epoch, "control": False, "transactional": False})
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)
