@@ -36,6 +36,7 @@ doctor: setup ## say what this machine has, what it lacks, how to get it
 bench: setup-dev ## audit, producer and reader against their references, side by side
 	@$(BIN)/python tests/bench/bench_audit.py
 	@$(BIN)/python tests/bench/workload.py
+	@$(BIN)/python tests/bench/simulator.py
 
 healthy: setup-dev ## 50 runs in which nothing may be found: each must be a PASS (20 minutes; goes on where it stopped)
 	@$(BIN)/python tests/bench/healthy.py --runs 50

@@ -41,6 +41,8 @@ class Control:
         brokers: Sequence[int],
         controllers: Sequence[int],
         changed: Callable[[PartitionRun, Metadata], None],
+        *,
+        zookeeper: bool = False,
     ) -> None:
         self.clock, self.network, self.timing, self.random = clock, network, timing, random
         self.brokers, self.controllers = tuple(brokers), tuple(controllers)
@@ -48,6 +50,8 @@ class Control:
         self.partitions: list[PartitionRun] = []
         self.active = controllers[0]
         self._electing = 0
+        self.holder = brokers[0] if zookeeper else NOBODY
+        """In ZooKeeper mode: the broker that is the controller. The servers are `controllers` then."""
         self._lost: dict[int, int] = {}
         self._episode = dict.fromkeys(brokers, 0)
         self.fenced: set[int] = set()
@@ -60,6 +64,11 @@ class Control:
 
     def _host(self, node: int) -> Host:
         return self.network.hosts[node]
+
+    @property
+    def acting(self) -> int:
+        """Who holds the role `controller`."""
+        return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
         """Whether a broker's heartbeats arrive at an active controller."""
@@ -127,8 +136,13 @@ class Control:
         self.clock.at(ends, self._expire, broker, self._episode[broker])
 
     def _expire(self, broker: int, episode: int) -> None:
-        if self._episode[broker] == episode and broker not in self.fenced and self.active != NOBODY:
-            self.fence(broker)
+        if self._episode[broker] != episode or broker in self.fenced or self.active == NOBODY:
+            return
+        if self.holder not in (NOBODY, broker) and not self._host(self.holder).running:
+            # The broker that would have to act is itself gone, and nobody has taken its place yet.
+            self.clock.after(RETRY, self._expire, broker, episode)
+            return
+        self.fence(broker)
 
     def _back(self, broker: int, episode: int) -> None:
         """A broker reaches the controller again: it is told the news, and may lead again if it was fenced."""
@@ -173,6 +187,9 @@ class Control:
     def fence(self, broker: int) -> None:
         """Its session ran out."""
         self.fenced.add(broker)
+        if broker == self.holder:
+            able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]
+            self.holder = able[0] if able else broker
         for partition in self.partitions:
             self.apply(partition, fence(partition.image, broker, partition.rules))
 
@@ -217,6 +234,7 @@ class Control:
         if partition.proposed.get(request.leader) is request:
             del partition.proposed[request.leader]
         partition.step(request.leader, answer)
+        partition.renew(request.leader)
 
     # -- lives --------------------------------------------------------------------------------------------------
 

@@ -94,6 +94,8 @@ class PartitionRun:
     image: Metadata
     brokers: dict[int, Broker]
     around: Surroundings
+    flush_every: int
+    """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
     tokens: dict[int, int] = field(default_factory=dict)
     parked: dict[int, Parked] = field(default_factory=dict)
     caught: dict[int, Caught] = field(default_factory=dict)
@@ -133,7 +135,7 @@ class PartitionRun:
             elif type(message) is AlterPartition:
                 self.proposed[at] = message
                 self.around.alter(self, at, message)
-        if broker.log.end - broker.log.flushed >= self.around.timing.flush_every:
+        if broker.log.end - broker.log.flushed >= self.flush_every:
             self.brokers[at] = broker._replace(log=flush(broker.log))
         if self.around.advanced is not None and broker.log.high_watermark != before.log.high_watermark:
             self.around.advanced(self, at)
@@ -161,6 +163,7 @@ class PartitionRun:
         self.around.learned(self, at)
         broker = self.brokers[at]
         after = broker.process.role
+        self.renew(at)
         if after is None or (
             before is not None and after.epoch == before.epoch and type(after) is type(before)
         ):
@@ -264,6 +267,18 @@ class PartitionRun:
         parked = self.parked.get(follower)
         if parked is not None and parked.token == token:
             self.host(leader).do(self._answer_parked, leader, follower)
+
+    def renew(self, leader: int) -> None:
+        """Who is not in the ISR may be let in with its next fetch: let it come, as it does every fetch wait."""
+        role = self.brokers[leader].process.role
+        if not self.parked or not isinstance(role, Leader):
+            return
+        isr = self.brokers[leader].process.partition.isr
+        for follower, parked in self.parked.items():
+            if follower not in isr:
+                self.around.clock.after(
+                    self.around.timing.fetch_wait, self._expire, leader, follower, parked.token
+                )
 
     def _wake(self, leader: int) -> None:
         """There is something to answer with."""

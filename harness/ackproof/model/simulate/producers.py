@@ -111,6 +111,8 @@ class Producer:
             self.retries = 2**31
         self.record_bytes = spec.value_size + 12
         self.linger = max(seconds(spec.linger), MS)
+        own = spec.config.get("topic.metadata.refresh.interval.ms")
+        self.refresh = timing.refresh if own is None else int(float(own) * MS)
         self.delivery = seconds(spec.delivery_timeout)
         self.request_timeout = seconds(
             REQUEST_TIMEOUT_S if spec.request_timeout is None else spec.request_timeout
@@ -125,6 +127,9 @@ class Producer:
         self.stopping = False
         self.closed = False
         host.broken = self._broken
+        if spec.idempotence:
+            for line in lines:
+                line.epoch = 0
         self._least = max(self.linger, int(self.gap * len(lines)) + 1)
 
     # -- making records -----------------------------------------------------------------------------------------
@@ -211,7 +216,6 @@ class Producer:
     def _send(self, line: Line, batch: ClientBatch) -> bool:
         connection = self.network.between(self.host.id, line.leader)
         if self.spec.idempotence and batch.epoch != line.epoch:
-            line.epoch = max(line.epoch, 0)
             batch.epoch, batch.sequence = line.epoch, line.next_sequence
             line.next_sequence += batch.count
         sequence = batch.sequence if self.spec.idempotence else batch.number
@@ -303,6 +307,10 @@ class Producer:
         if not line.asking:
             line.asking = True
             self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, line)
+
+    def ask_in_turn(self, line: Line) -> None:
+        """The next regular refresh of metadata: there is nothing wrong that this client knows of."""
+        self.clock.after(int(self.random.random() * self.refresh), self._ask, line)
 
     def _ask(self, line: Line) -> None:
         line.asking = False

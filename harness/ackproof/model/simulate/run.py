@@ -12,6 +12,7 @@ from ackproof.model.simulate.schedule import Life, Say, Schedule
 from ackproof.model.simulate.timing import seconds, timing_of
 from ackproof.model.simulate.world import Setting, World, make_world
 from ackproof.plan.cases import Case
+from ackproof.plan.fault_clients import ClientFault
 from ackproof.plan.triggers import Quantity, When
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
@@ -67,7 +68,8 @@ class Simulation:
         self.load_began = -1
         """When the clock of `at:` began."""
         self._reading = reading or any(
-            isinstance(fault.trigger, When) and fault.trigger.condition.quantity is Quantity.READ
+            (isinstance(fault.trigger, When) and fault.trigger.condition.quantity is Quantity.READ)
+            or (isinstance(fault, ClientFault) and fault.client.kind == "reader")
             for fault in case.faults
         )
 

@@ -238,13 +238,13 @@ class Schedule:
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         control = self._world.control
-        members = Members(control.brokers, control.controllers, control.active)
+        members = Members(control.brokers, control.controllers, control.acting)
         if role.topic is not None and role.partition is not None:
             partition = self._world.partition(role.topic, role.partition).image.partition
             members = Members(
                 control.brokers,
                 control.controllers,
-                control.active,
+                control.acting,
                 partition.leader,
                 partition.replicas,
                 partition.isr,

@@ -154,7 +154,7 @@ class World:
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:
-                    producer.ask_soon(line)
+                    producer.ask_in_turn(line)
         for reader in self.readers:
             reader.ask_soon(partition)
 
@@ -169,7 +169,10 @@ def make_world(setting: Setting, case: Case) -> World:
     for node in dict.fromkeys((*brokers, *controllers)):
         network.join(Host(node))
     changes: list[Change] = []
-    control = Control(clock, network, timing, random, brokers, controllers, lambda p, before: None)
+    zookeeper = experiment.cluster.mode == "zookeeper"
+    control = Control(
+        clock, network, timing, random, brokers, controllers, lambda p, before: None, zookeeper=zookeeper
+    )
     world = World(setting, case, random, clock, network, control, [], changes=changes)
     world.of_readers = Random(f"{case.seed}/simulate/readers")
 
@@ -199,6 +202,7 @@ def make_world(setting: Setting, case: Case) -> World:
                 Metadata(Partition(tuple(replicas), replicas[0], 0, 0, tuple(replicas)), registrations),
                 {broker: Broker(broker, Log(), Process(True, 1)) for broker in brokers},
                 around,
+                int(spec.config.get("flush.messages", timing.flush_every)),
             )
             world.partitions.append(partition)
             control.partitions.append(partition)

@@ -1,0 +1,49 @@
+"""The catalogue in virtual time: every case that the model accepts comes to its end and shows what is expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.model.simulate.counts import counts_of
+from ackproof.model.simulate.run import Simulation, setting_of
+from ackproof.model.simulate.sweep import linger_for, with_linger
+from ackproof.plan import load
+from ackproof.plan.cases import Case, cases
+from ackproof.plan.on_model import lacks
+
+ROOT = Path(__file__).parents[2]
+FILES = sorted((ROOT / "experiments").glob("*.yaml"))
+POSSIBLE = [file for file in FILES if lacks(load(file)) is None]
+COUNTED = ("lost", "duplicate", "surfaced")
+
+
+def test_most_of_the_catalogue_can_be_simulated() -> None:
+    assert len(POSSIBLE) >= 15
+
+
+def broken(case: Case) -> list[str]:
+    """What is wrong with a simulated run of a case."""
+    coarse = with_linger(case, linger_for(case.experiment, 100))
+    simulation = Simulation(setting_of(coarse), coarse)
+    simulation.run()
+    counts = counts_of(simulation, 0)
+    said = list(simulation.reasons)
+    for expect in case.experiment.expect:
+        for name, bound in expect.bounds.items():
+            if name in COUNTED:
+                seen = getattr(counts, name)
+                if seen < bound.lowest or (bound.highest is not None and seen > bound.highest):
+                    said.append(f"expected {name} {bound}, simulated {seen}")
+    if not counts.complete or not counts.acked:
+        said.append("no complete run")
+    if case.experiment.workload.producers.idempotence and counts.duplicate:
+        said.append(f"an idempotent producer left {counts.duplicate} duplicates")
+    return said
+
+
+@pytest.mark.parametrize("file", POSSIBLE, ids=lambda file: file.stem)
+def test_a_simulated_case_shows_what_is_expected(file: Path) -> None:
+    wrong = {case.id: said for case in cases(load(file, backend="model"), repeat=1) if (said := broken(case))}
+    assert not wrong
