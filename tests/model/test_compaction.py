@@ -57,6 +57,7 @@ def test_a_tombstone_stays_until_its_time_is_over() -> None:
     assert bases(compact(made, 4, tombstones_below=1)) == [1, 2, 3]
     assert bases(compact(made, 4, tombstones_below=2)) == [2, 3]
     assert bases(compact(made, 1, tombstones_below=2)) == [0, 1, 2, 3]
+    assert bases(compact(keyed(7, tombstones=(0,)), 1)) == [0, 1]
 
 
 def test_a_producers_last_batch_stays_without_its_records_and_its_sequence_is_still_known() -> None:
@@ -76,6 +77,12 @@ def test_an_emptied_batch_neither_opens_nor_ends_a_transaction() -> None:
     assert open_transactions(made) == {}
     begun = append(append(Log(), Batch(0, 0, 5, 0, transactional=True)), Batch(1, 0, 5, 1, kind=EMPTIED))
     assert open_transactions(begun) == {5: 0}
+
+
+def test_a_marker_after_it_does_not_make_it_less_the_last() -> None:
+    made = append(append(Log(), Batch(0, 0, 5, 0, key=7)), Batch(1, 0, 5, -1, kind=COMMIT))
+    cleaned = compact(committed(append(made, Batch(2, 0, 6, 0, key=7))), 3)
+    assert [batch.kind for batch in cleaned.batches] == [EMPTIED, COMMIT, DATA]
 
 
 def test_a_marker_stays_whatever_its_key() -> None:

@@ -12,6 +12,7 @@ from ackproof_reference.broker import (
     power_off,
     start,
     stop_cleanly,
+    with_checkpoint,
 )
 from ackproof_reference.follower import next_request
 from ackproof_reference.log import Batch, EpochEntry, Log, begin_epoch
@@ -241,6 +242,12 @@ def test_a_kill_takes_memory_and_nothing_else() -> None:
 def test_a_power_loss_takes_the_page_cache_too() -> None:
     dead = power_off(following(log(0, 0, 0, flushed=1)), 2)
     assert (dead.log.end, dead.process.up) == (2, False)
+
+
+def test_a_checkpoint_is_never_newer_than_what_memory_held() -> None:
+    dead = kill(following(log(0, 0, high_watermark=1)))
+    assert with_checkpoint(dead, 0).log == log(0, 0, high_watermark=0)
+    assert with_checkpoint(dead, 2) == dead
 
 
 def test_a_clean_stop_flushes_and_says_so() -> None:

@@ -110,6 +110,12 @@ def test_truncation_never_goes_below_the_log_start() -> None:
     assert (made.start, made.high_watermark, made.flushed) == (5, 5, 5)
 
 
+def test_a_read_from_before_the_first_batch_begins_with_it() -> None:
+    made = append(append(restart_at(Log(), 5), Batch(5, 1, 0, 0)), Batch(6, 1, 0, 1))
+    assert [batch.base for batch in made.read(2, 1)] == [5]
+    assert [batch.base for batch in made.read(6, 2)] == [6]
+
+
 def test_power_takes_what_was_not_flushed() -> None:
     made = append(flush(log(0, 0)), Batch(2, 0, 0, 2))
     assert made.flushed == 2

@@ -53,6 +53,10 @@ def test_nothing_is_lost_in_four_elections() -> None:
     assert made.findings == {}
 
 
+def test_a_server_begins_with_nothing_and_nobody() -> None:
+    assert Server() == Server(0, -1, Log(), False, (), ())
+
+
 def test_a_majority_is_more_than_half() -> None:
     assert [majority(n) for n in (1, 2, 3, 4, 5)] == [1, 2, 2, 3, 3]
 

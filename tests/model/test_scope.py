@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackproof_reference.broker import kill, with_checkpoint
 from ackproof_reference.explore.scope import BUDGET, CLIENT, CONTROLLER, Budget, Client, Scope, log_cell
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules, rules_of
 from exploration import Explorer
-from partition import leading, log
 
 ONE = Rules(min_insync=1)
 MOVED = Scope(
@@ -48,12 +46,6 @@ def test_who_waits_too_long_is_told_so_and_the_record_may_commit_all_the_same(ex
         if not budget.time_outs
     }
     assert given_up == {((), 0), ((), 1)}
-
-
-def test_a_checkpoint_is_never_newer_than_what_memory_held() -> None:
-    dead = kill(leading(log(0, 0, high_watermark=1), {2: 1, 3: 1}))
-    assert with_checkpoint(dead, 0).log == log(0, 0, high_watermark=0)
-    assert with_checkpoint(dead, 2) == dead
 
 
 def test_an_older_checkpoint_loses_nothing_since_logs_are_cut_by_epochs(explore: Explorer) -> None:
