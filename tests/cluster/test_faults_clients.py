@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,15 @@ from ackproof.processes import RunTag
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
-from ackproof.rundir.schema import PRODUCED
+from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster
 
+IN_TRANSACTIONS = {"producers": {"rate": "2000/s", "idempotence": True, "transaction_size": 50}}
 LOAD = {"producers": {"count": 2, "rate": "2000/s"}, "consumers": {"live": 1}}
 
 
@@ -35,14 +38,21 @@ def bench(
 
 @pytest.fixture
 def workload(bench: Bench, tmp_path: Path) -> Iterator[Workload]:
-    spec = WorkloadSpec.model_validate(LOAD, context=FROM_FILE)
+    with load_on(bench, tmp_path, LOAD) as made:
+        wait_until(lambda: made.read() > 0, what="the readers to read", timeout_s=30)
+        yield made
+
+
+@contextmanager
+def load_on(bench: Bench, tmp_path: Path, load: Mapping[str, object]) -> Iterator[Workload]:
+    spec = WorkloadSpec.model_validate(load, context=FROM_FILE)
     topics = {"t": TopicSpec()}
     run = CaseDir(tmp_path / "case")
     tag = RunTag(secrets.token_hex(8), tmp_path, run.path)
     made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
     made.start()
     try:
-        wait_until(lambda: made.acked() > 500 and made.read() > 0, what="the load to flow", timeout_s=30)
+        wait_until(lambda: made.acked() > 500, what="the load to flow", timeout_s=30)
         yield made
     finally:
         made.abort()
@@ -71,6 +81,27 @@ def test_frozen_and_back(bench: Bench, workload: Workload) -> None:
         assert "is scheduled again" in bite.recovery
     workload.stop()
     assert all(not client.killed for client in workload.clients)
+
+
+def test_fenced_by_another(bench: Bench, tmp_path: Path) -> None:
+    """Two producers with one transactional id: the older is told so and ends, and nobody else takes its place."""
+    with load_on(bench, tmp_path, IN_TRANSACTIONS) as workload:
+        bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload)
+        assert bite.good, bite
+        assert "the coordinator's epoch of p0's id went from" in bite.witness
+        assert "fenced" in bite.witness
+        assert bite.recovery == "p0 is gone and p1 is at work"
+        assert list(workload.running()) == ["p1"]
+        workload.stop()
+        outcomes = read_parts(workload.run.transactions / "client=p0", TRANSACTIONS)["outcome"].to_pylist()
+        assert set(outcomes[:-1]) <= {int(TxnOutcome.COMMITTED)}
+        assert outcomes[-1] != int(TxnOutcome.COMMITTED)
+
+
+def test_nobody_is_fenced_without_transactions(bench: Bench, workload: Workload) -> None:
+    bite = bench.bite("fence_producer: {client: producer(0)}", clients=workload, record=False, settled=False)
+    assert not bite.bit
+    assert "p0 has no transactional id" in str(bite.failures)
 
 
 def test_duds(bench: Bench, workload: Workload) -> None:

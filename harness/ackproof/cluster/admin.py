@@ -21,6 +21,8 @@ from ackproof.cluster.messages import (
     DescribeConfigsResponse,
     DescribeLogDirsRequest,
     DescribeLogDirsResponse,
+    DescribeTransactionsRequest,
+    DescribeTransactionsResponse,
     ElectLeadersRequest,
     ElectLeadersResponse,
     IncrementalAlterConfigsRequest,
@@ -33,6 +35,9 @@ from ackproof.cluster.wire import Connection, Question, Refused
 
 _ELECT, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_CONFIGS, _DESCRIBE_CONFIGS = 2, 0, 0, 1, 4
 _MOVE_LOG_DIR, _LOG_DIRS = 2, 2
+_TRANSACTIONS = 0
+_NOT_HERE: Final = frozenset({14, 15, 16, 105})
+"""COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
 ASK_S: Final = 5.0
 """How long a request may take; its effect is awaited elsewhere."""
 
@@ -117,6 +122,26 @@ def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int
     for topic in answer.responses:
         for row in topic.partitions:
             _check(f"reassignment of {topic.name}/{row.partition_index}", row.error_code, row.error_message)
+
+
+@dataclass(frozen=True)
+class TransactionState:
+    """What the transaction coordinator says of a transactional id. `state` as Kafka spells it (Ongoing, Empty, …)."""
+
+    producer_id: int
+    producer_epoch: int
+    state: str
+
+
+def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
+    """The state of an id, None where this broker is not its coordinator or knows nothing of it."""
+    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], version=_TRANSACTIONS)
+    answer = connection.ask(Question(request, DescribeTransactionsResponse, _TRANSACTIONS), timeout_s=ASK_S)
+    (found,) = answer.transaction_states
+    if found.error_code in _NOT_HERE:
+        return None
+    _check(f"state of {transactional_id}", found.error_code, None)
+    return TransactionState(found.producer_id, found.producer_epoch, found.transaction_state)
 
 
 def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:

@@ -43,6 +43,10 @@ with warnings.catch_warnings():
         ListPartitionReassignmentsRequest,
         ListPartitionReassignmentsResponse,
     )
+    from kafka.protocol.admin.transactions import (
+        DescribeTransactionsRequest,
+        DescribeTransactionsResponse,
+    )
     from kafka.protocol.consumer.offsets import ListOffsetsRequest, ListOffsetsResponse
     from kafka.protocol.metadata.api_versions import ApiVersionsRequest, ApiVersionsResponse
     from kafka.protocol.metadata.metadata import MetadataRequest, MetadataResponse
@@ -74,6 +78,8 @@ __all__ = [
     "DescribeQuorumResponse",
     "DescribeTopicPartitionsRequest",
     "DescribeTopicPartitionsResponse",
+    "DescribeTransactionsRequest",
+    "DescribeTransactionsResponse",
     "ElectLeadersRequest",
     "ElectLeadersResponse",
     "IncrementalAlterConfigsRequest",

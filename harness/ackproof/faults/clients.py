@@ -1,7 +1,8 @@
-"""Faults of the workload's clients: killed, frozen.
+"""Faults of the workload's clients: killed, frozen, fenced.
 
 The witness is the kernel: the process is gone, or all its threads are stopped and its count of context switches
-stands still; healed, it switches again, and a client that took another's place has begun to work.
+stands still; healed, it switches again, and a client that took another's place has begun to work. Of a producer that is
+fenced the witnesses are the transaction coordinator, which names a higher epoch, and the older client's own last words.
 """
 
 from __future__ import annotations
@@ -10,14 +11,19 @@ import random
 import signal
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeVar
 
+from ackproof.cluster import admin
+from ackproof.cluster.admin import TransactionState
+from ackproof.cluster.wire import WireError
 from ackproof.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.faults.injection import Aim, Clients, Field, injects
-from ackproof.plan.fault_clients import ClientFault, KillClient, PauseClient
+from ackproof.plan.fault_clients import ClientFault, FenceProducer, KillClient, PauseClient
 from ackproof.plan.faults import FaultSpec
 from ackproof.processes import ClientProcess, context_switches, process_state
 from ackproof.wait import wait_until
+
+T = TypeVar("T")
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
@@ -167,3 +173,92 @@ class PauseClientInjection(_OfClients):
     def _runs(one: ClientProcess, before: int) -> bool:
         state = process_state(one.pid, one.started)
         return state in ("gone", "zombie") or (state == "running" and context_switches(one.pid) > before)
+
+
+@injects(FenceProducer)
+class FenceProducerInjection(_OfClients):
+    """Another producer with the transactional id of one that goes on."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        self._before: dict[str, TransactionState] = {}
+        self._others: dict[str, str] = {}
+
+    def inject(self) -> str:
+        """Ask which epoch each has, then start the others."""
+        told = []
+        for one in self.choose():
+            name = self.clients.transactional_id(one.id)
+            if not name:
+                raise FaultNotConfirmed(f"{self.fault.kind}: {one.id} has no transactional id")
+            state = self._ask(name)
+            if state is None:
+                raise FaultNotConfirmed(
+                    f"{self.fault.kind}: no broker knows the transactional id of {one.id}"
+                )
+            self._before[one.id] = state
+            self._others[one.id] = self.clients.take_over(one.id)
+            self.hit.append(one)
+            told.append(f"{self._others[one.id]} with the transactional id of {one.id}, {name}")
+        return "started " + ", ".join(told)
+
+    def confirm(self) -> str:
+        """The coordinator names a higher epoch, and the older producer was told that it is fenced."""
+        seen = []
+        for one in self.hit:
+            before = self._before[one.id]
+            after = self._await(
+                f"the coordinator to give the id of {one.id} another epoch than {before.producer_epoch}",
+                lambda one=one: self._newer(one.id),  # type: ignore[misc]
+            )
+            words = self._await(
+                f"{one.id} to be told that it is fenced",
+                lambda one=one: self.clients.fenced(one.id),  # type: ignore[misc]
+            )
+            seen.append(
+                f"the coordinator's epoch of {one.id}'s id went from {_named(before)} to {_named(after)}, "
+                f"and {one.id} ended with: {words}"
+            )
+        return "; ".join(seen)
+
+    def heal(self) -> str:
+        """The older one ends by itself."""
+        return "nothing to undo: the older one ends by itself, the newer one goes on"
+
+    def confirm_healed(self) -> str:
+        """The older process is gone, and the newer one is at work."""
+        self.await_all("to end", lambda one: process_state(one.pid, one.started) == "gone", READY_WITHIN_S)
+        clients = self.clients
+        for name in self._others.values():
+            self._await(f"client {name} to be at work", lambda name=name: clients.at_work(name))  # type: ignore[misc]
+        return ", ".join(f"{old} is gone and {new} is at work" for old, new in self._others.items())
+
+    def _newer(self, client: str) -> TransactionState | None:
+        now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
+        if now is None or (now.producer_id, now.producer_epoch) == (
+            before.producer_id,
+            before.producer_epoch,
+        ):
+            return None
+        return now
+
+    def _ask(self, name: str) -> TransactionState | None:
+        """What its coordinator says of an id; every broker is asked, one of them coordinates."""
+        for connection in self.field.cluster.running_links().values():
+            try:
+                found = admin.transaction(connection, name)
+            except WireError:
+                continue  # a broker that is gone coordinates nothing
+            if found is not None:
+                return found
+        return None
+
+    def _await(self, what: str, look: Callable[[], T | None]) -> T:
+        try:
+            return wait_until(look, what=what, timeout_s=READY_WITHIN_S, stop=self.field.stop)
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+
+
+def _named(state: TransactionState) -> str:
+    return f"{state.producer_epoch} (producer id {state.producer_id})"

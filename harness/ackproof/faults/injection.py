@@ -30,6 +30,15 @@ class Clients(Protocol):
     def replace(self, client_id: str) -> str:
         """Start another in the place of one that is gone; its id."""
 
+    def take_over(self, client_id: str) -> str:
+        """Start another producer with the transactional id of one that goes on, which then may end; its id."""
+
+    def transactional_id(self, client_id: str) -> str:
+        """The transactional id of a producer, '' if it has none."""
+
+    def fenced(self, client_id: str) -> str:
+        """With which words a producer said that its broker had fenced it; '' as long as it did not."""
+
     def at_work(self, client_id: str) -> bool:
         """Whether it has sent or read something, or has come to its good end."""
 

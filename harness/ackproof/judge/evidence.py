@@ -104,7 +104,7 @@ def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[st
         mine = {
             (role.topic, role.partition)
             for role in fault.targets
-            if role.topic is not None and role.partition is not None
+            if role.topic in case.experiment.topics and role.partition is not None
         }
         if not mine:
             return _partitions(case, case.experiment.topic_names())

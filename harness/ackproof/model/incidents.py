@@ -41,7 +41,16 @@ class Incidents(NamedTuple):
 NOTHING: Final = Incidents()
 ROT: Final = frozenset({"flip_bits", "truncate_segment", "delete_checkpoint"})
 _HARMLESS: Final = frozenset(
-    {"storm", "kill_client", "pause_client", "remove_controller", "recreate", "set", "move_log_dir"}
+    {
+        "storm",
+        "kill_client",
+        "pause_client",
+        "fence_producer",
+        "remove_controller",
+        "recreate",
+        "set",
+        "move_log_dir",
+    }
 )
 """Nothing happens to replicas: a storm's draws count one by one, settings count as rules (`Promises`)."""
 

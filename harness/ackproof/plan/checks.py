@@ -273,7 +273,7 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -
     if not _check_place(spec, role.topic, role.partition, path, found):
         return
     cluster = spec.cluster
-    if role.topic is not None:
+    if role.topic in spec.topics:
         factor = spec.topics[role.topic].replication_factor
         lonely = role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS) and factor < 2
         if lonely and found.sound(("topics", role.topic, "replication_factor")):
@@ -292,12 +292,18 @@ def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -
             found.report(path, f"{role} does not exist; the {which} of this cluster are {names}")
 
 
+TRANSACTION_LOG: Final = ("__transaction_state", 0)
+"""The one partition of the coordinators' own log in clusters of ours (`cluster.properties`)."""
+
+
 def _check_place(
     spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Findings
 ) -> bool:
     """Whether a partition exists, if one is named."""
     if topic is None or partition is None:
         return True
+    if (topic, partition) == TRANSACTION_LOG and spec.workload.producers.transaction_size is not None:
+        return True  # its leader is the transaction coordinator
     if topic not in spec.topics:
         if found.sound(("topics",)):
             found.unknown_value(path, "the topic", topic, spec.topics)

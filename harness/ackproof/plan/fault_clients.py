@@ -120,3 +120,31 @@ class PauseClient(ClientFault):
     )
     HEALING: ClassVar[str] = "resume"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+
+@register
+class FenceProducer(ClientFault):
+    """A second producer with the transactional id of one that goes on: the broker gives it a higher epoch, and fences
+    the older one (a zombie) at its next request. What the older one's last transaction came to is not known, but for
+    one thing: it is there as a whole or not at all."""
+
+    KIND: ClassVar[str] = "fence_producer"
+    SUMMARY: ClassVar[str] = (
+        "Start a second producer with the transactional id of one that goes on; the older one is fenced."
+    )
+    HEALING: ClassVar[str] = "the older one ends, the newer one goes on"
+    HOLD_KEY: ClassVar[HoldKey | None] = None
+
+    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+        """It takes producers that write in transactions."""
+        if self.client.kind == "reader":
+            say.report(("client",), f"{self.client} has no transactional id; name a producer")
+        elif spec.workload.producers.transaction_size is None:
+            say.report(
+                ("client",), "without transactions nobody is fenced: set workload.producers.transaction_size"
+            )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Not by a storm: it takes a workload in transactions."""
+        return None

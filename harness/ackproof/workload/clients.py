@@ -194,6 +194,25 @@ class Workload:
             )
             return other.client.id
 
+    def take_over(self, client_id: str) -> str:
+        """Start another producer with the transactional id of one that goes on, and that is fenced by it.
+
+        Its id. Raises KeyError for an unknown id.
+        """
+        with self._shared.lock:
+            self._shared.handles[client_id].succeeded = True
+            return self._start_producer(client_id).client.id
+
+    def transactional_id(self, client_id: str) -> str:
+        """The transactional id of a producer, '' if it has none. Raises KeyError for an unknown id."""
+        with self._shared.lock:
+            return self._outfitter.transactional_id(self._shared.slots[client_id])
+
+    def fenced(self, client_id: str) -> str:
+        """With which words a producer said that it was fenced, '' as long as it did not. Raises KeyError."""
+        with self._shared.lock:
+            return self._shared.handles[client_id].fenced
+
     def at_work(self, client_id: str) -> bool:
         """Whether a client has sent or read something, or has come to its good end."""
         with self._shared.lock:
@@ -307,6 +326,8 @@ class Workload:
         for line in handle.inbox.read():
             kind = EventKind.CLIENT_RESET if line.kind == "reset" else EventKind.NOTE
             detail: dict[str, Any] = dict(line.detail)
+            if line.kind == "reset" and handle.succeeded:
+                handle.fenced = str(detail.get("reason", ""))
             if self._timeline is not None:
                 self._timeline.add(
                     kind,
@@ -329,7 +350,7 @@ class Workload:
         if status == EXIT_RESET and self._shared.resets < _MOST_RESETS:
             self._shared.resets += 1
             self._event(EventKind.CLIENT_ENDED, name, status=status)
-            if not self._shared.stopping:
+            if not self._shared.stopping and not handle.succeeded:
                 self._start_producer(name)
         elif handle.killed or (handle.expected and status == EXIT_CLEAN):
             self._event(EventKind.CLIENT_ENDED, name, status=status)

@@ -35,6 +35,10 @@ class Handle:
     """It was asked to stop: a good end is expected."""
     killed: bool = False
     """The parent killed it: any end is expected."""
+    succeeded: bool = False
+    """Another producer has its transactional id: once it is fenced nobody else comes in its place."""
+    fenced: str = ""
+    """With which words it said that it was fenced."""
     status: int | None = None
 
     def tail(self) -> str:

@@ -46,6 +46,10 @@ class Outfitter:
     chunk_rows: int
     seed: int
 
+    def transactional_id(self, slot: int) -> str:
+        """The transactional id of a producer's place, '' without transactions."""
+        return f"ackproof-{self.run_id}-{slot}" if self.spec.producers.transaction_size else ""
+
     def producer(self, number: int, slot: int) -> Outfit:
         """The producer with this number, which takes the place of the `slot`-th."""
         spec = self.spec.producers
@@ -53,7 +57,7 @@ class Outfitter:
         config = producer_config(spec, self.bootstrap, name)
         if spec.transaction_size:
             # of the place, not of the client: whoever takes it over fences the one before it
-            config["transactional.id"] = f"ackproof-{self.run_id}-{slot}"
+            config["transactional.id"] = self.transactional_id(slot)
             config["transaction.timeout.ms"] = round(spec.transaction_timeout * 1000)
             config["message.timeout.ms"] = min(
                 config["message.timeout.ms"], config["transaction.timeout.ms"], key=int

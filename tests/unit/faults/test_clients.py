@@ -12,11 +12,13 @@ from typing import cast
 
 import pytest
 
+from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.protocol import Cluster
 from ackproof.errors import FaultNotConfirmed
-from ackproof.faults.clients import KillClientInjection, PauseClientInjection
+from ackproof.faults import clients as client_faults
+from ackproof.faults.clients import FenceProducerInjection, KillClientInjection, PauseClientInjection
 from ackproof.faults.injection import Aim, Field, Injection
-from ackproof.plan.fault_clients import ClientFault, KillClient, PauseClient, Whom
+from ackproof.plan.fault_clients import ClientFault, FenceProducer, KillClient, PauseClient, Whom
 from ackproof.plan.triggers import At
 from ackproof.processes import Child, ClientProcess
 
@@ -29,6 +31,8 @@ class FakeClients:
 
     children: dict[str, Child] = field(default_factory=dict)
     deaf: bool = False
+    ids: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str) -> str:
         self.children[name] = Child(subprocess.Popen([sys.executable, "-c", BUSY]), name)
@@ -52,6 +56,19 @@ class FakeClients:
 
     def replace(self, client_id: str) -> str:
         return self.add(f"{client_id[0]}{len(self.children)}")
+
+    def take_over(self, client_id: str) -> str:
+        other = self.add(f"p{len(self.children)}")
+        if not self.deaf:
+            self.said[client_id] = "fenced"
+            self.children[client_id].kill()
+        return other
+
+    def transactional_id(self, client_id: str) -> str:
+        return self.ids.get(client_id, "")
+
+    def fenced(self, client_id: str) -> str:
+        return self.said.get(client_id, "")
 
     def at_work(self, client_id: str) -> bool:
         return self.children[client_id].poll() is None
@@ -123,3 +140,73 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
                 lambda: clients.children["p0"].state() == "stopped", what="p0 to be stopped", timeout_s=5
             )
             frozen.inject()
+
+
+class Coordinator:
+    """Answers for brokers 1 and 2, of which the second coordinates. `epochs`: what it says, one after the other."""
+
+    def __init__(self, *epochs: int) -> None:
+        self.epochs = list(epochs)
+
+    def running_links(self) -> Mapping[int, str]:
+        return {1: "not it", 2: "coordinator"}
+
+    def say(self, connection: str, name: str) -> TransactionState | None:
+        assert name == "id-of-p0"
+        if connection != "coordinator" or not self.epochs:
+            return None
+        epoch = self.epochs.pop(0) if len(self.epochs) > 1 else self.epochs[0]
+        return TransactionState(7, epoch, "Ongoing")
+
+
+def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.MonkeyPatch) -> Injection:
+    monkeypatch.setattr(client_faults.admin, "transaction", coordinator.say)
+    monkeypatch.setattr(client_faults, "READY_WITHIN_S", 0.5)
+    fault = FenceProducer(number=1, trigger=At(0.0), client=Whom.parse("producer(0)"))
+    return FenceProducerInjection(
+        fault, Aim(), Field(cast("Cluster", coordinator), threading.Event(), None, clients)
+    )
+
+
+def test_a_producer_is_fenced_by_another_with_its_id(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients.ids = {"p0": "id-of-p0"}
+    one = fence(clients, Coordinator(4, 4, 6), monkeypatch)
+    assert one.inject() == "started p2 with the transactional id of p0, id-of-p0"
+    assert one.confirm() == (
+        "the coordinator's epoch of p0's id went from 4 (producer id 7) to 6 (producer id 7), "
+        "and p0 ended with: fenced"
+    )
+    one.heal()
+    assert one.confirm_healed() == "p0 is gone and p2 is at work"
+
+
+def test_a_second_producer_whose_epoch_nobody_sees_is_no_fault(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients.ids = {"p0": "id-of-p0"}
+    one = fence(clients, Coordinator(4), monkeypatch)
+    one.inject()
+    with pytest.raises(FaultNotConfirmed, match="the coordinator to give the id of p0 another epoch than 4"):
+        one.confirm()
+
+
+def test_an_older_producer_that_goes_on_is_not_fenced(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clients.ids, clients.deaf = {"p0": "id-of-p0"}, True
+    one = fence(clients, Coordinator(4, 5), monkeypatch)
+    one.inject()
+    with pytest.raises(FaultNotConfirmed, match="p0 to be told that it is fenced"):
+        one.confirm()
+
+
+def test_nobody_without_a_transactional_id_can_be_fenced(
+    clients: FakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(FaultNotConfirmed, match="p0 has no transactional id"):
+        fence(clients, Coordinator(4), monkeypatch).inject()
+    clients.ids = {"p0": "id-of-p0"}
+    with pytest.raises(FaultNotConfirmed, match="no broker knows the transactional id of p0"):
+        fence(clients, Coordinator(), monkeypatch).inject()

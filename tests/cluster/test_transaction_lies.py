@@ -1,0 +1,156 @@
+"""Lies about transactions, told of a whole run on a real broker: each is found by its name, and the run FAILs.
+
+The run is one honest one; what was handed to the final reader at read_committed is rewritten in copies of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.processes import find_children
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import TxnOutcome, Verdict
+
+from .conftest import NEWEST
+from .lies import ledger_files as lies
+from .lies.stage import Judged, Stage
+
+pytestmark = pytest.mark.cluster
+
+IN_TRANSACTIONS = """\
+cluster: {brokers: 2, controllers: 1}
+topics: {orders: {partitions: 2, replication_factor: 2, config: {min.insync.replicas: 2}}}
+workload:
+  producers: {idempotence: true, rate: 1000/s, transaction_size: 20, abort_share: 0.4}
+  consumers: {live: 1, isolation: read_committed}
+  duration: 2s
+"""
+COMMITTED_READER = "consumed/client=f1"
+
+
+@pytest.fixture(scope="module")
+def judged(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Judged]]:
+    stage = Stage(tmp_path_factory.mktemp("transaction-lies"), installs(NEWEST))
+    honest = stage.play("honest", IN_TRANSACTIONS)
+    for name, lie in LIES.items():
+        copy = stage.runs[name] = lies.copy_of(honest, stage.folder / name)
+        lie(copy)
+    yield stage.judge()
+    assert not [child for child in find_children() if stage.folder in child.directory.parents]
+
+
+def table(run: CaseDir) -> lies.Rows:
+    found = [pq.read_table(path, partitioning=None) for path in run.transactions.glob("*/part-*.parquet")]
+    return [row for part in found for row in part.to_pylist()]
+
+
+def first_seq_of(run: CaseDir, outcome: TxnOutcome) -> int:
+    return min(int(str(row["first_seq"])) for row in table(run) if row["outcome"] == int(outcome))
+
+
+def hand_over_an_aborted_record(run: CaseDir) -> None:
+    """What the reader at read_uncommitted got of an aborted transaction goes to the committed reader too."""
+    seq = first_seq_of(run, TxnOutcome.ABORTED)
+    (path,) = (run.consumed / "client=f0").glob("part-*.parquet")
+    (row,) = [row for row in pq.read_table(path, partitioning=None).to_pylist() if row["seq"] == seq]
+
+    def put_in(rows: lies.Rows) -> lies.Rows:
+        # in the place of a record that it should have got: its count stays that of what it was handed
+        before = [r for r in lies.in_order(rows, row["partition"]) if int(str(r["offset"])) < row["offset"]]
+        number = int(str(before[-1]["read_seq"])) if before else -1
+        mine = {name: rows[0][name] for name in ("reader", "phase", "assignment", "read_ns")}
+        moved = [
+            {**r, "read_seq": int(str(r["read_seq"])) + (int(str(r["read_seq"])) > number)} for r in rows
+        ]
+        return [*moved, {**row, **mine, "read_seq": number + 1}]
+
+    lies.rewrite(run.ledger / COMMITTED_READER, put_in)
+    handed(run, +1)
+
+
+def take_out_a_committed_record(run: CaseDir) -> None:
+    seq = first_seq_of(run, TxnOutcome.COMMITTED)
+    lies.rewrite(run.ledger / COMMITTED_READER, lambda rows: [row for row in rows if row["seq"] != seq])
+    handed(run, -1)
+
+
+def ask_for_a_commit_too_late(run: CaseDir) -> None:
+    """A commit that was asked for only after its records had been handed over."""
+    (path,) = run.transactions.glob("*/part-*.parquet")
+    rows = pq.read_table(path, partitioning=None)
+    number = next(n for n, row in enumerate(rows.to_pylist()) if row["outcome"] == int(TxnOutcome.COMMITTED))
+    late = [row | ({"commit_ns": 10**15} if n == number else {}) for n, row in enumerate(rows.to_pylist())]
+    pq.write_table(rows.from_pylist(late, schema=rows.schema), path)
+
+
+def handed(run: CaseDir, more: int) -> None:
+    """The reader says that it was handed what its ledger says now: only Kafka can be to blame."""
+    file = FinalReadFile.load(run.final_read)
+    first, *rest = file.committed
+    changed = first.model_copy(update={"records": first.records + more})
+    file.model_copy(update={"committed": (changed, *rest)}).save(run.final_read)
+
+
+def drop_a_row_of_the_ledger(run: CaseDir) -> None:
+    """As above, but the reader knows that it was handed more: that proves nothing."""
+    seq = first_seq_of(run, TxnOutcome.COMMITTED)
+    lies.rewrite(run.ledger / COMMITTED_READER, lambda rows: [row for row in rows if row["seq"] != seq])
+
+
+LIES: dict[str, Callable[[CaseDir], None]] = {
+    "aborted-read": hand_over_an_aborted_record,
+    "torn-transaction": take_out_a_committed_record,
+    "early-read": ask_for_a_commit_too_late,
+    "dropped": drop_a_row_of_the_ledger,
+}
+
+
+def found(one: Judged) -> dict[str, int]:
+    return {name: count for name, count in one.audit.counts.items() if count}
+
+
+def test_the_honest_run_passes(judged: dict[str, Judged]) -> None:
+    one = judged["honest"]
+    assert (one.verdict.verdict, one.verdict.reasons, found(one)) == (Verdict.PASS, (), {})
+    outcomes = {row["outcome"] for row in table(one.run)}
+    assert outcomes == {int(TxnOutcome.COMMITTED), int(TxnOutcome.ABORTED)}
+    assert 0 < one.audit.consumed_committed < one.audit.records.consumed_final
+    assert one.audit.records.consumed_live == one.audit.consumed_committed
+
+
+def test_a_record_of_an_aborted_transaction_is_handed_to_the_committed_reader(
+    judged: dict[str, Judged],
+) -> None:
+    one = judged["aborted-read"]
+    assert found(one) == {"aborted-read": 1, "torn-transaction": 1}
+    assert one.verdict.verdict is Verdict.FAIL
+    assert one.reasons.startswith("aborted-read: 1, and no configuration permits it")
+
+
+def test_a_record_of_a_committed_transaction_is_kept_from_it(judged: dict[str, Judged]) -> None:
+    one = judged["torn-transaction"]
+    assert found(one) == {"torn-transaction": 1}
+    assert one.verdict.verdict is Verdict.FAIL
+    assert one.reasons.startswith("torn-transaction: 1, and acks=all on at least 2 in-sync replicas")
+
+
+def test_a_record_is_handed_over_before_its_commit(judged: dict[str, Judged]) -> None:
+    one = judged["early-read"]
+    assert set(found(one)) == {"early-read"}
+    assert one.verdict.verdict is Verdict.FAIL
+    assert one.reasons.startswith("early-read: ")
+
+
+def test_a_ledger_that_lacks_what_was_handed_over_proves_no_torn_transaction(
+    judged: dict[str, Judged],
+) -> None:
+    one = judged["dropped"]
+    assert one.verdict.verdict is Verdict.INCONCLUSIVE
+    assert "the final reader at read_committed was handed" in one.reasons
