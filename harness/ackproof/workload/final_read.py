@@ -279,13 +279,12 @@ def _read(
 ) -> list[ReadOutcome]:
     """Let a process for each client of the order read, side by side; what each came to."""
     handles: list[Handle] = []
-    deadline = time.monotonic() + order.read_s
     try:
         for client in order.clients:
             settings = _settings(order, client, FinalEnds(starts, goals, order.idle_s), run, clock, tag)
             launcher = Launcher(run, tag, order.hidden)
             handles.append(launcher.start(client, _MODULE, order.places, settings))
-        return [_outcome(handle, starts, max(0.1, deadline - time.monotonic()), stop) for handle in handles]
+        return [_outcome(handle, starts, order.read_s, stop) for handle in handles]
     finally:
         for handle in handles:
             handle.child.kill()

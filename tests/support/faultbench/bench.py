@@ -78,7 +78,12 @@ class Bench:
             "backend": backend,
             "cluster": cluster,
             "topics": topics or {"t": {"config": {"min.insync.replicas": 1}}},
-            "workload": {"duration": "1s", "consumers": {"live": 1}},
+            # in transactions, so that every fault of clients is possible; who really writes is the test's own
+            "workload": {
+                "duration": "1s",
+                "consumers": {"live": 1},
+                "producers": {"idempotence": True, "transaction_size": 50},
+            },
         }
         self._spec = self._case().experiment
         self._rate = rate

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan import InvalidExperiment, load
-from ackproof.plan.fault_clients import KillClient, PauseClient, Whom
+from ackproof.plan.fault_clients import FenceProducer, KillClient, PauseClient, Whom
 
 HEAD = "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: %d}\nfaults:\n"
 
@@ -64,3 +64,28 @@ def test_a_storm_may_draw_them(tmp_path: Path) -> None:
         "  - storm: {menu: {kill_client: 1, pause_client: {weight: 1, client: producers}}}\n    at: 0s\n",
     )
     assert spec.faults[0].kind == "storm"
+
+
+IN_TRANSACTIONS = (
+    "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: 1}\n"
+    "  producers: {idempotence: true, transaction_size: 10}\nfaults:\n"
+)
+
+
+def test_a_producer_is_fenced_where_producers_write_in_transactions(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    fence = "  - fence_producer: {client: %s}\n    at: 1s\n"
+    coordinator = "  - kill: {target: leader(__transaction_state/%d)}\n    at: 1s\n    restart_after: 1s\n"
+    file.write_text(IN_TRANSACTIONS + fence % "producer(0)" + coordinator % 0, encoding="utf-8")
+    first, second = load(file).faults
+    assert isinstance(first, FenceProducer) and str(second) == "kill leader(__transaction_state/0)"
+    for head, fault, message in (
+        (IN_TRANSACTIONS, fence % "reader(0)", "has no transactional id; name a producer"),
+        (HEAD % 1, fence % "producer", "set workload.producers.transaction_size"),
+        (HEAD % 1, coordinator % 0, "'__transaction_state' does not exist"),
+        (IN_TRANSACTIONS, coordinator % 1, "'__transaction_state' does not exist"),
+    ):
+        file.write_text(head + fault, encoding="utf-8")
+        with pytest.raises(InvalidExperiment) as caught:
+            load(file)
+        assert message in str(caught.value.problems[0])

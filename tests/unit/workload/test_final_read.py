@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -98,6 +99,22 @@ def test_complete(written) -> None:
         (9, 1, 0, True)
     }
     assert (written.run.consumed / "client=f0" / "END").exists()
+
+
+def test_a_second_reader_reads_transactions_at_read_committed(written) -> None:
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends), transactions=True)
+    assert file.complete
+    assert [(one.topic, one.partition) for one in file.committed] == [
+        (one.topic, one.partition) for one in file.partitions
+    ]
+    assert all(one.complete and one.position == one.end for one in file.committed)
+    assert sum(one.records for one in file.committed) == written.workload.acked()
+    found = read_parts(written.run.consumed / "client=f1", CONSUMED).to_pylist()
+    assert {(row["reader"], row["phase"]) for row in found} == {(10, 3)}
+    assert {row["phase"] for row in rows(written)} == {1}
+    settings = json.loads((written.run.clients / "f1" / "settings.json").read_text())
+    assert settings["config"]["isolation.level"] == "read_committed"
 
 
 def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
