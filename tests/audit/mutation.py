@@ -75,8 +75,9 @@ TESTS = (
     "test_parts.py",
     "test_agreement.py",
     "test_bad_ledgers.py",
+    "test_planted_ledgers.py",
 )
-SLOW = "thousand_flaws or clean_ledger"
+SLOW = "thousand_flaws or clean_ledger or planted"
 """Tests that take longer than all others together: asked last."""
 REWRITTEN = (
     "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is imported before pytest, which is what we want
