@@ -41,7 +41,14 @@ def test_a_pause_counts_when_it_outlasts_the_session(lasts: str, budget: Budget)
 def test_a_throttled_follower_counts_as_slow_when_it_lags_long_enough() -> None:
     link = "cut: {link: followers(orders/0) -> leader(orders/0)}"
     assert budget_for(case_of(link, "for: 2s"), "orders") == Budget()
-    assert budget_for(case_of(link, "for: 6s"), "orders") == Budget(shrinks=1)
+    assert budget_for(case_of(link, "for: 6s"), "orders") == Budget(shrinks=2)
+    one = "throttle: {link: follower(orders/0) -> leader(orders/0), rate: 1KiB/s}"
+    assert budget_for(case_of(one, "for: 6s"), "orders") == Budget(shrinks=1)
+
+
+def test_a_leader_that_is_cut_off_drops_every_follower() -> None:
+    alone = "isolate: {target: leader(orders/0), from: peers}"
+    assert budget_for(case_of(alone, "for: 6s"), "orders") == Budget(shrinks=2)
 
 
 def test_rot_and_commands_cannot_be_predicted() -> None:

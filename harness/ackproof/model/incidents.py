@@ -177,7 +177,7 @@ def _link(plan: _Planned, fault: FaultSpec) -> Incidents:
         return plan.noticed(fault, min(sum(map(plan.brokers, others)), plan.replicas))
     if not plan.lasts(fault, _LAG):
         return NOTHING
-    return Incidents(shrinks=min(max(1, min(map(plan.brokers, ends))), plan.replicas - 1))
+    return Incidents(shrinks=min(max(map(plan.brokers, ends)), plan.replicas - 1))
 
 
 def _isolated(plan: _Planned, fault: FaultSpec) -> Incidents:
@@ -185,7 +185,9 @@ def _isolated(plan: _Planned, fault: FaultSpec) -> Incidents:
     nodes, away = plan.aimed_at(fault), set(fault.away_from)
     if away & {"controllers", "all"}:
         return plan.noticed(fault, nodes)
-    return Incidents(shrinks=nodes) if away - {"clients"} and plan.lasts(fault, _LAG) else NOTHING
+    # A leader that is cut off drops every follower.
+    dropped = plan.replicas - 1 if nodes else 0
+    return Incidents(shrinks=dropped) if away - {"clients"} and plan.lasts(fault, _LAG) else NOTHING
 
 
 def _groups(plan: _Planned, fault: FaultSpec) -> Incidents:
