@@ -194,6 +194,7 @@ def test_a_run_without_a_metadata_log_is_not_replayed_and_says_so(tmp_path: Path
 
 def test_where_the_controllers_clocks_jumped_nothing_that_needs_their_times_is_said(tmp_path: Path) -> None:
     run = ObservedRun(acks_setting="all")
+    run.samples[8] = run.samples[8].model_copy(update={"high_watermark": 119})
     run.events.append(event("fault-asked", 4000, fault=1, detail={"kind": "clock_jump", "nodes": [101]}))
     file = run.conformed(tmp_path)
     assert file.forbidden is None
