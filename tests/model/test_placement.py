@@ -117,3 +117,8 @@ def test_orders_are_drawn_anew_after_as_many_partitions_as_there_are_unfenced_br
 
     place([Place(0, "a"), Place(1, "b"), Place(2, "b", fenced=True)], 5, 1, Counting())
     assert drawn == 3 * [2, 1, 0, 1, 1]
+
+
+def test_a_rack_that_gave_no_leader_is_the_first_to_give_a_replica() -> None:
+    places = [Place(0, "a", fenced=True), Place(1, "b"), Place(2, "c")]
+    assert place(places, 1, 2, Unshuffled()) == [(1, 0)]
