@@ -16,8 +16,10 @@ from ackproof.audit.units import Limits
 
 from .agreement import CLASSES, WAYS
 from .flaws import FLAWS
+from .ledgers import findings_of, write_ledger
 from .local import LocalContext
 from .planted import BLOCK, PARTITIONS, Ledger, place
+from .rows import read, sent
 
 PER_IDENTITY = ("lost", "overwritten", "duplicate", "resurrected", "surfaced", "displaced", "reordered")
 LARGEST = 2**53
@@ -104,3 +106,13 @@ def test_millions(audit, tmp_path, rows) -> None:
         (result,) = audit(path)
         check(ledger, path, result)
         assert ledger.blocks * BLOCK > rows // 4
+
+
+def test_two_at_one_offset_are_not_one_before_the_other(tmp_path) -> None:
+    """What is sent later and not acked stands before both; that both are acked says nothing of that inversion."""
+    produced = [sent(1, 5), sent(2, 5), sent(3, 3, outcome=2)]
+    path = write_ledger(tmp_path / "case", produced, [read(3, 3), read(1, 5), read(2, 5, reader=8)])
+    (result,) = audit_all([path], LocalContext, lambda _: None, Limits())
+    assert result.file.counts["reordered"] == 2
+    found = [row["detail"] for row in findings_of(path) if row["class"] == "reordered"]
+    assert found == ["one of the two not acked"] * 2
