@@ -17,6 +17,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.environment import machine
 from ackproof.cluster.messages import ApiVersionsRequest, ApiVersionsResponse
@@ -102,6 +103,11 @@ class AttachedNode:
 
     @property
     def disk(self) -> NodeDisk:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    @property
+    def clock(self) -> NodeClock:
         """Raises `BadInput`."""
         raise self._refusal()
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Set
 from pathlib import Path
+from typing import Final
 
-from ackproof.cluster import container_links, disks, links
+from ackproof.cluster import clocks, container_links, disks, links
 from ackproof.cluster.attach import AttachedCluster, Attachment
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.process import ProcessCluster
@@ -16,6 +17,9 @@ from ackproof.plan.ground import DISKS, LINKS, Need
 from ackproof.plan.spec import ClusterSpec
 from ackproof.processes import RunTag
 from ackproof.provision.progress import ProgressSink, ignore
+
+_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS}
+"""What processes and containers lay."""
 
 
 def make_cluster(
@@ -42,7 +46,7 @@ def make_cluster(
         return _docker_cluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
     if backend != "process":
         raise BadInput(f"there is no backend '{backend}'")
-    if unmet := needs - LINKS - DISKS - {Need.PACKETS}:
+    if unmet := needs - _LAID:
         raise BadInput(f"not possible here yet: {', '.join(sorted(unmet))}")
     return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 
@@ -55,15 +59,18 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
     if backend == "process":
         links.require(needs, progress)
         disks.require(needs)
+        clocks.require(needs)
     if backend == "docker":
         disks.require(needs)
         container_links.require(needs, progress)
         from ackproof.containers.engine import connect
-        from ackproof.containers.images import image_for
+        from ackproof.containers.images import image_for, require_clock
 
         engine = connect()
         try:
-            image_for(engine, spec.kafka, progress)
+            image = image_for(engine, spec.kafka, progress)
+            if Need.CLOCKS in needs:
+                require_clock(image, spec.kafka)
         finally:
             engine.close()
 
@@ -95,6 +102,6 @@ def _docker_cluster(
     """The libraries that speak to an engine are loaded only for those who ask for one (0.2 s)."""
     from ackproof.cluster.docker import DockerCluster
 
-    if unmet := needs - LINKS - DISKS - {Need.PACKETS}:
+    if unmet := needs - _LAID:
         raise BadInput(f"not possible on the backend docker yet: {', '.join(sorted(unmet))}")
     return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)

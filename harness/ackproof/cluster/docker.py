@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final, TypeVar
 
-from ackproof.cluster import disks, lease
+from ackproof.cluster import clocks, disks, lease
 from ackproof.cluster.container_links import ContainerLinks
 from ackproof.cluster.docker_addresses import DockerAddresses, docker_addresses
 from ackproof.cluster.environment import environment_of
@@ -28,7 +28,7 @@ from ackproof.containers.bridge import Bridge, SubnetTaken
 from ackproof.containers.container import ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.containers.engine import Engine, EngineFailed, connect
 from ackproof.containers.environment import JVM_FLAGS, settings_as_environment
-from ackproof.containers.images import ARCHIVE, KafkaImage, image_for
+from ackproof.containers.images import ARCHIVE, CLOCK_LIBRARY, KafkaImage, image_for
 from ackproof.containers.labels import labels
 from ackproof.errors import BadInput
 from ackproof.network.failure import LinkError
@@ -69,6 +69,7 @@ class DockerCluster(KraftCluster):
         self._broken_links: ContainerLinks | None = None
         self._link_trouble: LinkError | None = None
         self._own_disks = disks.to_be_made(needs)
+        self._clocks = Need.CLOCKS in needs
         self._engine: Engine | None = None
         self._image: KafkaImage | None = None
         self._lease: lease.Lease | None = None
@@ -219,7 +220,7 @@ class DockerCluster(KraftCluster):
             name=f"ackproof-{self._tag.run_id}-{node.name}",
             hostname=name,
             network=self._ready(self._bridge).network,
-            environment=self._variables(layout, node),
+            environment=self._variables(layout, node) | self._clock_variables(node),
             labels=labels(self._tag, node.name),
             user=self._ready(self._engine).user,
             workdir=NODE_FOLDER,
@@ -244,6 +245,11 @@ class DockerCluster(KraftCluster):
             "LOG_DIR": NODE_FOLDER,
             **self._tag.environment(node.name),
         }
+
+    def _clock_variables(self, node: ProcessNode) -> dict[str, str]:
+        if not self._clocks:
+            return {}
+        return clocks.preload(Path(NODE_FOLDER) / node.files.clock.name, CLOCK_LIBRARY)
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
         """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""

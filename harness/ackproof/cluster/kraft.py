@@ -16,6 +16,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks_node import Disks
 from ackproof.cluster.keeper import ASK_S, Keeper, KraftQuorum
 from ackproof.cluster.node import NodeFiles, ProcessNode, stop_together
@@ -75,6 +76,7 @@ class KraftCluster(AskedCluster):
         self._keeper: Keeper | None = None
         self._disks = Disks()
         self._own_disks = False
+        self._clocks = False
         self._layout: Layout | None = None
         self._watcher: Watcher | None = None
         self._ending = False
@@ -325,7 +327,16 @@ class KraftCluster(AskedCluster):
             watcher=watcher,
             on_event=self._on_event,
             await_ready=self._await_ready,
+            clock=self._make_clock(layout, node_id, files) if self._clocks else None,
         )
+
+    @staticmethod
+    def _make_clock(layout: Layout, node_id: int, files: NodeFiles) -> NodeClock:
+        addresses = layout.addresses
+        address = addresses.client if layout.is_broker(node_id) else addresses.controller
+        clock = NodeClock(files.clock, files.log, address(node_id))
+        clock.shift(0.0)
+        return clock
 
     def _launch_when_free(self, node_id: int) -> Served:
         """Launch; with ZooKeeper a broker that was killed only once its session has ended, as it would exit."""

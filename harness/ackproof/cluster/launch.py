@@ -97,8 +97,16 @@ def command(layout: Layout, files: NodeFiles, installed: Installation, role: Rol
     )
 
 
-def launch(argv: list[str], files: NodeFiles, *, tag: RunTag, name: str, lease_descriptor: int) -> Child:
-    """Start the JVM. It inherits the lock of the cluster's addresses."""
+def launch(
+    argv: list[str],
+    files: NodeFiles,
+    *,
+    tag: RunTag,
+    name: str,
+    lease_descriptor: int,
+    env: Mapping[str, str] | None = None,
+) -> Child:
+    """Start the JVM. It inherits the lock of the cluster's addresses; `env` is added to our own environment."""
     return spawn(
-        argv, run=tag, role=name, cwd=files.folder, stdout=files.stdout, pass_fds=(lease_descriptor,)
+        argv, run=tag, role=name, cwd=files.folder, stdout=files.stdout, env=env, pass_fds=(lease_descriptor,)
     )

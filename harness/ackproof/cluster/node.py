@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent
 from ackproof.cluster.watcher import Served, Watcher
@@ -45,6 +46,11 @@ class NodeFiles:
         return self.folder / "hosts"
 
     @property
+    def clock(self) -> Path:
+        """How far its wall clock is from this machine's."""
+        return self.folder / "clock"
+
+    @property
     def log(self) -> Path:
         """What it logs."""
         return self.folder / "server.log"
@@ -76,6 +82,7 @@ class ProcessNode:
         watcher: Watcher,
         on_event: OnNodeEvent,
         await_ready: Callable[[ProcessNode, float], None],
+        clock: NodeClock | None = None,
     ) -> None:
         self.files = files
         self.disk = disk
@@ -83,6 +90,7 @@ class ProcessNode:
         self._broker = broker
         self._controller = controller
         self._name = name
+        self._clock = clock
         self._launch = launch
         self._watcher = watcher
         self._on_event = on_event
@@ -124,6 +132,13 @@ class ProcessNode:
     def alive(self) -> bool:
         """Whether its process exists."""
         return self.state() is not NodeState.GONE
+
+    @property
+    def clock(self) -> NodeClock:
+        """Its wall clock. Raises `BadInput` where it cannot be set."""
+        if self._clock is None:
+            raise BadInput(f"the clock of node {self._id} cannot be set: the cluster was not made for it")
+        return self._clock
 
     @property
     def death(self) -> NodeDied | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Set
 from pathlib import Path
 
-from ackproof.cluster import disks, lease
+from ackproof.cluster import clocks, disks, lease
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
 from ackproof.cluster.kraft import KraftCluster
@@ -45,6 +45,7 @@ class ProcessCluster(KraftCluster):
         self._installed = installed
         self._needs = needs
         self._own_disks = disks.to_be_made(needs)
+        self._clocks = Need.CLOCKS in needs
         self._proxies: ProcessLinks | None = None
         self._lease: lease.Lease | None = None
         self._without_archive: list[int] = []
@@ -93,7 +94,12 @@ class ProcessCluster(KraftCluster):
         installed = self._other.get(node_id) or self._ready()
         argv = command(self.layout, node.files, installed, _role(node))
         return launch(
-            argv, node.files, tag=self._tag, name=node.name, lease_descriptor=self._lease.descriptor
+            argv,
+            node.files,
+            tag=self._tag,
+            name=node.name,
+            lease_descriptor=self._lease.descriptor,
+            env=clocks.preload(node.files.clock) if self._clocks else None,
         )
 
     def _all_started(self) -> None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks_node import NodeDisk
 from ackproof.cluster.wire import Connection
 from ackproof.network.mesh import Mesh
@@ -143,6 +144,10 @@ class Node(Protocol):
     @property
     def disk(self) -> NodeDisk:
         """What it keeps its data on, as this machine sees it."""
+
+    @property
+    def clock(self) -> NodeClock:
+        """Its wall clock. Raises `BadInput` where it cannot be set."""
 
     def expect_end(self) -> None:
         """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""

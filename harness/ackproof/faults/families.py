@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackproof.faults import (
     clients,
+    clocks,
     command,
     control,
     crashes,
@@ -26,6 +27,7 @@ from ackproof.faults import (
 
 __all__ = [
     "clients",
+    "clocks",
     "command",
     "control",
     "crashes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ackproof.plan import (
     fault_clients,
+    fault_clocks,
     fault_command,
     fault_crashes,
     fault_disks,
@@ -23,6 +24,7 @@ FAMILIES = (
     fault_links,
     fault_disks,
     fault_clients,
+    fault_clocks,
     fault_zookeeper,
     storm,
     fault_command,

@@ -13,6 +13,7 @@ class Need(StrEnum):
     CONTROLLER_LINKS = "links among controllers"
     CLIENT_LINKS = "links from clients to brokers"
     PACKETS = "rules for single packets"
+    CLOCKS = "wall clocks of the nodes that can be set"
     DISKS = "file systems of their own for the nodes' data"
     DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
 

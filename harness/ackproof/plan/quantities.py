@@ -36,6 +36,7 @@ LARGEST: Final = 1 << 40
 FASTEST: Final = 1e9
 
 DURATION_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
+SHIFT_PATTERN: Final = r"^[+-]?[0-9]+(\.[0-9]+)? ?(us|ms|s|m|min|h)$"
 SIZE_PATTERN: Final = r"^[0-9]+ ?(B|kB|KB|KiB|MB|MiB|GB|GiB)$"
 BYTE_RATE_PATTERN: Final = r"^[0-9]+ ?(B|kB|KB|KiB|MB|MiB|GB|GiB) ?/ ?s$"
 SHARE_PATTERN: Final = r"^[0-9]+(\.[0-9]+)? ?%$"
@@ -65,6 +66,20 @@ def duration_text(seconds: float) -> str:
         if "." not in number and parse_duration(f"{number}{unit}") == seconds:
             return f"{number}{unit}"
     return f"{seconds:.9f}".rstrip("0").rstrip(".") + "s"
+
+
+def parse_shift(text: str) -> float:
+    """Seconds, below zero for the past. Raises ValueError."""
+    sign, length = (text[0], text[1:].lstrip()) if text[:1] in ("+", "-") else ("+", text)
+    try:
+        return -parse_duration(length) if sign == "-" else parse_duration(length)
+    except ValueError as error:
+        raise ValueError(f"{error}, or with a minus for the past, as -1h") from None
+
+
+def shift_text(seconds: float) -> str:
+    """The text that `parse_shift` reads back as the same number, with its sign."""
+    return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
 def parse_size(text: str) -> int:
@@ -142,6 +157,10 @@ def _read_duration(value: object, info: ValidationInfo) -> object:
     return _read(value, info, parse_duration, "5s", "ms")
 
 
+def _read_shift(value: object, info: ValidationInfo) -> object:
+    return _read(value, info, parse_shift, "+1h", "s")
+
+
 def _read_size(value: object, info: ValidationInfo) -> object:
     return _read(value, info, parse_size, "100B", "B")
 
@@ -172,6 +191,14 @@ Duration: TypeAlias = Annotated[
     WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["5s", "200ms", "1m"]}),
 ]
 """Seconds. In a file: `5s`, `200ms`, `1m`."""
+
+Shift: TypeAlias = Annotated[
+    float,
+    BeforeValidator(_read_shift),
+    PlainSerializer(shift_text, return_type=str),
+    WithJsonSchema({"type": "string", "pattern": SHIFT_PATTERN, "examples": ["+1h", "-90s"]}),
+]
+"""Seconds forwards, or back where below zero. In a file: `1h`, `+1h`, `-90s`."""
 
 Size: TypeAlias = Annotated[
     int,

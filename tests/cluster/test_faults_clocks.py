@@ -1,0 +1,50 @@
+"""Clocks that jump: brokers and controllers log by the shifted time, and by the true one afterwards; and a dud."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.launch import Installation
+from ackproof.faults import clocks
+from ackproof.plan.ground import Need
+from faultbench import Bench
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def bench(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Bench]:
+    folder = tmp_path_factory.mktemp("bench")
+    topics: dict[str, object] = {"t": {"replication_factor": 1}}
+    needs = frozenset({Need.CLOCKS})
+    with Bench(folder, installed=installs("4.3.1"), needs=needs, topics=topics, brokers=1) as made:
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("fault", "seen"),
+    [
+        ("clock_jump: {target: leader(t/0), by: 1h}", "off by +3600."),
+        pytest.param(
+            "clock_jump: {target: broker(1), by: -90s}", "off by -90.", marks=pytest.mark.nightly
+        ),
+        pytest.param("clock_jump: {target: controller, by: 24h}", "off by +86", marks=pytest.mark.nightly),
+    ],
+)
+def test_it_bites_and_is_healed(bench: Bench, fault: str, seen: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+    assert seen in bite.witness
+    assert "off by +0." in bite.recovery or "off by -0." in bite.recovery
+
+
+def test_a_clock_that_did_not_jump_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clocks, "SEEN_WITHIN_S", 1.5)
+    monkeypatch.setattr(clocks.ClockJumpInjection, "_shift", lambda *_: None)
+    bite = bench.bite("clock_jump: {target: broker(1), by: 1h}", record=False)
+    assert not bite.bit
+    assert "off by +3600 s" in bite.failures[0]

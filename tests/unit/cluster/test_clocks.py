@@ -1,0 +1,105 @@
+"""The clock of a node: what is read from a line of its log, how sharp that is, and what is missing where."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster import backends, clocks
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.clocks import NodeClock, Reading
+from ackproof.containers.images import KafkaImage, require_clock
+from ackproof.errors import MissingTool
+from ackproof.plan.ground import Need
+from ackproof.plan.spec import ClusterSpec
+from ackproof.provision import faketime
+
+
+class Server:
+    """Logs of every broken request, by a clock that is `ahead`."""
+
+    def __init__(self, log: Path, line: str) -> None:
+        self.ahead = timedelta()
+        self._log = log
+        self._line = line
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = Address(*self._listener.getsockname())
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                link, _ = self._listener.accept()
+            except OSError:
+                return
+            with link:
+                if int.from_bytes(link.recv(4), "big", signed=True) < 0:
+                    stamp = (datetime.now(UTC) + self.ahead).isoformat("T", "milliseconds")[:23]
+                    with self._log.open("a") as log:
+                        log.write(f"[{stamp}] WARN {self._line}\njava.lang.Exception: trace\n")
+
+    def close(self) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+
+@pytest.fixture(
+    params=[
+        "[SocketServer id=1] Unexpected error from /127.0.0.1 (channelId=1); closing connection (Selector)",
+        "Close of session 0x0 (NIOServerCnxn)",
+    ]
+)
+def server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Server]:
+    log = tmp_path / "server.log"
+    log.write_text("[2001-01-01T00:00:00.000] WARN Unexpected error from an old one (Selector)\n")
+    made = Server(log, request.param)
+    yield made
+    made.close()
+
+
+def test_it_is_read_from_what_the_node_logs(server: Server, tmp_path: Path) -> None:
+    clock = NodeClock(tmp_path / "clock", tmp_path / "server.log", server.address)
+    before = clock.read()
+    assert abs(before.least) < 1 and abs(before.most) < 1
+    server.ahead = timedelta(seconds=-90)
+    moved = clock.read() - before
+    assert moved.least <= -90 <= moved.most
+    assert moved.near(-90, 45)
+    assert not moved.near(0, 45)
+
+
+def test_a_blurred_reading_is_near_nothing() -> None:
+    assert Reading(-1, 1).near(0, 2)
+    assert not Reading(-1, 1.1).near(0, 2)
+    assert not Reading(0.5, 1).near(0, 2)
+
+
+def test_the_file_says_how_far_it_is_off(tmp_path: Path) -> None:
+    clock = NodeClock(tmp_path / "clock", tmp_path / "log", Address("127.0.0.1", 1))
+    clock.shift(3600)
+    assert clock.file.read_text() == "+3600.000000\n"
+    clock.shift(-1.5)
+    assert clock.file.read_text() == "-1.500000\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["clock"]
+
+
+def test_without_the_library_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(faketime, "_ROOTS", (tmp_path,))
+    clocks.require(frozenset({Need.DISKS}))
+    with pytest.raises(MissingTool, match=r"libfaketime is missing \(.*apt-get install libfaketime"):
+        backends.prepare("process", frozenset({Need.CLOCKS}), ClusterSpec())
+    library = tmp_path / "lib" / "mips-linux-gnu" / "faketime" / "libfaketime.so.1"
+    library.parent.mkdir(parents=True)
+    library.touch()
+    assert clocks.preload(tmp_path / "clock")["LD_PRELOAD"] == str(library)
+
+
+def test_an_image_without_the_library_is_named() -> None:
+    require_clock(KafkaImage("ackproof/kafka:4.3.1", "1", True, "17", clocks=True), "4.3.1")
+    with pytest.raises(MissingTool, match=r"apache/kafka:4.3.1 is without.*ackproof image build 4.3.1"):
+        require_clock(KafkaImage("apache/kafka:4.3.1", "1", False, "17"), "4.3.1")
