@@ -25,6 +25,7 @@ from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.problems import nearest
+from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.storm import Drawn, Storm, draw_storm
@@ -138,7 +139,7 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
     file, root = read(path)
-    root = with_settings(root, settings)
+    root = with_settings(spelt_out(root), settings)
     if backend is not None:
         root = override(root, ("backend",), ScalarNode(backend, backend))
     spec, _ = analyse(file, root)

@@ -38,6 +38,8 @@ class _OfLinks(FaultSpec):
 class LinkFault(_OfLinks):
     """A fault of links that are named by their ends."""
 
+    SHORT: ClassVar[tuple[str, ...]] = ("link",)
+
     link: LinkField
     both_ways: Flag = Field(False, description="Break the connections of the other direction too.")
 
@@ -205,6 +207,7 @@ class IsolateFault(_OfLinks):
 
     KIND: ClassVar[str] = "isolate"
     SUMMARY: ClassVar[str] = "Cut nodes off from their peers, brokers, controllers, clients, or all."
+    SHORT: ClassVar[tuple[str, ...]] = ("target",)
     model_config = ConfigDict(populate_by_name=True)
 
     target: RoleField
@@ -258,6 +261,7 @@ class SplitFault(_OfGroups):
 
     KIND: ClassVar[str] = "split"
     SUMMARY: ClassVar[str] = "Split nodes into groups that cannot reach one another."
+    SHORT: ClassVar[tuple[str, ...]] = ("groups",)
 
     groups: tuple[GroupField, ...] = Field(
         min_length=2, max_length=20, description="The groups: nodes' numbers, roles, or lists of these."
@@ -286,6 +290,7 @@ class BridgeFault(_OfGroups):
 
     KIND: ClassVar[str] = "bridge"
     SUMMARY: ClassVar[str] = "Split nodes into two groups that only one node connects."
+    SHORT: ClassVar[tuple[str, ...]] = ("groups", "over")
 
     groups: tuple[GroupField, GroupField] = Field(description="The two groups.")
     over: RoleField

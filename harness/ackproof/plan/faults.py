@@ -51,6 +51,9 @@ class FaultSpec(Spec):
     """What ends it, as a verb for the schedule: "resume", "start again"."""
     HOLD_KEY: ClassVar[HoldKey | None] = None
     """The field that says how long it lasts; None for a fault that ends by itself."""
+    SHORT: ClassVar[tuple[str, ...]] = ()
+    """The fields that a value without braces stands for: one, or for a list of three the groups and what connects
+    them."""
     NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Backends on which it cannot be injected, and why: "not possible on this backend, because …"."""
 
@@ -112,6 +115,8 @@ class FaultSpec(Spec):
 
 class NodeFault(FaultSpec):
     """A fault of whole nodes, those that hold a role."""
+
+    SHORT: ClassVar[tuple[str, ...]] = ("target",)
 
     target: RoleField
 

@@ -17,6 +17,7 @@ from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, BOUND_PATTER
 from ackproof.plan.fault_reader import HOLD_KEYS
 from ackproof.plan.faults import COMMON, KINDS, FaultSpec
 from ackproof.plan.quantities import DURATION_PATTERN, RATE_PATTERN, SIZE_PATTERN, duration_text, size_text
+from ackproof.plan.short_forms import fields_beside
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.triggers import CONDITION_PATTERN, TRIGGER_KEYS
 
@@ -122,8 +123,17 @@ def _duration(title: str, description: str) -> Schema:
 def _fault() -> Schema:
     """An entry of `faults`: one kind, one trigger, and how long it lasts if the kind lasts."""
     kinds: Schema = {
-        kind.KIND: {"$ref": f"#/$defs/{fields_of(kind)}", "description": kind.SUMMARY}
+        kind.KIND: {
+            "anyOf": [{"$ref": f"#/$defs/{fields_of(kind)}"}, *_short(kind)],
+            "description": kind.SUMMARY,
+        }
         for kind in KINDS.values()
+    }
+    # what may stand there is said by the kind
+    loose: Schema = {
+        name: {"title": name, "description": "Of a kind in its short form."}
+        for kind in KINDS.values()
+        for name in fields_beside(kind)
     }
     beside: Schema = {
         "at": _duration("At", "Begins at this time after the start of the workload."),
@@ -160,7 +170,7 @@ def _fault() -> Schema:
         "type": "object",
         "title": "Fault",
         "description": f"One fault: its kind ({', '.join(KINDS)}), when it begins, how long it lasts.",
-        "properties": {**kinds, **beside},
+        "properties": {**loose, **kinds, **beside},
         "additionalProperties": False,
         "dependentRequired": {"at_latest": ["when"]},
         "dependentSchemas": {kind.KIND: _ends(kind) for kind in KINDS.values()},
@@ -172,8 +182,39 @@ def _fault() -> Schema:
 
 
 def _ends(kind: type[FaultSpec]) -> Schema:
-    """The keys that say how long a fault lasts, but for its own, may not stand beside a kind."""
-    return {"properties": {key: False for key in HOLD_KEYS if key != kind.HOLD_KEY}}
+    """What may not stand beside a kind: how long it lasts but for its own way, and fields but in its short form."""
+    foreign = {name for other in KINDS.values() for name in fields_beside(other)} - set(fields_beside(kind))
+    closed: Schema = {key: False for key in (*HOLD_KEYS, *sorted(foreign)) if key != kind.HOLD_KEY}
+    if not kind.SHORT:
+        return {"properties": closed}
+    whole = _own(kind)
+    return {
+        "properties": closed,
+        "if": {"properties": {kind.KIND: {"type": "object"}}},
+        "then": {"properties": dict.fromkeys(fields_beside(kind), False)},
+        "else": {
+            "properties": {name: whole[name] for name in fields_beside(kind)},
+            "required": [name for name in _required(kind) if name not in kind.SHORT],
+        },
+    }
+
+
+def _short(kind: type[FaultSpec]) -> list[JsonValue]:
+    """What may stand in the place of the braces."""
+    if len(kind.SHORT) != 1:
+        return [{"type": "array", "minItems": 3, "maxItems": 3}] if kind.SHORT else []
+    return [_own(kind)[kind.SHORT[0]]]
+
+
+def _own(kind: type[FaultSpec]) -> Schema:
+    """The fields of its own."""
+    properties = _mapping(cast(Schema, kind.model_json_schema()), "properties")
+    return {name: part for name, part in properties.items() if name not in COMMON}
+
+
+def _required(kind: type[FaultSpec]) -> list[str]:
+    own = _own(kind)
+    return [name for name in cast(list[str], kind.model_json_schema().get("required", [])) if name in own]
 
 
 def _body(kind: type[FaultSpec], parts: Schema) -> Schema:
@@ -182,14 +223,12 @@ def _body(kind: type[FaultSpec], parts: Schema) -> Schema:
     parts |= {
         name: part for name, part in _mapping({"$defs": {}, **whole}, "$defs").items() if name not in parts
     }
-    own = {name: part for name, part in _mapping(whole, "properties").items() if name not in COMMON}
-    required = whole.get("required", [])
     return {
         "type": "object",
         "title": kind.KIND,
         "description": kind.SUMMARY,
-        "properties": own,
-        "required": [name for name in cast(list[str], required) if name in own],
+        "properties": _own(kind),
+        "required": cast(list[JsonValue], _required(kind)),
         "additionalProperties": False,
     }
 
