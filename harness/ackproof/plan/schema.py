@@ -125,6 +125,7 @@ def _fault() -> Schema:
     kinds: Schema = {
         kind.KIND: {
             "anyOf": [{"$ref": f"#/$defs/{fields_of(kind)}"}, *_short(kind)],
+            "title": kind.KIND,
             "description": kind.SUMMARY,
         }
         for kind in KINDS.values()
