@@ -331,13 +331,14 @@ def report(directories: tuple[Path, ...]) -> int:
 @main.command()
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
+    from ackproof.cluster.disks import found as disks
     from ackproof.containers.doctor import look
     from ackproof.provision import doctor as room
 
     console = _console()
     good = True
     checks = room.doctor(lambda progress: console.line(f"… {progress.message}"))
-    for check in (*checks, room.Check("containers", True, look())):
+    for check in (*checks, room.Check("disks", True, disks()), room.Check("containers", True, look())):
         good &= check.ok
         console.line(
             f"{'ok     ' if check.ok else 'MISSING'}  {check.name}: {check.found}", "" if check.ok else "red"

@@ -208,6 +208,16 @@ def refusal() -> str | None:
     return None
 
 
+def found() -> str:
+    """What the doctor says of them: a file system was made in a file, mounted and removed, or why it cannot be."""
+    why = refusal()
+    return (
+        "a file system in a file can be mounted (loop device, ext4)"
+        if why is None
+        else f"not there, and needed only where disks are filled, fail or lose their power: {why}"
+    )
+
+
 def require(needs: Set[Need]) -> None:
     """Raises `BadInput` where nodes must have file systems of their own and cannot."""
     why = refusal() if Need.DISKS in needs else None

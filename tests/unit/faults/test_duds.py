@@ -1,0 +1,233 @@
+"""Planted duds of the control plane and of planned work: what was asked for and did not happen is no bite."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState, TopicPartition
+from ackproof.cluster.voters import Member, Members
+from ackproof.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.faults import control, processes, recreation, rollouts, views, voters
+from ackproof.faults.injection import Aim, Field
+from ackproof.plan.fault_crashes import LoseQuorum, RemoveController
+from ackproof.plan.fault_planned import Recreate
+from ackproof.plan.fault_rollouts import Upgrade
+from ackproof.plan.faults import FaultSpec
+from ackproof.plan.releases import KRAFT
+from ackproof.plan.roles import Role, RoleKind
+from ackproof.plan.spec import ClusterSpec, TopicSpec
+from ackproof.plan.triggers import At
+from ackproof.wait import wait_until
+
+PLACE = TopicPartition("t", 0)
+
+
+@dataclass
+class FakeNode:
+    """A node whose process does as it is told, or `deaf` to signals does not."""
+
+    id: int
+    is_broker: bool = False
+    deaf: bool = False
+    pid: int = 1
+    log: str = "Kafka version: 4.3.0"
+    now: NodeState = NodeState.RUNNING
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def kill(self) -> None:
+        self.now = self.now if self.deaf else NodeState.GONE
+
+    terminate = kill
+
+    def pause(self) -> None:
+        self.now = self.now if self.deaf else NodeState.STOPPED
+
+    def resume(self) -> None:
+        self.now = NodeState.RUNNING
+
+    def start(self) -> None:
+        self.now, self.pid = NodeState.RUNNING, self.pid + 1
+
+    def await_ready(self, timeout_s: float) -> None:
+        if self.now is not NodeState.RUNNING:
+            raise WaitTimeout("not ready")
+
+    def log_tail(self, lines: int = 20) -> str:
+        return self.log
+
+
+@dataclass
+class FakeCluster:
+    """Answers as it is set, whatever is done to it."""
+
+    nodes: dict[int, FakeNode]
+    active: int | None = 101
+    ends: dict[TopicPartition, PartitionEnds] = field(default_factory=dict)
+    releases: dict[int, str] = field(default_factory=dict)
+    spec: ClusterSpec = field(default_factory=ClusterSpec)
+
+    def controller(self) -> int | None:
+        return self.active
+
+    def running_links(self) -> dict[int, Any]:
+        return {1: "link 1", 2: "link 2"}
+
+    def partition_ends(self, topics: object) -> dict[TopicPartition, PartitionEnds]:
+        return self.ends
+
+    def use_release(self, node_id: int, version: str) -> None:
+        self.releases[node_id] = version
+
+    def create_topics(self, topics: object, timeout_s: float) -> None:
+        """Done, it says."""
+
+
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    def shortly(look: Any, **words: Any) -> Any:
+        return wait_until(look, **{**words, "timeout_s": 0.05, "interval_s": 0.005})
+
+    for module in (views, processes):
+        monkeypatch.setattr(module, "wait_until", shortly)
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    return FakeCluster({node: FakeNode(node, is_broker=node < 100) for node in (1, 2, 101, 102, 103)})
+
+
+def _field(cluster: FakeCluster) -> Field:
+    topics = {"t": TopicSpec()}
+    case = SimpleNamespace(experiment=SimpleNamespace(topics=topics))
+    return Field(cast(Any, cluster), threading.Event(), cast(Any, case))
+
+
+def _aim(cluster: FakeCluster, fault: FaultSpec, *nodes: int) -> Aim:
+    return Aim({fault.targets[0]: cast(Any, tuple(cluster.nodes[node] for node in nodes))})
+
+
+@pytest.mark.parametrize("by", ["kill", "pause"])
+def test_a_quorum_that_somebody_leads_is_not_lost(cluster: FakeCluster, by: Any) -> None:
+    fault = LoseQuorum(number=1, trigger=At(0.0), by=by)
+    lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
+    lost.inject()
+    with pytest.raises(FaultNotConfirmed, match=r"no controller to lead the quorum.*active controller: 101"):
+        lost.confirm()
+    cluster.active = None
+    assert "controller 103 knows no leader" in lost.confirm()
+    with pytest.raises(FaultNotConfirmed, match="a controller to lead the quorum"):
+        lost.heal()
+        lost.confirm_healed()
+
+
+@pytest.mark.parametrize(("by", "state"), [("kill", "gone"), ("pause", "stopped")])
+def test_a_signal_that_misses_loses_no_quorum(cluster: FakeCluster, by: Any, state: str) -> None:
+    cluster.active = None
+    cluster.nodes[102].deaf = True
+    fault = LoseQuorum(number=1, trigger=At(0.0), by=by)
+    lost = control.LoseQuorumInjection(fault, _aim(cluster, fault, 101, 102, 103), _field(cluster))
+    lost.inject()
+    with pytest.raises(FaultNotConfirmed, match=f"node 102 to be {state}"):
+        lost.confirm()
+
+
+@pytest.fixture
+def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Who votes, as every broker says; what is asked of the quorum is taken and nothing happens."""
+    ids = [101, 102, 103]
+
+    def told(link: object, timeout_s: float | None = None) -> Members:
+        return Members(101, tuple(Member(node, uuid.UUID(int=node)) for node in ids), ())
+
+    monkeypatch.setattr(voters, "members", told)
+    monkeypatch.setattr(voters, "features", lambda link: SimpleNamespace(finalised={KRAFT: 1}))
+    monkeypatch.setattr(voters, "remove_voter", lambda link, member: None)
+    monkeypatch.setattr(voters, "add_voter", lambda link, member: None)
+    return iter([ids])
+
+
+def test_a_controller_that_still_votes_was_not_removed(
+    cluster: FakeCluster, voting: Iterator[list[int]]
+) -> None:
+    ids = next(voting)
+    fault = RemoveController(number=1, trigger=At(0.0), target=Role(RoleKind.CONTROLLER, node=102))
+    removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
+    removal.inject()
+    with pytest.raises(FaultNotConfirmed, match="list controller 102 no longer among the voters"):
+        removal.confirm()
+    ids.remove(102)
+    assert "voters 101, 103" in removal.confirm()
+    removal.heal()
+    with pytest.raises(FaultNotConfirmed, match="list controller 102 among the voters"):
+        removal.confirm_healed()
+
+
+def test_who_does_not_vote_cannot_be_removed(cluster: FakeCluster, voting: Iterator[list[int]]) -> None:
+    next(voting).remove(102)
+    fault = RemoveController(number=1, trigger=At(0.0), target=Role(RoleKind.CONTROLLER, node=102))
+    removal = voters.ControllerRemoval(fault, _aim(cluster, fault, 102), _field(cluster))
+    with pytest.raises(FaultNotConfirmed, match="is no voter: nothing to remove"):
+        removal.inject()
+
+
+def test_a_topic_that_others_still_show_was_not_deleted(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (1, 2))}
+    monkeypatch.setattr(recreation.queries, "delete_topics", lambda link, topics, timeout_s: None)
+    monkeypatch.setattr(recreation.queries, "partitions", lambda link, topics: shown)
+    again = recreation.Recreation(Recreate(number=1, trigger=At(0.0), topic="t"), Aim(), _field(cluster))
+    with pytest.raises(FaultNotConfirmed, match="nothing to delete"):
+        again.inject()
+    cluster.ends = {PLACE: PartitionEnds(1, 0, 0, 9, 9, 9)}
+    again.inject()
+    with pytest.raises(FaultNotConfirmed, match="another broker to show no topic t"):
+        again.confirm()
+    shown.clear()
+    assert "no topic t" in again.confirm()
+    cluster.ends = {PLACE: PartitionEnds(1, 0, 7, 9, 9, 9)}
+    again.heal()
+    with pytest.raises(FaultNotConfirmed, match="does not begin anew"):
+        again.confirm_healed()
+
+
+def _upgrade(cluster: FakeCluster) -> rollouts.UpgradeInjection:
+    return rollouts.UpgradeInjection(Upgrade(number=1, trigger=At(0.0), to="4.3.1"), Aim(), _field(cluster))
+
+
+def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluster) -> None:
+    with pytest.raises(FaultNotConfirmed, match=r"of release 4\.3\.1.*it logged \['4\.3\.0'\]"):
+        _upgrade(cluster).inject()
+    assert cluster.releases == {102: "4.3.1"}
+
+
+def test_a_node_that_does_not_go_down_is_no_upgrade(cluster: FakeCluster) -> None:
+    for node in cluster.nodes.values():
+        node.deaf = True
+    with pytest.raises(FaultNotConfirmed, match="node 102 to shut down"):
+        _upgrade(cluster).inject()
+
+
+def test_levels_that_do_not_rise_are_no_upgrade(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rollouts, "features", lambda link: SimpleNamespace(finalised={}))
+    monkeypatch.setattr(rollouts, "raise_features", lambda link, levels: None)
+    monkeypatch.setattr(rollouts, "await_all_in_sync", lambda field: "all in sync")
+    for node in cluster.nodes.values():
+        node.log = "Kafka version: 4.3.1"
+    upgrade = _upgrade(cluster)
+    upgrade.inject()
+    assert "node 102 started as Kafka 4.3.1" in upgrade.confirm()
+    upgrade.heal()
+    with pytest.raises(FaultNotConfirmed, match=r"another broker to say that metadata\.version=30"):
+        upgrade.confirm_healed()
