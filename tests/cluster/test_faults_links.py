@@ -9,6 +9,7 @@ import pytest
 from ackproof.cluster.launch import Installation
 from ackproof.plan.ground import Need
 from faultbench import Bench
+from faultbench.links import LINK_FAULTS
 
 pytestmark = pytest.mark.cluster
 
@@ -22,24 +23,7 @@ def bench(
         yield made
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "cut: {link: follower(t/0) -> leader(t/0)}",
-        "cut: {link: leader(t/0) -> controllers}",
-        "cut: {link: clients -> leader(t/0)}",
-        "isolate: {target: leader(t/0), from: peers}",
-        "isolate: {target: leader(t/0), silent: true}",
-        "split: {groups: [minority, majority]}",
-        "bridge: {groups: [[1], [2]], over: broker(3)}",
-        "black_hole: {link: followers(t/0) -> leader(t/0)}",
-        "reset: {link: follower(t/0) -> leader(t/0), both_ways: true}",
-        "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
-        "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
-        "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
-        "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
-    ],
-)
+@pytest.mark.parametrize("fault", LINK_FAULTS)
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite

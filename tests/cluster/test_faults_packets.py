@@ -11,6 +11,7 @@ from ackproof.cluster.launch import Installation
 from ackproof.network import packets
 from ackproof.plan.ground import Need
 from faultbench import Bench
+from faultbench.links import PACKET_FAULTS, no_bite_astray
 
 pytestmark = [
     pytest.mark.cluster,
@@ -32,9 +33,8 @@ def bench(
 @pytest.mark.parametrize(
     "fault",
     [
-        "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
+        *PACKET_FAULTS,
         pytest.param("loss: {link: followers(t/0) -> leader(t/0), share: 100%}", marks=pytest.mark.nightly),
-        "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
     ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
@@ -45,15 +45,4 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 def test_rules_for_another_address_do_not_pass_for_a_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lay = packets.PacketRules.lay
-
-    def astray(
-        self: packets.PacketRules, mark: str, streams: list[packets.Loopback], effect: packets.Effect
-    ) -> None:
-        lay(self, mark, [packets.Loopback("127.0.0.77", stream.port) for stream in streams], effect)
-
-    monkeypatch.setattr(packets.PacketRules, "lay", astray)
-    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)
-    bite = bench.bite("loss: {link: follower(t/0) -> leader(t/0), share: 50%}", record=False)
-    assert not bite.bit
-    assert "to show on" in bite.failures[0]
+    no_bite_astray(bench, monkeypatch, "loss: {link: follower(t/0) -> leader(t/0), share: 50%}", "127.0.0.77")

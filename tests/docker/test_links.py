@@ -12,6 +12,7 @@ from ackproof.network import packets
 from ackproof.network.mesh import Cut, Link
 from ackproof.plan.ground import Need
 from faultbench import Bench
+from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray
 
 pytestmark = [
     pytest.mark.docker,
@@ -31,24 +32,7 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 
 @pytest.mark.parametrize(
     "fault",
-    [
-        "cut: {link: follower(t/0) -> leader(t/0)}",
-        "cut: {link: leader(t/0) -> controllers}",
-        "cut: {link: clients -> leader(t/0)}",
-        "isolate: {target: leader(t/0), from: peers}",
-        "isolate: {target: leader(t/0), silent: true}",
-        "split: {groups: [minority, majority]}",
-        "bridge: {groups: [[1], [2]], over: broker(3)}",
-        "black_hole: {link: followers(t/0) -> leader(t/0)}",
-        "reset: {link: follower(t/0) -> leader(t/0), both_ways: true}",
-        "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
-        "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
-        "delay: {link: clients -> leader(t/0), latency: 100ms}",
-        "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
-        "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
-        "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
-        "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
-    ],
+    [*LINK_FAULTS, "delay: {link: clients -> leader(t/0), latency: 100ms}", *PACKET_FAULTS],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
@@ -58,18 +42,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 def test_rules_for_another_address_do_not_pass_for_a_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lay = packets.PacketRules.lay
-
-    def astray(
-        self: packets.PacketRules, mark: str, streams: list[packets.Outgoing], effect: packets.Effect
-    ) -> None:
-        lay(self, mark, [packets.Outgoing("10.255.255.1", stream.port) for stream in streams], effect)
-
-    monkeypatch.setattr(packets.PacketRules, "lay", astray)
-    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)
-    bite = bench.bite("cut: {link: follower(t/0) -> leader(t/0)}", record=False)
-    assert not bite.bit
-    assert "to show on" in bite.failures[0]
+    no_bite_astray(bench, monkeypatch, "cut: {link: follower(t/0) -> leader(t/0)}", "10.255.255.1")
 
 
 def test_a_node_that_is_started_again_is_still_cut_off(bench: Bench) -> None:

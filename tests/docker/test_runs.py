@@ -41,11 +41,11 @@ def _ackproof(*words: object, **environment: str) -> subprocess.CompletedProcess
     )
 
 
-def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) -> None:
-    cases = [word for case in CASES for word in ("--case", case)]
+def _on_both(file: Path, tmp_path: Path, *words: str) -> dict[str, list[tuple[str, str, bool]]]:
+    """By backend: each case, its verdict, and whether anything was lost."""
     found = {}
     for backend in ("process", "docker"):
-        done = _ackproof("run", MATRIX, "--backend", backend, *cases, "--out", tmp_path / backend, "--json")
+        done = _ackproof("run", file, "--backend", backend, *words, "--out", tmp_path / backend, "--json")
         batch = json.loads(done.stdout)
         found[backend] = [
             (case["case"], case["verdict"], (case["counts"] or {}).get("lost", 0) > 0)
@@ -54,8 +54,22 @@ def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) ->
         assert done.returncode == 0, (backend, batch["cases"], done.stderr[-2000:])
         report = (tmp_path / backend / "latest" / "report.html").read_text(encoding="utf-8")
         assert backend in report
+    return found
+
+
+def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) -> None:
+    found = _on_both(MATRIX, tmp_path, *(word for case in CASES for word in ("--case", case)))
     assert found["process"] == found["docker"]
     assert [lost for _, _, lost in found["docker"]] == [True, False]
+
+
+@pytest.mark.nightly
+@pytest.mark.skipif(os.geteuid() != 0, reason="links of containers are broken by root")
+@pytest.mark.parametrize("name", ["jepsen-2013", "one-way-cut", "zombie-leader", "throttled-follower"])
+def test_faults_of_links_give_the_same_verdicts(engine: Engine, tmp_path: Path, name: str) -> None:
+    """Through Toxiproxy on one backend, by the kernel's rules on the other."""
+    found = _on_both(MATRIX.with_name(f"{name}.yaml"), tmp_path)
+    assert found["process"] == found["docker"]
 
 
 def _mine(engine: Engine, folder: Path) -> list[Thing]:

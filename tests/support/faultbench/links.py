@@ -1,0 +1,46 @@
+"""Faults of links that every backend can do, in the words of a file, and rules that are laid astray."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackproof.network import packets
+from faultbench.bench import Bench
+
+LINK_FAULTS = (
+    "cut: {link: follower(t/0) -> leader(t/0)}",
+    "cut: {link: leader(t/0) -> controllers}",
+    "cut: {link: clients -> leader(t/0)}",
+    "isolate: {target: leader(t/0), from: peers}",
+    "isolate: {target: leader(t/0), silent: true}",
+    "split: {groups: [minority, majority]}",
+    "bridge: {groups: [[1], [2]], over: broker(3)}",
+    "black_hole: {link: followers(t/0) -> leader(t/0)}",
+    "reset: {link: follower(t/0) -> leader(t/0), both_ways: true}",
+    "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
+    "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms, jitter: 20ms}",
+    "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
+    "flap: {link: follower(t/0) -> leader(t/0), down: 200ms, up: 300ms}",
+)
+PACKET_FAULTS = (
+    "loss: {link: follower(t/0) -> leader(t/0), share: 30%}",
+    "drop_large: {link: follower(t/0) -> leader(t/0), above: 600B}",
+)
+"""Root's."""
+
+
+def no_bite_astray(bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, host: str) -> None:
+    """Rules that name `host`, which nobody has, must not pass for a bite of `fault`."""
+    lay = packets.PacketRules.lay
+
+    def astray(self: packets.PacketRules, mark: str, streams: list[Any], effect: packets.Effect) -> None:
+        lay(self, mark, [replace(stream, host=host) for stream in streams], effect)
+
+    monkeypatch.setattr(packets.PacketRules, "lay", astray)
+    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)
+    bite = bench.bite(fault, record=False)
+    assert not bite.bit
+    assert "to show on" in bite.failures[0]
