@@ -45,4 +45,9 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 def test_rules_for_another_address_do_not_pass_for_a_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    no_bite_astray(bench, monkeypatch, "loss: {link: follower(t/0) -> leader(t/0), share: 50%}", "127.0.0.77")
+    no_bite_astray(
+        bench,
+        monkeypatch,
+        "loss: {link: follower(t/0) -> leader(t/0), share: 50%}",
+        lambda port: packets.Loopback("127.0.0.77", port),
+    )

@@ -42,7 +42,12 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 def test_rules_for_another_address_do_not_pass_for_a_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    no_bite_astray(bench, monkeypatch, "cut: {link: follower(t/0) -> leader(t/0)}", "10.255.255.1")
+    no_bite_astray(
+        bench,
+        monkeypatch,
+        "cut: {link: follower(t/0) -> leader(t/0)}",
+        lambda port: packets.Outgoing("10.255.255.1", port),
+    )
 
 
 def test_a_node_that_is_started_again_is_still_cut_off(bench: Bench) -> None:

@@ -56,21 +56,20 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
 
     Raises `BadInput`.
     """
+    if backend in ("process", "docker"):
+        clocks.require(needs)
     if backend == "process":
         links.require(needs, progress)
         disks.require(needs)
-        clocks.require(needs)
     if backend == "docker":
         disks.require(needs)
         container_links.require(needs, progress)
         from ackproof.containers.engine import connect
-        from ackproof.containers.images import image_for, require_clock
+        from ackproof.containers.images import image_for
 
         engine = connect()
         try:
-            image = image_for(engine, spec.kafka, progress)
-            if Need.CLOCKS in needs:
-                require_clock(image, spec.kafka)
+            image_for(engine, spec.kafka, progress)
         finally:
             engine.close()
 

@@ -28,7 +28,7 @@ from ackproof.containers.bridge import Bridge, SubnetTaken
 from ackproof.containers.container import ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.containers.engine import Engine, EngineFailed, connect
 from ackproof.containers.environment import JVM_FLAGS, settings_as_environment
-from ackproof.containers.images import ARCHIVE, CLOCK_LIBRARY, KafkaImage, image_for
+from ackproof.containers.images import ARCHIVE, KafkaImage, image_for
 from ackproof.containers.labels import labels
 from ackproof.errors import BadInput
 from ackproof.network.failure import LinkError
@@ -36,6 +36,7 @@ from ackproof.network.mesh import Mesh
 from ackproof.plan.ground import LINKS, Need
 from ackproof.plan.spec import ClusterSpec
 from ackproof.processes import RunTag
+from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.node_logging import configuration, logging_by
 from ackproof.provision.progress import ProgressSink, ignore
@@ -187,6 +188,8 @@ class DockerCluster(KraftCluster):
         (files.folder / "config").mkdir(exist_ok=True)
         logging = configuration(self.spec.kafka)
         shutil.copyfile(logging, files.folder / logging.name)
+        if self._clocks:
+            shutil.copyfile(clock.library(), files.clock_library)
         self._cluster_id = cluster_id
 
     # -- nodes ------------------------------------------------------------------------------------------------------
@@ -249,7 +252,8 @@ class DockerCluster(KraftCluster):
     def _clock_variables(self, node: ProcessNode) -> dict[str, str]:
         if not self._clocks:
             return {}
-        return clocks.preload(Path(NODE_FOLDER) / node.files.clock.name, CLOCK_LIBRARY)
+        folder = Path(NODE_FOLDER)
+        return clocks.preload(folder / node.files.clock.name, folder / node.files.clock_library.name)
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
         """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""

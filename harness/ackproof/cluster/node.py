@@ -51,6 +51,11 @@ class NodeFiles:
         return self.folder / "clock"
 
     @property
+    def clock_library(self) -> Path:
+        """Where a container finds the library by which its clock can be set."""
+        return self.folder / "libclock.so"
+
+    @property
     def log(self) -> Path:
         """What it logs."""
         return self.folder / "server.log"

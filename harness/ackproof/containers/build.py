@@ -22,15 +22,7 @@ from docker.errors import BuildError
 from ackproof.containers import leftovers
 from ackproof.containers.bake import bake
 from ackproof.containers.engine import Engine, EngineFailed, spoken
-from ackproof.containers.images import (
-    CLOCK_LABEL,
-    JAVA_LABEL,
-    KAFKA_LABEL,
-    OWN,
-    RECIPE_LABEL,
-    KafkaImage,
-    have,
-)
+from ackproof.containers.images import JAVA_LABEL, KAFKA_LABEL, OWN, RECIPE_LABEL, KafkaImage, have
 from ackproof.errors import MissingTool
 from ackproof.processes import RunTag
 from ackproof.provision.failure import ProvisionFailed
@@ -42,7 +34,7 @@ from ackproof.rundir.layout import CaseDir
 INSTALL: Final = "apt-get install mmdebstrap"
 BASE: Final = "ackproof/base"
 _RECIPE: Final = Path(__file__).parent / "recipe"
-_PACKAGES: Final = "openjdk-17-jre-headless,ca-certificates,libfaketime"
+_PACKAGES: Final = "openjdk-17-jre-headless,ca-certificates"
 _BASE_TIMEOUT_S: Final = 900.0
 _STEPS: Final = 4
 
@@ -73,7 +65,7 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
             )
             java = bake(engine, plain, CaseDir(work), tag)
             progress(Progress("image", f"Kafka {version}: putting it together", 3, _STEPS))
-            labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java, CLOCK_LABEL: "yes"}
+            labels = {KAFKA_LABEL: version, RECIPE_LABEL: recipe, JAVA_LABEL: java}
             _build(engine, _with_archive(work), reference, {"BASE": plain}, labels)
         finally:
             leftovers.remove(engine, lambda marks: True, tag.run_id)

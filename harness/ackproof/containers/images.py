@@ -8,7 +8,7 @@ from typing import Final
 import docker.errors
 
 from ackproof.containers.engine import Engine, EngineFailed, spoken
-from ackproof.errors import BadInput, MissingTool
+from ackproof.errors import BadInput
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 
 OWN: Final = "ackproof/kafka"
@@ -16,23 +16,18 @@ OFFICIAL: Final = "apache/kafka"
 KAFKA_LABEL: Final = "ackproof.kafka"
 RECIPE_LABEL: Final = "ackproof.recipe"
 JAVA_LABEL: Final = "ackproof.java"
-CLOCK_LABEL: Final = "ackproof.libfaketime"
 ARCHIVE: Final = "/opt/kafka/kafka.jsa"
 """Where both images have their class-data archive."""
-CLOCK_LIBRARY: Final = "/usr/$LIB/faketime/libfaketime.so.1"
-"""Where Debian has it; the loader puts the machine's library folder for $LIB."""
 
 
 @dataclass(frozen=True)
 class KafkaImage:
-    """An image that the engine has. `own`: made by `ackproof image build`. `java`: its version, if the image says.
-    `clocks`: it holds the library by which a clock can be set."""
+    """An image that the engine has. `own`: made by `ackproof image build`. `java`: its version, if the image says."""
 
     reference: str
     identity: str
     own: bool
     java: str
-    clocks: bool = False
 
 
 @spoken
@@ -42,24 +37,10 @@ def have(engine: Engine, reference: str) -> KafkaImage | None:
         image = engine.client.images.get(reference)
     except docker.errors.ImageNotFound:
         return None
-    labels = image.labels or {}
+    own = KAFKA_LABEL in (image.labels or {})
     return KafkaImage(
-        reference=reference,
-        identity=str(image.short_id),
-        own=KAFKA_LABEL in labels,
-        java=labels.get(JAVA_LABEL, "of the image"),
-        clocks=CLOCK_LABEL in labels,
+        reference, str(image.short_id), own, (image.labels or {}).get(JAVA_LABEL, "of the image")
     )
-
-
-def require_clock(image: KafkaImage, version: str) -> None:
-    """Raises `MissingTool` where clocks of this image's containers cannot be set."""
-    if not image.clocks:
-        raise MissingTool(
-            "libfaketime",
-            f"clock_jump sets the clocks of nodes by it, and the image {image.reference} is without",
-            f"ackproof image build {version}",
-        )
 
 
 def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> KafkaImage:

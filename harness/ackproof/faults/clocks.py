@@ -17,7 +17,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.wait import wait_until
 
 SEEN_WITHIN_S: Final = 15.0
-"""The library looks into its file once a second; a busy node logs late."""
+"""A busy node logs late."""
 SHARP: Final = 0.5
 """A reading that is less sharp than this share of the jump is taken again."""
 

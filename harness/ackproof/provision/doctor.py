@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackproof.errors import AckproofError, MissingTool
-from ackproof.provision import faketime, maven, toxiproxy
+from ackproof.provision import clock, maven, toxiproxy
 from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
 from ackproof.provision.cache import cache_root
 from ackproof.provision.failure import ProvisionFailed
@@ -64,7 +64,7 @@ def doctor(
         ("class data", "a run works without, but starts slower", lambda: _archive(version, progress)),
         ("links", "", lambda: _optional(toxiproxy.where, "links are broken")),
         ("packets", "", lambda: _optional(find_nft, "packets are lost")),
-        ("clocks", "", lambda: _optional(faketime.find_library, "clocks jump (backend: process)")),
+        ("clocks", "", lambda: _optional(clock.find_compiler, "clocks jump")),
         ("start", "the node's last log lines say more", lambda: _start(version, progress)),
     ]
     checks: list[Check] = []

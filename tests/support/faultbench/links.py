@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -32,12 +32,14 @@ PACKET_FAULTS = (
 """Root's."""
 
 
-def no_bite_astray(bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, host: str) -> None:
-    """Rules that name `host`, which nobody has, must not pass for a bite of `fault`."""
+def no_bite_astray(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, elsewhere: Callable[[int], packets.Stream]
+) -> None:
+    """Rules for `elsewhere`, by port, where nobody is, must not pass for a bite of `fault`."""
     lay = packets.PacketRules.lay
 
     def astray(self: packets.PacketRules, mark: str, streams: list[Any], effect: packets.Effect) -> None:
-        lay(self, mark, [replace(stream, host=host) for stream in streams], effect)
+        lay(self, mark, [elsewhere(stream.port) for stream in streams], effect)
 
     monkeypatch.setattr(packets.PacketRules, "lay", astray)
     monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)

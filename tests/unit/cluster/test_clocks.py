@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,11 +17,9 @@ import pytest
 from ackproof.cluster import backends, clocks
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock, Reading
-from ackproof.containers.images import KafkaImage, require_clock
 from ackproof.errors import MissingTool
 from ackproof.plan.ground import Need
 from ackproof.plan.spec import ClusterSpec
-from ackproof.provision import faketime
 
 
 class Server:
@@ -79,27 +81,32 @@ def test_a_blurred_reading_is_near_nothing() -> None:
     assert not Reading(0.5, 1).near(0, 2)
 
 
-def test_the_file_says_how_far_it_is_off(tmp_path: Path) -> None:
+def test_a_process_takes_its_wall_clock_from_the_file_and_no_other_clock(tmp_path: Path) -> None:
     clock = NodeClock(tmp_path / "clock", tmp_path / "log", Address("127.0.0.1", 1))
-    clock.shift(3600)
-    assert clock.file.read_text() == "+3600.000000\n"
-    clock.shift(-1.5)
-    assert clock.file.read_text() == "-1.500000\n"
-    assert [path.name for path in tmp_path.iterdir()] == ["clock"]
+    clock.shift(0.0)
+    words = "import time; input(); print(time.time(), time.monotonic(), flush=True); " * 3
+    with subprocess.Popen(
+        [sys.executable, "-c", words],
+        env={**os.environ, **clocks.preload(clock.file)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as told:
+        assert told.stdin is not None and told.stdout is not None
+        for shift in (3600.0, -1.5, 0.0):
+            clock.shift(shift)
+            before = time.time() + shift, time.monotonic()
+            told.stdin.write("\n")
+            told.stdin.flush()
+            wall, monotonic = map(float, told.stdout.readline().split())
+            assert before[0] - 0.01 <= wall <= time.time() + shift + 0.01
+            assert before[1] <= monotonic <= time.monotonic()
 
 
-def test_without_the_library_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(faketime, "_ROOTS", (tmp_path,))
+def test_without_a_compiler_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
     clocks.require(frozenset({Need.DISKS}))
-    with pytest.raises(MissingTool, match=r"libfaketime is missing \(.*apt-get install libfaketime"):
-        backends.prepare("process", frozenset({Need.CLOCKS}), ClusterSpec())
-    library = tmp_path / "lib" / "mips-linux-gnu" / "faketime" / "libfaketime.so.1"
-    library.parent.mkdir(parents=True)
-    library.touch()
-    assert clocks.preload(tmp_path / "clock")["LD_PRELOAD"] == str(library)
-
-
-def test_an_image_without_the_library_is_named() -> None:
-    require_clock(KafkaImage("ackproof/kafka:4.3.1", "1", True, "17", clocks=True), "4.3.1")
-    with pytest.raises(MissingTool, match=r"apache/kafka:4.3.1 is without.*ackproof image build 4.3.1"):
-        require_clock(KafkaImage("apache/kafka:4.3.1", "1", False, "17"), "4.3.1")
+    for backend in ("process", "docker"):
+        with pytest.raises(MissingTool, match=r"a C compiler is missing \(.*apt-get install gcc"):
+            backends.prepare(backend, frozenset({Need.CLOCKS}), ClusterSpec())
