@@ -100,7 +100,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     # faults
     ("  - pause: {", "  - ‸pasue: {", "faults[1].pasue", "unknown fault kind", "pause"),
     ("  - pause: {", "  - ‸partition: {", "faults[1].partition", "expected one of", None),
-    ("{target: followers(orders/0)}", "‸followers(orders/0)", "faults[1].pause", "in braces", None),
+    ("{target: followers(orders/0)}", "‸~", "faults[1].pause", "in braces", None),
     ("{target: followers", "{‸tagret: followers", "faults[1].pause.tagret", "unknown field", "target"),
     ("pause: {target: followers(orders/0)}", "‸pause: {}", "faults[1].pause.target", "missing", None),
     ("target: followers(orders/0)", "target: ‸folowers(orders/0)", "faults[1].pause.target", "'followers'?", None),
