@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from ackproof.rundir.simulation import SimulationFile
 
 _FILES = click.Path(path_type=Path)
+_TELL_EVERY_S = 5.0
 _SHOWN = ("lost", "duplicate", "unavailable_ms")
 
 
@@ -90,7 +92,7 @@ def simulate(
                 return command_of(again, seed, only=case.id.rpartition("#")[0])
 
             orders = SweepOrders(range(first, first + seeds), command, not no_shrink)
-            result = sweep(with_linger(case, linger), orders, mapper, lambda done, of: None)
+            result = sweep(with_linger(case, linger), orders, mapper, _progress(console))
             _tell(console, result)
             codes.append(_code(case, result))
             found.append(result)
@@ -100,6 +102,19 @@ def simulate(
     if machine:
         console.document(SweepFile(cases=tuple(found), exit_code=code).model_dump(mode="json"))
     return code
+
+
+def _progress(console: Console) -> Callable[[int, int], None]:
+    """Tells how far it is, every few seconds."""
+    told = time.monotonic()
+
+    def progress(done: int, of: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _TELL_EVERY_S:
+            told = time.monotonic()
+            console.line(f"… {done} of {of} runs")
+
+    return progress
 
 
 def _tell(console: Console, result: SimulationFile) -> None:

@@ -53,6 +53,7 @@ class Control:
         self.holder = brokers[0] if zookeeper else NOBODY
         """In ZooKeeper mode: the broker that is the controller. The servers are `controllers` then."""
         self._lost: dict[int, int] = {}
+        self._told: dict[tuple[int, int], int] = {}
         self._episode = dict.fromkeys(brokers, 0)
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
@@ -175,7 +176,10 @@ class Control:
     def _publish_to(self, broker: int, partition: PartitionRun) -> None:
         if broker in self.joined and self.active != NOBODY and self.reaches(broker):
             delay = self.timing.metadata + int(self.random.random() * self.timing.metadata_jitter)
-            self.clock.after(delay, self._hand, broker, self.born[broker], partition, partition.image)
+            # In the order of the metadata log: an older image must not come after a newer one.
+            at = max(self.clock.now + delay, self._told.get((broker, id(partition)), 0) + 1)
+            self._told[broker, id(partition)] = at
+            self.clock.at(at, self._hand, broker, self.born[broker], partition, partition.image)
 
     def _hand(self, broker: int, born: int, partition: PartitionRun, image: Metadata) -> None:
         if born != self.born[broker]:
