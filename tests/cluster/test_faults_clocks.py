@@ -11,7 +11,7 @@ from ackproof.faults import clocks
 from ackproof.plan.ground import Need
 from faultbench import Bench
 
-pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
+pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture(scope="module")
