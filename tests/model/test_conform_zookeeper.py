@@ -63,3 +63,11 @@ def test_a_preferred_leader_keeps_the_isr() -> None:
 def test_who_shuts_down_leaves_the_isr_with_its_leadership() -> None:
     assert "broker 1 in controlled shutdown" in _causes(_after(2, (2, 3)))
     assert _causes(_after(2, (1, 2, 3))) == set()
+
+
+def test_a_leader_elected_uncleanly_is_recovering_until_it_asks_for_another_isr() -> None:
+    alone = BEFORE._replace(isr=(1,))
+    recovering = _after(2, (2,))._replace(recovering=True)
+    assert _causes(recovering, gone=(1,), before=alone, rules=UNCLEAN) == {"unclean election"}
+    recovered = recovering._replace(isr=(2, 3), epoch=11, recovering=False)
+    assert _causes(recovered, gone=(1,), before=recovering) == {"ISR grown by its leader"}

@@ -28,7 +28,7 @@ def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterato
         grown, shrunk = set(after.isr) - set(old.isr), set(old.isr) - set(after.isr)
         cause = "ISR changed" if grown and shrunk else "ISR grown" if grown else "ISR shrunk"
         if not rules.fencing or grown <= live:
-            yield Step(f"{cause} by its leader", _written(old, isr=after.isr))
+            yield Step(f"{cause} by its leader", _written(old, isr=after.isr)._replace(recovering=False))
     yield from _moved(old, live)
 
 
@@ -45,7 +45,10 @@ def _offline(old: Partition, after: Partition, live: set[int], rules: Rules) -> 
             yield Step("leader's broker gone", _led(old, in_isr[0], isr))
         elif rules.unclean_election:
             for node in [node for node in old.replicas if node in alive][:1]:
-                yield Step("unclean election", _led(old, node, (node,)), clean=False)
+                led = _led(old, node, (node,))
+                yield Step("unclean election", led, clean=False)
+                # KIP-704 (3.2): the state node says that the leader has not recovered (newRecoveringLeaderAndIsr).
+                yield Step("unclean election", led._replace(recovering=True), clean=False)
     del after
 
 
