@@ -41,7 +41,10 @@ _FILES = click.Path(path_type=Path)
 
 def entry() -> None:
     """Entry point of the command: every way out goes through DESIGN §1's exit codes."""
-    sys.exit(main_code(sys.argv[1:]))
+    code = main_code(sys.argv[1:])
+    # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    sys.exit(code)
 
 
 def main_code(arguments: list[str]) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import signal
 from pathlib import Path
 
@@ -100,3 +101,15 @@ def test_plan_shows_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main_code(["list", "--out", str(tmp_path / "none"), "--json"]) == 0
     assert '"batches": []' in capsys.readouterr().out
+
+
+def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "main_code", lambda arguments: 2)
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            cli.entry()
+        os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert ended.value.code == 2
