@@ -20,11 +20,15 @@ _LOSSES = ("lost", "displaced")
 
 @dataclass
 class Explanation:
-    """What the replay says. `breaks` are Kafka's, `not_judged` what it could not look at, `agree` is good."""
+    """What the replay says. `breaks` are Kafka's, `not_judged` what it could not look at, `agree` is good.
+
+    `doubts`: replay and final read cannot both be right, so that neither is relied upon.
+    """
 
     breaks: list[str] = field(default_factory=list)
     not_judged: list[str] = field(default_factory=list)
     agree: list[str] = field(default_factory=list)
+    doubts: list[str] = field(default_factory=list)
 
 
 def explanation(run: CaseDir, case: Case, audit: AuditFile) -> Explanation:
@@ -43,6 +47,11 @@ def explanation(run: CaseDir, case: Case, audit: AuditFile) -> Explanation:
         said.breaks.append(f"a step that the protocol forbids: {step.rule}: {step.text}; {step.source}{more}")
     elif replay.replayed:
         said.agree.append(f"{replay.replayed} observed steps were replayed; the protocol allows each")
+    if replay.present:
+        said.doubts.append(
+            f"{replay.present} acknowledged records must be gone, as the replay says, and are there"
+            f"{_example(replay, 'present')}"
+        )
     for found in replay.classes:
         if found.anomaly in _LOSSES and found.count:
             _of_a_class(found, case, replay, said)
@@ -55,14 +64,9 @@ def explanation(run: CaseDir, case: Case, audit: AuditFile) -> Explanation:
 
 def _of_a_class(found: ClassExplained, case: Case, replay: ConformanceFile, said: Explanation) -> None:
     if found.unexplained:
-        example = next((one for one in replay.unexplained if one.anomaly == found.anomaly), None)
-        where = (
-            f", such as {example.topic}/{example.partition} offset {example.offset}: {example.why}"
-            if example
-            else ""
-        )
         said.breaks.append(
-            f"{found.anomaly}: {found.unexplained} of {found.count} are explained by no observed step{where}"
+            f"{found.anomaly}: {found.unexplained} of {found.count} are explained by no observed step"
+            f"{_example(replay, found.anomaly)}"
         )
     if found.not_replayed:
         said.not_judged.append(
@@ -76,3 +80,10 @@ def _of_a_class(found: ClassExplained, case: Case, replay: ConformanceFile, said
         )
     if found.explained == found.count:
         said.agree.append(f"{found.anomaly}: all {found.count} are traced to the step that took them")
+
+
+def _example(replay: ConformanceFile, anomaly: str) -> str:
+    for one in replay.unexplained:
+        if one.anomaly == anomaly:
+            return f", such as {one.topic}/{one.partition} offset {one.offset}: {one.why}"
+    return ""

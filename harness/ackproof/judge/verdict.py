@@ -47,10 +47,10 @@ def judge_case(run: CaseDir) -> VerdictFile:
     case = Case.from_resolved(file.resolved)
     audit = AuditFile.load(run.audit_json)
     logs = testimony(run, case)
-    lacks = [*lacking(run, case, audit), *logs.doubts]
+    told = explanation(run, case, audit)
+    lacks = [*lacking(run, case, audit), *logs.doubts, *told.doubts]
     expects = case.experiment.expect
     prediction = outlook_on(case, run)
-    told = explanation(run, case, audit)
     again = sent_again(run) if audit.counts.get("duplicate") and _idempotent(case) else 0
     classes = list(_classes(run, case, audit, prediction, again))
     breaches = [

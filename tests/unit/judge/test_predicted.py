@@ -7,7 +7,7 @@ import pytest
 from ackproof.judge import judge_case
 from ackproof.judge.outlook import impossible_demands
 from ackproof.plan.cases import Case
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictionFile
@@ -145,3 +145,21 @@ def test_a_forbidden_step_fails_even_if_nothing_is_lost(make_run: MakeRun, repla
     verdict = judge_case(make_run(producers="acks: all"))
     assert verdict.verdict is Verdict.FAIL
     assert "election out of the ISR: 4 leads; KIP-966 (the first of 2" in verdict.reasons[0]
+
+
+def test_a_replay_that_contradicts_the_final_read_is_no_evidence(make_run: MakeRun, replay: Replayed) -> None:
+    there = Unexplained(
+        anomaly="present",
+        topic="orders",
+        partition=0,
+        producer=0,
+        seq=4,
+        offset=7,
+        why="a later leader cut it",
+    )
+    replay.file = ConformanceFile(replayed=9, present=2, unexplained=(there,))
+    verdict = judge_case(make_run(producers="acks: all"))
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    (reason,) = verdict.reasons
+    assert reason.startswith("2 acknowledged records must be gone")
+    assert reason.endswith("such as orders/0 offset 7: a later leader cut it")
