@@ -26,6 +26,7 @@ expect:
 """
 
 
+@pytest.mark.nightly
 def test_acks_0_at_full_speed_loses_nothing_by_itself(tmp_path: Path) -> None:
     """Records in the sockets of a producer that closes are still read, though the brokers are far behind then."""
     file = tmp_path / "experiment.yaml"

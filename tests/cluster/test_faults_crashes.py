@@ -44,6 +44,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert not [event for event in bench.node_events if event.kind is EventKind.NODE_DIED]
 
 
+@pytest.mark.nightly
 def test_a_node_that_has_started_was_not_killed_while_starting(bench: Bench) -> None:
     bite = bench.bite("kill_starting: {target: broker(1), up: 25s}", record=False)
     assert not bite.bit

@@ -143,7 +143,9 @@ def test_ctrl_c_stops_everything_and_keeps_what_was_recorded(tmp_path: Path) -> 
     assert BatchFile.load(BatchDir((tmp_path / "runs" / "latest").resolve()).batch_json).interrupted
 
 
-@pytest.mark.parametrize("moment", range(3))
+@pytest.mark.parametrize(
+    "moment", [0, *(pytest.param(moment, marks=pytest.mark.nightly) for moment in range(1, 10))]
+)
 def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
     """At any moment: `clean` leaves no process, no data, no entry; ledgers stay; a verdict is INCONCLUSIVE."""
     process = _start(tmp_path, LEADER_KILL)

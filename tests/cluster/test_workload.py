@@ -50,6 +50,11 @@ class Run:
 
         wait_until(look, what=f"{count} more acks", timeout_s=timeout_s)
 
+    def until_read(self, count: int) -> None:
+        """The live reader goes on: one that stands still when it is asked to stop leaves, and has not seen the rest."""
+        before = self.workload.read()
+        wait_until(lambda: self.workload.read() >= before + count, what=f"{count} more reads", timeout_s=30)
+
     def finish(self) -> FinalReadFile:
         self.workload.stop()
         order = FinalReadOrder(
@@ -176,6 +181,7 @@ def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
     run.until_acked(1000)
     run.cluster.node(state.leader).start()
     await_full_isr(run.cluster, "orders")
+    run.until_read(1000)
     final = run.finish()
     assert final.complete, final.reasons
     produced = run.produced()
@@ -212,10 +218,10 @@ def test_a_live_reader_meets_an_unclean_election(load: Runs) -> None:
         run.cluster.node(node).start()
     await_leader(run.cluster, "orders", other_than=state.leader, timeout_s=30)
     wait_until(lambda: run.events("client-reset"), what="a reset of the reader", timeout_s=30)
-    read = run.workload.read()
-    wait_until(lambda: run.workload.read() >= read + 1000, what="reads after the reset", timeout_s=30)
+    run.until_read(1000)
     run.cluster.node(state.leader).start()
     await_full_isr(run.cluster, "orders")
+    run.until_read(1000)
     final = run.finish()
     assert final.complete, final.reasons
     reset = run.events("client-reset")[0]
