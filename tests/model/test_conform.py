@@ -199,3 +199,18 @@ def test_where_the_controllers_clocks_jumped_nothing_that_needs_their_times_is_s
     file = run.conformed(tmp_path)
     assert file.forbidden is None
     assert any("clocks of [101] jumped" in reason for reason in file.not_replayed)
+
+
+@pytest.mark.parametrize(("stamped_ms", "present"), [(4000, 0), (5900, 0), (6499, 0), (6600, 1)])
+def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
+    tmp_path: Path, stamped_ms: int, present: int
+) -> None:
+    """Sent under the old leader, answered under the new one: its own may stand there, unless it is later."""
+    held_up = Ack(200, 180, 4000, taken_ms=2500)
+    run = ObservedRun(
+        acks=[*acks(), held_up],
+        log=((0, 99, 0), (100, 180, 1)),
+        stamps={**dict.fromkeys(range(180), 0), 180: stamped_ms},
+    )
+    file = run.conformed(tmp_path)
+    assert file.present == present

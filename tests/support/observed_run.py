@@ -21,9 +21,10 @@ from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ProducedRows, mark_end, write_produced
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
-from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.schema import CONSUMED, FINDINGS
 
 EXPERIMENT = """\
 name: observed
@@ -47,6 +48,8 @@ class Ack:
     offset: int
     sent_ms: int
     lost: bool = False
+    taken_ms: int = 5
+    """Until it was answered."""
 
 
 def acks() -> list[Ack]:
@@ -145,12 +148,16 @@ class ObservedRun:
     events: list[dict[str, Any]] = field(default_factory=lambda: [event("node-ended", 4500, node=1)])
     log: tuple[tuple[int, int, int], ...] = ((0, 99, 0), (100, 179, 1))
     """Batches of every replica: first and last offset, leader epoch."""
+    stamps: dict[int, int] = field(default_factory=dict)
+    """Timestamps that the final read shows at offsets, in ms since the start."""
 
     def conformed(self, folder: Path) -> ConformanceFile:
         """Write it into `folder`, and replay it."""
         run, case = CaseDir(folder), self._case(folder)
         self._cluster(run)
         _ledger(run, self.acks)
+        if self.stamps:
+            _final_read(run, self.stamps)
         return conform(run, case)
 
     def _case(self, folder: Path) -> Case:
@@ -206,6 +213,23 @@ def event(kind: str, ms: int, **what: Any) -> dict[str, Any]:
     return {"t_ns": ms * MS, "wall_ns": (WALL_MS + ms) * MS, "kind": kind, **what}
 
 
+def _final_read(run: CaseDir, stamps: dict[int, int]) -> None:
+    names = dict.fromkeys(CONSUMED.names, 0)
+    fixed = {
+        **names,
+        "phase": int(ReadPhase.FINAL),
+        "topic": "orders",
+        "origin_topic": "orders",
+        "intact": True,
+    }
+    rows = [
+        {**fixed, "offset": offset, "timestamp_ms": WALL_MS + ms} for offset, ms in sorted(stamps.items())
+    ]
+    folder = run.consumed / "client=f0"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
+
+
 def _ledger(run: CaseDir, rows: list[Ack]) -> None:
     count, folder = len(rows), run.produced / "client=p0"
     sent = np.array([row.sent_ms * MS for row in rows], np.int64)
@@ -221,7 +245,7 @@ def _ledger(run: CaseDir, rows: list[Ack]) -> None:
             error=np.zeros(count, np.int16),
             offset=np.array([row.offset for row in rows], np.int64),
             sent_ns=sent,
-            done_ns=sent + 5 * MS,
+            done_ns=sent + np.array([row.taken_ms * MS for row in rows], np.int64),
         ),
     )
     mark_end(folder)

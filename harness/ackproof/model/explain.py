@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from ackproof.model.conform_metadata import Replay
-from ackproof.model.explain_epochs import Bools, Ints, KeptLog, Reign, Told, kept_log, reigns, tell
+from ackproof.model.explain_epochs import SLACK_NS, Bools, Ints, KeptLog, Reign, Told, kept_log, reigns, tell
 from ackproof.model.explain_intervals import disturbances, intervals
 from ackproof.model.explain_rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
 from ackproof.model.observed import CUTS_LOGS, Observed, Place
@@ -25,8 +25,7 @@ EXAMPLES: Final = 20
 ROT: Final = CUTS_LOGS - {"power_loss"}
 """Files on disk that change by themselves: what a broker then reads back no protocol says."""
 _EARLY_MS, _LATE_MS = -2, 1
-"""A record's timestamp beside its send: cut to milliseconds, and now and then the producer was held up in between."""
-_HELD_UP_MS: Final = 1000
+"""A record's timestamp beside its send, cut to milliseconds."""
 
 
 @dataclass
@@ -151,8 +150,10 @@ class _Place:
         at = np.clip(np.searchsorted(offsets, rows.offset), 0, len(offsets) - 1)
         seen = offsets[at] == rows.offset
         late = stamps[at] - (rows.sent + self.observed.began_wall_ns) / 1e6
+        # A producer that is held up in between (frozen, say) stamps later, but never after the answer.
+        answered = (rows.done + SLACK_NS - rows.sent) / 1e6
         its_own = both & seen & (late >= _EARLY_MS) & (late <= _LATE_MS)
-        anothers = both & seen & ((late < _EARLY_MS) | (late > _HELD_UP_MS))
+        anothers = both & seen & ((late < _EARLY_MS) | (late > answered))
         gone, kept = told.gone & ~its_own, told.kept & ~anothers
         # One offset holds one record: it is not this one's if it is surely another's.
         taken = np.isin(rows.offset, rows.offset[kept & ~gone])
