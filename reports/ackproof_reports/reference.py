@@ -77,12 +77,13 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
 def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
     chance = _chance(case, name)
     spread = case.simulation.spread(name) if case.simulation else None
+    coarse = case.simulation.coarseness if case.simulation else 0.0
     seen = case.counts.get(name)
     differs = []
     if seen is not None:
         if chance is Chance.IMPOSSIBLE and seen:
             differs.append("predicted impossible, and seen")
-        if spread is not None and spread.runs and not spread.least <= seen <= spread.most:
+        if spread is not None and spread.runs and not spread.least - coarse <= seen <= spread.most + coarse:
             differs.append(f"{'more' if seen > spread.most else 'less'} than in any simulated run")
     if chance is Chance.IMPOSSIBLE and spread is not None and spread.seen:
         differs.append("predicted impossible, and simulated")

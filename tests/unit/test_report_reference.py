@@ -87,6 +87,12 @@ def test_counts_stand_beside_the_range_of_the_simulated_runs(lost: int, differs:
     assert row(found, "lost") == ("—", "3,000 (2,000 – 4,000)", f"{lost:,}", differs)
 
 
+@pytest.mark.parametrize(("lost", "marked"), [(4500, False), (4501, True), (1500, False), (1499, True)])
+def test_counts_are_compared_as_coarsely_as_the_model_counts(lost: int, marked: bool) -> None:
+    found = compared(lost, simulation=SIMULATED.model_copy(update={"coarseness": 500.0}))
+    assert bool(row(found, "lost")[3]) is marked
+
+
 def test_what_was_predicted_impossible_and_seen_is_marked() -> None:
     prediction = PredictionFile(classes=(PredictedClass(anomaly="lost", chance=Chance.IMPOSSIBLE, why="w"),))
     assert row(compared(1, prediction=prediction), "lost") == (

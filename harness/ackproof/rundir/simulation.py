@@ -69,6 +69,8 @@ class SimulationFile(Document):
     """Runs whose final read was not complete, or in which a fault did not bite; they are in no number here."""
     first_seed: int = 0
     linger_ms: float = 0.0
+    coarseness: float = 0.0
+    """Records that all producers together gather in `linger_ms`: counts are known to so many."""
     seconds: float = 0.0
     spreads: tuple[Spread, ...] = ()
     elected: tuple[Elected, ...] = ()

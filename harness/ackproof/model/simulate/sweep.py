@@ -13,6 +13,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ackproof.model.simulate.counts import Counts, counts_of
+from ackproof.model.simulate.producers import FULL_RATE
 from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.model.simulate.shrink import shrink
 from ackproof.model.simulate.statistics import QUANTITIES, elected, spread
@@ -131,6 +132,7 @@ def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Prog
         incomplete=len(runs) - len(good),
         first_seed=seeds.start,
         linger_ms=case.experiment.workload.producers.linger * 1000,
+        coarseness=_coarseness(case),
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
@@ -139,6 +141,11 @@ def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Prog
         if orders.shrink and found_by is not None and case.faults
         else None,
     )
+
+
+def _coarseness(case: Case) -> float:
+    producers = case.experiment.workload.producers
+    return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
 
 def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S) -> SimulationFile | None:
@@ -165,6 +172,7 @@ def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S
         runs=len(found),
         incomplete=len(found) - len(good),
         linger_ms=coarse.experiment.workload.producers.linger * 1000,
+        coarseness=_coarseness(coarse),
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
