@@ -60,7 +60,9 @@ def _command(job: Job, folder: Path) -> list[str | Path]:
 def _run(words: Sequence[str | Path], bound: float, log: int) -> int | None:
     """The exit code; None when it did not end within `bound` seconds. Ended as Ctrl-C ends it, then for good."""
     environment = {**os.environ, "NO_COLOR": "1", "CI": "true"}  # nothing skips at night
-    process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment)
+    process = subprocess.Popen(
+        words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment, preexec_fn=_hear_interrupts
+    )
     try:
         return process.wait(timeout=bound)
     except subprocess.TimeoutExpired:
@@ -73,6 +75,11 @@ def _run(words: Sequence[str | Path], bound: float, log: int) -> int | None:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+
+
+def _hear_interrupts() -> None:
+    """A shell's background jobs ignore SIGINT, and so would all that they start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _cases(folder: Path) -> tuple[CaseResult, ...]:
