@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 
 import traces
+from ackproof.wait import wait_until
 from faultbench import TABLE
 
 _LEFT: list[str] = []
@@ -64,10 +64,13 @@ def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     before = traces.look()
     yield
     # The kernel takes the links of a network namespace down a moment after the last process in it has ended.
-    deadline = time.monotonic() + GONE_WITHIN_S
-    while (left := traces.left(before, traces.look())) and time.monotonic() < deadline:
-        time.sleep(0.2)
-    assert not left, "left behind:\n" + "\n".join(left)
+    wait_until(
+        lambda: not traces.left(before, traces.look()),
+        what="nothing to be left behind",
+        timeout_s=GONE_WITHIN_S,
+        interval_s=0.2,
+        state=lambda: "\n".join(traces.left(before, traces.look())),
+    )
 
 
 @pytest.hookimpl(wrapper=True)

@@ -18,9 +18,9 @@ from ackproof.faults.injection import Aim, Field, Injection, injection_of
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
-from ackproof.plan.schedule import trigger_text
+from ackproof.plan.schedule import surely_fires, trigger_text
 from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After, At, Condition, Quantity, When
+from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
 from ackproof.rundir.timeline import DRAWN_FROM, EventKind, Timeline, fault_name
 from ackproof.wait import wait_until
 
@@ -125,13 +125,11 @@ class FaultDriver:
         )
 
     def _will_fire(self, life: _Life) -> bool:
-        trigger = life.fault.trigger
-        if isinstance(trigger, After):
-            first = self._by_number[trigger.fault]
-            return first.stage is not Stage.FAILED and (
-                first.stage is not Stage.WAITING or self._will_fire(first)
-            )
-        return isinstance(trigger, At) or trigger.at_latest is not None
+        return surely_fires(life.fault.trigger, self._fate)
+
+    def _fate(self, number: int) -> bool | Trigger:
+        first = self._by_number[number]
+        return first.fault.trigger if first.stage is Stage.WAITING else first.stage is not Stage.FAILED
 
     def no_more_states(self) -> None:
         """The time of the load is over: a state that has not come by now never will."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ackproof.plan.cases import Case
@@ -9,7 +10,7 @@ from ackproof.plan.faults import FaultSpec
 from ackproof.plan.quantities import duration_text, rate_text
 from ackproof.plan.roles import DRAWN, RoleKind, minority_of
 from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After
+from ackproof.plan.triggers import After, At, Trigger
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 
@@ -53,6 +54,18 @@ def trigger_text(fault: FaultSpec) -> str:
     if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
         return f"{duration_text(fault.trigger.by)} into storm {fault.trigger.fault}"
     return str(fault.trigger)
+
+
+def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
+    """Whether a fault that has not begun begins in any case: a state may never come, a time does.
+
+    `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
+    trigger.
+    """
+    if not isinstance(trigger, After):
+        return isinstance(trigger, At) or trigger.at_latest is not None
+    first = fate(trigger.fault)
+    return first if isinstance(first, bool) else surely_fires(first, fate)
 
 
 def _planned_storm(case: Case, storm: Storm) -> PlannedFault:

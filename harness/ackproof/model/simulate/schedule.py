@@ -22,9 +22,9 @@ from ackproof.model.simulate.world import World
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Members, Role
-from ackproof.plan.schedule import trigger_text
+from ackproof.plan.schedule import surely_fires, trigger_text
 from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After, At, Condition, Quantity, When
+from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
 from ackproof.rundir.timeline import DRAWN_FROM, EventKind
 from ackproof_reference.broker import Leader
 
@@ -106,13 +106,11 @@ class Schedule:
         return all(life.stage in _OVER for life in self.lives)
 
     def _will_fire(self, life: Life) -> bool:
-        trigger = life.fault.trigger
-        if isinstance(trigger, After):
-            first = self._by_number[trigger.fault]
-            return first.stage is not Stage.FAILED and (
-                first.stage is not Stage.WAITING or self._will_fire(first)
-            )
-        return isinstance(trigger, At) or trigger.at_latest is not None
+        return surely_fires(life.fault.trigger, self._fate)
+
+    def _fate(self, number: int) -> bool | Trigger:
+        first = self._by_number[number]
+        return first.fault.trigger if first.stage is Stage.WAITING else first.stage is not Stage.FAILED
 
     def heal_all(self) -> None:
         """The load is over: what is broken is mended, what has not come never will."""
