@@ -35,9 +35,11 @@ _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
 """`consume` waits that long for a whole batch: the counters lag no more than that behind."""
 _QUIET_S: Final = 0.4
-"""A reader that was asked to stop has read what is there when nothing more comes for so long …"""
-_DRAIN_S: Final = 3.0
-"""… and reads on no longer than that."""
+"""A reader that was asked to stop, and was not told where the logs end, leaves when nothing comes for so long …"""
+_STUCK_S: Final = 1.5
+"""… and one that was told, but does not get there: what is left holds no record for it (markers), or is withheld."""
+_DRAIN_S: Final = 5.0
+"""It reads on no longer than that."""
 _ASK_S: Final = 0.5
 
 _NOT_IN_THE_LOG: Final = frozenset(
@@ -102,10 +104,25 @@ class ReaderProcess:
         stop = self.stop
         while not stop.is_set():
             self._step()
+        bounds = self._bounds()
+        patience_s = _QUIET_S if bounds is None else _STUCK_S
         began = quiet_since = time.monotonic()
-        while time.monotonic() - began < _DRAIN_S and time.monotonic() - quiet_since < _QUIET_S:
+        while time.monotonic() - began < _DRAIN_S and time.monotonic() - quiet_since < patience_s:
+            if bounds is not None and (np.maximum(self.positions, bounds[0]) >= bounds[1]).all():
+                break
             if self._step():
                 quiet_since = time.monotonic()
+
+    def _bounds(self) -> npt.NDArray[np.int64] | None:
+        """(2, places): where each log starts and ends now for a consumer; None if a leader does not answer."""
+        try:
+            found = [
+                self.client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_S)
+                for place in self.settings.places
+            ]
+        except KafkaException:
+            return None
+        return np.array(found, np.int64).T
 
     def _final(self, ends: npt.NDArray[np.int64], idle_s: float) -> None:
         moved = time.monotonic()

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
+from threading import Event
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
+from ackproof.workload.reader import ReaderProcess
+from ackproof.workload.settings import Place
 
 RUN_ID = "00112233aabbccdd"
 
@@ -149,3 +155,49 @@ def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp
 
     with pytest.raises(BadInput, match=bad):
         reader_config({bad: "x"}, "read_uncommitted", "", "r0")
+
+
+class Stalled:
+    """A log of `end` records whose leader answers, and hands out nothing for `stall_s`, then all of it."""
+
+    def __init__(self, end: int, stall_s: float, answers: bool) -> None:
+        self.end, self.stall_s, self.answers = end, stall_s, answers
+        self.began = time.monotonic()
+
+    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+        if not self.answers:
+            raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+        return 0, self.end
+
+    def give(self, reader: ReaderProcess) -> int:
+        time.sleep(0.02)
+        if reader.positions[0] == self.end or time.monotonic() < self.began + self.stall_s:
+            return 0
+        reader.positions[0] = self.end
+        return self.end
+
+
+@pytest.mark.parametrize(
+    ("end", "stall_s", "answers", "read", "bound_s"),
+    [
+        (50, 0.8, True, 50, 1.4),  # a standstill is not the end, where one knows the end
+        (50, 0.8, False, -1, 0.75),  # nobody says where the end is: it leaves in the quiet
+        (50, 60, True, -1, 2.5),  # what never comes is not awaited for long
+        (0, 60, True, -1, 0.1),  # an empty log holds nobody up
+        (50, 0, True, 50, 0.3),
+    ],
+)
+def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
+    end: int, stall_s: float, answers: bool, read: int, bound_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader = object.__new__(ReaderProcess)
+    client = Stalled(end, stall_s, answers)
+    reader.settings = SimpleNamespace(places=(Place("orders", 0),))  # type: ignore[assignment]
+    reader.positions = np.array([-1])
+    reader.client = client  # type: ignore[assignment]
+    reader.stop = Event()
+    reader.stop.set()
+    monkeypatch.setattr(ReaderProcess, "_step", lambda one: client.give(one))
+    reader._live()
+    assert reader.positions.tolist() == [read]
+    assert time.monotonic() - client.began < bound_s
