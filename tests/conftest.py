@@ -39,6 +39,17 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_unconfigure(config: pytest.Config) -> None:
     if state := config.stash.get(_STATE, None):
         shutil.rmtree(state)
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is not None and os.environ.get("CI"):
+        _name_what_failed(reporter)
+
+
+def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
+    """On the very last lines: whoever keeps only the end of a long output needs these."""
+    for report in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
+        crash = getattr(report.longrepr, "reprcrash", None)
+        said = str(crash.message if crash else report.longrepr).partition("\n")[0][:200]
+        reporter.write_line(f"failed: {report.nodeid} ({report.when}): {said}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -115,14 +126,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("left to the night (make nightly)")
         for name in _LEFT:
             terminalreporter.write_line(name)
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    """Names what failed on the very last lines: whoever keeps only the end of a long output needs these."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is None or not os.environ.get("CI"):
-        return
-    for report in (*reporter.stats.get("failed", ()), *reporter.stats.get("error", ())):
-        crash = getattr(report.longrepr, "reprcrash", None)
-        said = str(crash.message if crash else report.longrepr).partition("\n")[0][:200]
-        reporter.write_line(f"failed: {report.nodeid} ({report.when}): {said}")
