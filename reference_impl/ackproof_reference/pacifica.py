@@ -64,8 +64,8 @@ def replicate(
     if rules.reconciliation and log.last_epoch != UNKNOWN:
         end = end_of_epoch(primary.log, log.last_epoch)
         if end.epoch != log.last_epoch or end.start < log.end:
-            mine = end_of_epoch(log, end.epoch)
-            cut = min(end.start, mine.start) if UNKNOWN not in (end.epoch, mine.start) else 0
+            # Nothing in common: both are UNKNOWN, which lies below every offset.
+            cut = min(end.start, end_of_epoch(log, end.epoch).start)
             return backup._replace(log=truncate(log, cut)), primary
     for batch in primary.log.read(log.end, 1):
         log = append(log, batch)

@@ -91,9 +91,9 @@ def fetch(
     log = follower.log
     end = end_of_epoch(leader.log, log.last_epoch)
     if log.last_epoch != UNKNOWN and (end.epoch != log.last_epoch or end.start < log.end):
-        mine = end_of_epoch(log, end.epoch)
-        cut = min(end.start, mine.start) if end.epoch != UNKNOWN and mine.start != UNKNOWN else 0
-        return Server(follower.epoch, follower.voted, truncate(log, max(cut, 0))), leader
+        # Nothing in common: both are UNKNOWN, which lies below every offset.
+        cut = min(end.start, end_of_epoch(log, end.epoch).start)
+        return Server(follower.epoch, follower.voted, truncate(log, cut)), leader
     ends = tuple(sorted({**dict(leader.ends), own: log.end}.items()))
     leader = commit(leader._replace(ends=ends), voters, rules)
     for batch in leader.log.read(log.end, 1):

@@ -56,6 +56,11 @@ def test_each_protection_is_needed(off: str, bounds: Bounds, kinds: set[str]) ->
     assert not search(RULES, bounds, *kinds).findings
 
 
+def test_at_the_start_a_replica_has_its_leases_and_every_rule_holds() -> None:
+    assert Replica(FIRST) == Replica(FIRST, Log(), True, ())
+    assert PacificaRules() == PacificaRules(True, True, True)
+
+
 def test_committed_is_what_all_members_hold() -> None:
     primary = Replica(FIRST, log(0, 0), ends=((1, 2), (2, 1)))
     assert commit(primary, 0).log.high_watermark == 1

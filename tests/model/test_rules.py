@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields, replace
+
 import pytest
 
 from ackproof_reference.log import Batch, Log, append
 from ackproof_reference.messages import Error, Produce
-from ackproof_reference.producers import check_sequence
+from ackproof_reference.producers import check_sequence, newest_epoch
 from ackproof_reference.rules import PROTECTIONS, VERSIONS, Rules, Truncation, rules_of, without
 
 
@@ -40,18 +42,69 @@ def test_what_is_no_version_is_refused(wrong: str) -> None:
 
 
 def test_elr_can_be_switched_apart_from_the_version() -> None:
-    assert rules_of("4.0", elr=True).unclean_shutdown_detection
-    assert not rules_of("4.1", elr=False).elr
+    assert rules_of("4.0", elr=True) == replace(rules_of("4.0"), elr=True, unclean_shutdown_detection=True)
+    assert rules_of("4.1", elr=False) == replace(rules_of("4.1"), elr=False, unclean_shutdown_detection=False)
 
 
-def test_presets_differ_where_the_releases_do() -> None:
-    assert rules_of("0.10").truncation is Truncation.HIGH_WATERMARK
-    assert rules_of("0.10").unclean_election
-    assert not rules_of("0.11").unclean_election
-    assert not rules_of("3.6").strict_min_isr
-    assert rules_of("3.7").strict_min_isr
-    assert not rules_of("4.0").elr
-    assert rules_of("4.1").elr
+NEWEST = {
+    "min_insync": 1,
+    "unclean_election": False,
+    "max_fetch_batches": 1,
+    "truncation": Truncation.ON_FETCH,
+    "bump_on_shrink": False,
+}
+"""What Kafka 4.1 does by default; all other switches are protections, and on."""
+
+
+def test_the_newest_release_has_every_protection() -> None:
+    assert asdict(Rules()) == {field.name: NEWEST.get(field.name, True) for field in fields(Rules)}
+    assert VERSIONS["4.1"] == Rules()
+
+
+HISTORY: list[tuple[str, str, dict[str, object]]] = [
+    ("4.1", "4.0", {"elr": False, "unclean_shutdown_detection": False, "last_known_leader_unfenced": False}),
+    ("4.0", "3.7", {"bump_every_transaction": False}),
+    ("3.7", "3.6", {"strict_min_isr": False}),
+    ("3.6", "3.5", {"bump_on_shrink": True, "verify_transactions": False}),
+    ("3.5", "3.3", {"broker_epoch_check": False}),
+    ("3.3", "2.8-zk", {"fencing": False}),
+    (
+        "2.8-zk",
+        "3.7-zk",
+        {"strict_min_isr": True, "broker_epoch_check": True, "verify_transactions": True},
+    ),
+    ("2.8-zk", "2.1", {"truncation": Truncation.WALK_BACK, "alter_partition": False}),
+    ("2.1", "2.0", {"fetch_fencing": False, "expand_from_epoch_start": False}),
+    ("2.0", "0.11", {"truncation": Truncation.EPOCH}),
+    (
+        "0.11",
+        "0.10",
+        {"truncation": Truncation.HIGH_WATERMARK, "unclean_election": True, "idempotence": False},
+    ),
+    ("0.10", "0.8", {"assignment_order": False}),
+]
+"""Of two releases the first, the second, and what the second does otherwise."""
+
+
+@pytest.mark.parametrize(("one", "other", "otherwise"), HISTORY, ids=lambda value: str(value)[:6])
+def test_a_release_differs_from_its_neighbour_in_this(
+    one: str, other: str, otherwise: dict[str, object]
+) -> None:
+    here, there = asdict(VERSIONS[one]), asdict(VERSIONS[other])
+    assert {name: there[name] for name in there if there[name] != here[name]} == otherwise
+
+
+def test_every_release_is_in_its_history() -> None:
+    assert {name for one, other, _ in HISTORY for name in (one, other)} == set(VERSIONS)
+
+
+@pytest.mark.parametrize("name", PROTECTIONS)
+def test_without_a_protection_only_that_is_otherwise(name: str) -> None:
+    weaker = asdict(without(Rules(), name))
+    otherwise = {field: value for field, value in weaker.items() if value != asdict(Rules())[field]}
+    assert otherwise == PROTECTIONS[name]
+    assert all(value is False for field, value in otherwise.items() if field not in NEWEST)
+    assert otherwise.get("unclean_election", True) is True
 
 
 def test_each_protection_can_be_taken_away() -> None:
@@ -87,6 +140,17 @@ def test_sequences_follow_each_other(
     epoch, sequence, length = sent
     request = Produce(7, sequence, -1, length, epoch)
     assert check_sequence(produced(*held), request, Rules()) == (error, None)
+
+
+def test_a_batch_follows_the_newest_one() -> None:
+    held = produced((0, 0, 1), (0, 1, 2))
+    assert check_sequence(held, Produce(7, 3, -1, 1, 0), Rules()) == (Error.NONE, None)
+    assert check_sequence(held, Produce(7, 2, -1, 1, 0), Rules())[0] is Error.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+def test_a_producer_that_a_log_does_not_know_has_no_epoch() -> None:
+    assert newest_epoch(produced((3, 0, 1), (4, 0, 1)), 7) == 4
+    assert newest_epoch(produced((3, 0, 1)), 8) == -1
 
 
 def test_one_of_the_last_five_batches_sent_again_is_answered_with_its_offset() -> None:

@@ -54,6 +54,42 @@ def test_a_zombie_controllers_write_is_refused() -> None:
     assert (written.state_epoch, written.leader, written.state_version, taken) == (1, 0, 1, True)
 
 
+def test_the_controllers_own_write_is_taken() -> None:
+    now = THREE._replace(controller=1, controller_epoch=2, state_epoch=1, state_version=4)
+    written, taken = write_state(now, Member(1, 2, fired=False), 0, RULES)
+    assert taken
+    assert written == now._replace(leader=0, state_epoch=2, state_version=5)
+
+
+def test_each_controller_raises_the_epoch() -> None:
+    taken, member = try_to_become_controller(THREE._replace(controller_epoch=4), Member(), 1)
+    assert (taken.controller, taken.controller_epoch, member.acts) == (1, 5, 5)
+
+
+def test_a_watch_is_set_once() -> None:
+    watched = watch(watch(watch(THREE, 2), 0), 2)
+    assert watched == THREE._replace(watches=(0, 2))
+
+
+def test_a_controller_that_expires_is_not_told_of_itself() -> None:
+    taken, _ = try_to_become_controller(watch(watch(THREE, 0), 2), Member(), 2)
+    gone, told = expire(taken, 2)
+    assert (told, gone.controller_epoch) == ((0,), 1)
+
+
+def test_a_new_session_changes_nothing_for_the_others() -> None:
+    taken, _ = try_to_become_controller(watch(THREE, 2), Member(), 2)
+    gone, _ = expire(taken, 0)
+    assert reconnect(gone, 0) == (taken, Member())
+    assert reconnect(taken, 1) == (taken, Member())
+
+
+def test_at_the_start_nobody_is_believed_and_all_have_yet_to_look() -> None:
+    assert Member() == Member(-1, 0, True, False)
+    assert Ensemble((0,), (0,)) == Ensemble((0,), (0,), (), -1, 0, -1, 0, 0)
+    assert ZooKeeperRules() == ZooKeeperRules(True, True)
+
+
 def test_every_interleaving_has_one_controllers_decisions_in_order() -> None:
     made = search(RULES)
     assert made.exhausted

@@ -3,15 +3,19 @@
 comparisons flipped (`<` → `<=`, `>=`; `==` → `!=`; `in` → `not in`; `is` → `is not`), `and` ↔ `or`, one operand of
 these dropped, `not` and `~` removed, conditions negated (`if`, `while`, `x if c else y`, filters of comprehensions),
 filters of comprehensions dropped, numbers ± 1, True ↔ False, `+` ↔ `-`, `*` ↔ `//`, `&` ↔ `|`, `<<` ↔ `>>`, `min` ↔
-`max`, `any` ↔ `all`, and what numpy and Arrow call these. Annotations, decorators and texts are left alone.
+`max`, `any` ↔ `all`, and what numpy and Arrow call these. Annotations, unions of types,
+decorators and texts are left alone.
+
+A mutant is known by its key: the function it is in and what was changed there, never a line that drifts.
 """
 
 from __future__ import annotations
 
 import ast
-import copy
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 _COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
     ast.Lt: (ast.LtE, ast.GtE),
@@ -53,12 +57,22 @@ _CALLS = {
 
 @dataclass(frozen=True)
 class Mutant:
-    """One changed module. `number` counts from 0; `line` is that of the original; `what` says what was changed."""
+    """A change of a module. `number` counts from 0; `line` is that of the original; `what` says what is changed.
+
+    `function` is the outermost one around it ("Class.method"), or the class, or "module". `inside`: it lies in that
+    function's body, so that this body alone can be exchanged.
+    """
 
     number: int
     line: int
+    function: str
+    inside: bool
     what: str
-    source: str
+
+    @property
+    def key(self) -> str:
+        """What it is known by within its module."""
+        return f"{self.function}: {self.what}"
 
 
 @dataclass(frozen=True)
@@ -68,19 +82,54 @@ class _Change:
     apply: Callable[[ast.AST], ast.AST]
 
 
-def mutants(source: str) -> Iterator[Mutant]:
-    """All mutants of a module's source, in order of the tree."""
+def mutants(source: str) -> list[Mutant]:
+    """All mutants of a module's source, in order of the tree; of those alike in a function the later are numbered."""
     tree = ast.parse(source)
     _number(tree)
+    places = {}
+    for statement in tree.body:
+        _locate(statement, (), "module", places)
+    made, alike = [], Counter[str]()
     for number, change in enumerate(_changes(tree)):
-        changed = _Replace(change).visit(copy.deepcopy(tree))
-        text = ast.unparse(ast.fix_missing_locations(changed))
-        yield Mutant(number, getattr(change.node, "lineno", 0), change.what, text)
+        function, inside = places[change.node.identity]  # type: ignore[attr-defined]
+        alike[f"{function}: {change.what}"] += 1
+        times = alike[f"{function}: {change.what}"]
+        what = change.what if times == 1 else f"{change.what} #{times}"
+        made.append(Mutant(number, getattr(change.node, "lineno", 0), function, inside, what))
+    return made
+
+
+def mutated(source: str, number: int) -> str:
+    """The source with one of its mutants in it."""
+    tree = ast.parse(source)
+    _number(tree)
+    change = next(islice(_changes(tree), number, None))
+    return ast.unparse(ast.fix_missing_locations(_Replace(change).visit(tree)))
 
 
 def _number(tree: ast.AST) -> None:
     for identity, node in enumerate(ast.walk(tree)):
         node.identity = identity  # type: ignore[attr-defined]
+        for child in ast.iter_child_nodes(node):
+            child.parent = node  # type: ignore[attr-defined]
+
+
+def _locate(node: ast.AST, classes: tuple[str, ...], where: str, places: dict[int, tuple[str, bool]]) -> None:
+    """Note for a statement and all below it in which function, or else class, they are."""
+    if isinstance(node, ast.ClassDef):
+        inner = (*classes, node.name)
+        for child in ast.iter_child_nodes(node):
+            _locate(child, inner, ".".join(inner), places)
+    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+        name = ".".join((*classes, node.name))
+        within = {below.identity for part in node.body for below in ast.walk(part)}  # type: ignore[attr-defined]
+        for below in ast.walk(node):
+            places[below.identity] = (name, below.identity in within)  # type: ignore[attr-defined]
+        return
+    else:
+        for child in ast.iter_child_nodes(node):
+            _locate(child, classes, where, places)
+    places[node.identity] = (where, False)  # type: ignore[attr-defined]
 
 
 class _Replace(ast.NodeTransformer):
@@ -107,12 +156,27 @@ def _not_code(tree: ast.AST) -> set[int]:
             roots = [*node.decorator_list]
         elif isinstance(node, ast.AnnAssign):
             roots = [node.annotation]
-        elif isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+        elif _is_for_types(node):
             roots = [node]
         for root in roots:
             if root is not None:
                 skipped |= {below.identity for below in ast.walk(root)}  # type: ignore[attr-defined]
     return skipped
+
+
+def _is_for_types(node: ast.AST) -> bool:
+    if isinstance(node, ast.If):
+        return "TYPE_CHECKING" in ast.unparse(node.test)
+    if not isinstance(node, ast.Assign) or not isinstance(node.targets[0], ast.Name):
+        return False
+    return not node.targets[0].id.isupper() and node.targets[0].id[0].isupper() and _is_union(node.value)
+
+
+def _is_union(value: ast.expr) -> bool:
+    """Whether this may be a union of types."""
+    return isinstance(value, ast.BinOp) and all(
+        isinstance(part, ast.Name | ast.BinOp | ast.BitOr | ast.expr_context) for part in ast.walk(value)
+    )
 
 
 def _changes(tree: ast.AST) -> Iterator[_Change]:
@@ -147,7 +211,7 @@ def _of_node(node: ast.AST) -> Iterator[_Change]:
 
 
 def _text(node: ast.AST) -> str:
-    text = ast.unparse(node)
+    text = ast.unparse(node).partition("\n")[0]
     return text if len(text) <= 70 else text[:67] + "…"
 
 
@@ -221,7 +285,17 @@ def _of_constant(node: ast.Constant) -> Iterator[_Change]:
         def apply(n: ast.AST, value: object = value) -> ast.AST:
             return ast.Constant(value)  # type: ignore[arg-type]
 
-        yield _Change(node, f"{node.value!r} → {value!r}", apply)
+        yield _Change(node, f"{node.value!r} → {value!r}: {_around(node)}", apply)
+
+
+def _around(node: ast.AST) -> str:
+    """The expression or statement that a constant stands in."""
+    while True:
+        node = node.parent  # type: ignore[attr-defined]
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return f"def {node.name}"
+        if isinstance(node, ast.expr | ast.stmt) and not isinstance(node, ast.UnaryOp):
+            return _text(node)
 
 
 def _other_operator(node: ast.AST) -> ast.AST:
