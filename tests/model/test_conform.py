@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.model.explain_epochs import learns_ns
+from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.conformance import ConformanceFile
 from observed_run import (
     LOST,
@@ -214,3 +216,19 @@ def test_a_producer_that_was_held_up_stamps_late_but_never_after_the_answer(
     )
     file = run.conformed(tmp_path)
     assert file.present == present
+
+
+@pytest.mark.parametrize(
+    ("cluster", "seconds"),
+    [
+        ({}, 6),
+        ({"timing": "kafka"}, 18),
+        ({"config": {"broker.session.timeout.ms": "7000"}}, 14),
+        ({"broker_config": {2: {"broker.session.timeout.ms": "8000"}}}, 16),
+        ({"mode": "zookeeper", "kafka": "3.9.2", "timing": "kafka"}, 36),
+    ],
+)
+def test_a_deposed_leader_has_heard_of_it_within_two_sessions(
+    cluster: dict[str, object], seconds: int
+) -> None:
+    assert learns_ns(ClusterSpec(**cluster)) == seconds * 10**9  # type: ignore[arg-type]

@@ -237,9 +237,18 @@ def time_out(spec: ClusterSpec, name: str) -> int:
     """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for others than
     replica.lag.time.max.ms, broker.session.timeout.ms and zookeeper.session.timeout.ms.
     """
+    return min(_time_outs(spec, name))
+
+
+def longest_time_out(spec: ClusterSpec, name: str) -> int:
+    """The longest of them, likewise."""
+    return max(_time_outs(spec, name))
+
+
+def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
     usual = _chaos(spec).get(name, str(_KAFKAS_OWN[name])) if spec.timing == "chaos" else _KAFKAS_OWN[name]
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
-    return min(int(config.get(name, usual)) for config in given)
+    return [int(config.get(name, usual)) for config in given]
 
 
 def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:

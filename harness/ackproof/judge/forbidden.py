@@ -11,6 +11,8 @@ from ackproof.plan.promises import Promises
 from ackproof.rundir.prediction import Chance
 
 LOSS: Final = ("lost", "overwritten", "vanished", "conflict", "torn-transaction")
+OF_TRANSACTIONS: Final = frozenset({"aborted-read", "early-read", "torn-transaction"})
+"""Classes that only records of transactions can show."""
 PRESENCE: Final = frozenset(
     {
         "resurrected",
@@ -45,6 +47,8 @@ class Ruling:
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
     """What `promises` say of `anomaly`."""
+    if anomaly in OF_TRANSACTIONS and not promises.transactional:
+        return Ruling(Stand.FORBIDDEN, "not applicable: nothing is written in transactions")
     if anomaly in ALWAYS_FORBIDDEN:
         return Ruling(Stand.FORBIDDEN, "no configuration permits it")
     if anomaly == "surfaced":

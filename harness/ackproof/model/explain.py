@@ -15,7 +15,18 @@ from typing import Final
 import numpy as np
 
 from ackproof.model.conform_metadata import Replay
-from ackproof.model.explain_epochs import SLACK_NS, Bools, Ints, KeptLog, Reign, Told, kept_log, reigns, tell
+from ackproof.model.explain_epochs import (
+    SLACK_NS,
+    Bools,
+    Ints,
+    KeptLog,
+    Reign,
+    Told,
+    kept_log,
+    learns_ns,
+    reigns,
+    tell,
+)
 from ackproof.model.explain_intervals import disturbances, intervals
 from ackproof.model.explain_rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
 from ackproof.model.observed import CUTS_LOGS, Observed, Place
@@ -69,7 +80,9 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
         runs, by_interval = intervals(place, rows, around)
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
-        _Place(observed, place, rows, log, reigns(history, observed.events), by_interval).into(found)
+        learns = learns_ns(observed.experiment.cluster)
+        reign = reigns(history, observed.events, learns)
+        _Place(observed, place, rows, log, reign, by_interval).into(found)
     return found
 
 

@@ -15,9 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from ackproof.cluster.properties import longest_time_out
 from ackproof.model.conform_metadata import Moment
 from ackproof.model.conform_rules import plain
 from ackproof.model.observed import Observed
+from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.log import EpochEntry
@@ -28,8 +30,7 @@ Bools = npt.NDArray[np.bool_]
 
 SLACK_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
-LEARNS_NS: Final = 10_000_000_000
-"""A leader that hears nothing from the controller for longer is fenced (twice the session time-out of a run)."""
+_SESSION: Final = {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
 NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -49,8 +50,17 @@ class Reign:
     """The state before its election, to be told."""
 
 
-def reigns(history: Sequence[Moment], events: Sequence[Event]) -> list[Reign]:
-    """Every leader epoch of a partition that had a leader, oldest first."""
+def learns_ns(cluster: ClusterSpec) -> int:
+    """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
+
+    One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
+    times a session); the second session is what a broker that is heard of may lag behind the metadata log.
+    """
+    return 2_000_000 * longest_time_out(cluster, _SESSION[cluster.mode])
+
+
+def reigns(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[Reign]:
+    """Every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
     found: list[Reign] = []
     for number, moment in enumerate(history):
         leader, epoch = moment.partition.leader, moment.partition.leader_epoch
@@ -62,7 +72,7 @@ def reigns(history: Sequence[Moment], events: Sequence[Event]) -> list[Reign]:
                 epoch,
                 leader,
                 moment.t_ns,
-                _last_append(leader, epoch, history[number:], events),
+                _last_append(leader, epoch, history[number:], events, learns),
                 moment.clean,
                 moment.cause,
                 moment.offset,
@@ -72,7 +82,9 @@ def reigns(history: Sequence[Moment], events: Sequence[Event]) -> list[Reign]:
     return found
 
 
-def _last_append(leader: int, epoch: int, history: Sequence[Moment], events: Sequence[Event]) -> int:
+def _last_append(
+    leader: int, epoch: int, history: Sequence[Moment], events: Sequence[Event], learns: int
+) -> int:
     """When the leader of `history[0]` had died, or had joined another's ISR, or must have heard of its successor."""
     begin, ends = history[0].t_ns, [NEVER]
     gone = {EventKind.NODE_ENDED, EventKind.NODE_DIED}
@@ -84,14 +96,14 @@ def _last_append(leader: int, epoch: int, history: Sequence[Moment], events: Seq
         left = False
         for moment in later:
             if moment.partition.leader == leader:
-                ends.append(moment.t_ns + LEARNS_NS)
+                ends.append(moment.t_ns + learns)
                 break
             if left and leader in moment.partition.isr:
                 ends.append(moment.t_ns)
                 break
             left = left or leader not in moment.partition.isr
         if not left:
-            ends.append(later[0].t_ns + LEARNS_NS)
+            ends.append(later[0].t_ns + learns)
     return min(ends)
 
 

@@ -19,6 +19,8 @@ class Promises:
     unclean_election: bool
     dropped: bool = False
     """The topic is deleted on the way, as the experiment asks."""
+    transactional: bool = False
+    """Whether producers write in transactions."""
 
     @classmethod
     def of(cls, spec: ExperimentSpec, topic: str) -> Promises:
@@ -47,6 +49,7 @@ class Promises:
                 config.get("unclean.leader.election.enable", "false").lower() == "true" for config in configs
             ),
             dropped=any(fault.drops(topic) for fault in spec.faults),
+            transactional=producers.transaction_size is not None,
         )
 
     @property

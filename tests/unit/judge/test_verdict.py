@@ -32,7 +32,7 @@ def test_loss_is_forbidden_where_acks_all_stands_on_two_replicas(make_run: MakeR
 @pytest.mark.parametrize(
     ("producers", "min_insync"), [("acks: 0", 2), ("acks: 1", 2), ("acks: all", 1), ("acks: 1", 1)]
 )
-@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict", "torn-transaction"])
+@pytest.mark.parametrize("anomaly", ["lost", "overwritten", "vanished", "conflict"])
 def test_loss_elsewhere_is_shown_and_not_judged(
     make_run: MakeRun, producers: str, min_insync: int, anomaly: str
 ) -> None:
@@ -41,6 +41,27 @@ def test_loss_elsewhere_is_shown_and_not_judged(
     (said,) = [c for c in verdict.classes if c.anomaly == anomaly]
     assert said.forbidden is None
     assert said.predicted == ""
+
+
+_TRANSACTIONAL = "acks: all, idempotence: true, transaction_size: 10"
+
+
+@pytest.mark.parametrize(
+    ("producers", "count", "forbidden", "why"),
+    [
+        ("acks: all", 0, True, "not applicable: nothing is written in transactions"),
+        ("acks: all", 1, True, "not applicable: nothing is written in transactions"),
+        (_TRANSACTIONAL, 0, None, "min.insync.replicas = 1 lets the leader acknowledge alone"),
+        (_TRANSACTIONAL, 1, None, "min.insync.replicas = 1 lets the leader acknowledge alone"),
+    ],
+)
+def test_classes_of_transactions_are_impossible_without_any(
+    make_run: MakeRun, producers: str, count: int, forbidden: bool | None, why: str
+) -> None:
+    said = judge_case(make_run(producers=producers, min_insync=1, **{"torn-transaction": count}))
+    (torn,) = [c for c in said.classes if c.anomaly == "torn-transaction"]
+    assert (torn.forbidden, torn.why) == (forbidden, why)
+    assert any("torn-transaction" in reason for reason in said.reasons) is bool(forbidden and count)
 
 
 @pytest.mark.parametrize(
