@@ -139,3 +139,28 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
     if changed.partition.epoch == old.epoch:
         changed = Metadata(moving._replace(epoch=old.epoch + 1), metadata.brokers)
     return changed
+
+
+def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
+    """End a move half way: the replicas of before, and of the ISR who is one (cancelPartitionReassignment, KIP-455).
+
+    The replicas that go raise the leader epoch, whoever leads.
+    """
+    old = metadata.partition
+    if not old.adding and not old.removing:
+        return metadata
+    back = tuple(replica for replica in old.replicas if replica not in old.adding)
+    isr = tuple(replica for replica in old.isr if replica in back)
+    reverted = Metadata(old._replace(replicas=back, adding=(), removing=()), metadata.brokers)
+    made = decide(reverted, rules, isr=isr, election=_kind(rules)).partition
+    raised = old.leader_epoch + (bool(old.adding) or made.leader != old.leader)
+    return Metadata(made._replace(epoch=old.epoch + 1, leader_epoch=raised), metadata.brokers)
+
+
+def clear_eligible(metadata: Metadata) -> Metadata:
+    """min.insync.replicas was set: who was eligible under another minimum is so no more (KIP-966)."""
+    old = metadata.partition
+    if not old.elr and old.last_known_leader == NO_LEADER:
+        return metadata
+    cleared = old._replace(elr=(), last_known_leader=NO_LEADER, epoch=old.epoch + 1)
+    return Metadata(cleared, metadata.brokers)

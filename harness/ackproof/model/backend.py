@@ -12,6 +12,7 @@ from pathlib import Path
 
 from pydantic import JsonValue
 
+from ackproof.model.simulate.journal import Lived, metadata_of
 from ackproof.model.simulate.record import (
     LOOK_NS,
     clients_of,
@@ -25,6 +26,7 @@ from ackproof.plan.cases import Case
 from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.timeline import Event, EventKind
 
 OnEvent = Callable[[Event], None]
@@ -81,7 +83,7 @@ class Recorder:
         simulation.world.clock.after(LOOK_NS, self.look)
 
     def tell_changes(self) -> None:
-        """Leaders and ISRs, as the controller decided them."""
+        """Leaders and ISRs as the controller decided them, and processes that started and ended."""
         simulation = self.simulation
         assert simulation is not None
         for change in simulation.world.changes:
@@ -92,6 +94,9 @@ class Recorder:
                 self.add(EventKind.LEADER, at_ns=change.at_ns, place=place, detail=detail)
             if set(new.isr) != set(old.isr):
                 self.add(EventKind.ISR, at_ns=change.at_ns, place=place, detail={"isr": list(new.isr)})
+        for entry in simulation.world.journal:
+            if isinstance(entry, Lived):
+                self.add(entry.kind, at_ns=entry.at_ns, node=entry.node)
         for reader, reset in simulation.world.resets:
             self.add(
                 EventKind.CLIENT_RESET,
@@ -126,6 +131,8 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     write_ledgers(simulation, run)
     write_final_read(simulation, run)
     write_replicas(simulation, run)
+    world = simulation.world
+    write_metadata(run.metadata_log, metadata_of(world.began, world.journal, wall_ns))
     write_atomically(run.samples, "".join(line + "\n" for line in recorder.samples))
     _write_timeline(run.timeline, recorder.events)
     CaseFile(

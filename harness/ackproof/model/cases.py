@@ -50,13 +50,17 @@ def rules_for(case: Case, topic: str) -> Rules:
 
     Raises ValueError for a release that has no rules.
     """
-    cluster, promises = case.experiment.cluster, promises_for(case, topic)
-    level = cluster.features.get(ELR)
-    return replace(
-        rules_of(rules_name(case), elr=None if level is None else level > 0),
-        min_insync=promises.min_insync,
-        unclean_election=promises.unclean_election,
-    )
+    promises = promises_for(case, topic)
+    return replace(code_for(case), min_insync=promises.min_insync, unclean_election=promises.unclean_election)
+
+
+def code_for(case: Case) -> Rules:
+    """The protocol of the cluster's release and feature levels, whatever a topic's settings are.
+
+    Raises ValueError for a release that has no rules.
+    """
+    level = case.experiment.cluster.features.get(ELR)
+    return rules_of(rules_name(case), elr=None if level is None else level > 0)
 
 
 def budget_for(

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from ackproof_reference.controller import (
     alter_partition,
     begin_shutdown,
+    cancel_reassignment,
+    clear_eligible,
     elect,
     fence,
     reassign,
@@ -66,10 +68,9 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
     if beside.unclean_asked or rules.unclean_election:
         yield _made("unclean election", before, elect(before, Election.UNCLEAN, rules))
     yield from _reassigned(before, after, rules)
+    if beside.configured:
+        yield _made("eligible replicas cleared with min.insync.replicas", before, clear_eligible(before))
     old = before.partition
-    if beside.configured and (old.elr or old.last_known_leader != NO_LEADER):
-        cleared = old._replace(elr=(), last_known_leader=NO_LEADER, epoch=old.epoch + 1)
-        yield Step("eligible replicas cleared with min.insync.replicas", cleared)
     yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
 
 
@@ -109,15 +110,7 @@ def _reassigned(before: Metadata, after: Partition, rules: Rules) -> Iterator[St
     target = tuple(node for node in after.replicas if node not in after.removing)
     yield _made("reassigned", before, reassign(before, target, rules))
     if old.adding or old.removing:
-        # ReplicationControlManager.cancelPartitionReassignment: the replicas of before, and of the ISR who is one.
-        back = tuple(node for node in old.replicas if node not in old.adding)
-        isr = tuple(node for node in old.isr if node in back)
-        reverted = old._replace(replicas=back, adding=(), removing=())
-        image = Metadata(reverted, before.brokers)
-        # The replicas that go raise the leader epoch, whoever leads.
-        made = decide(image, rules, isr=isr, election=_kind(rules)).partition
-        raised = old.leader_epoch + (bool(old.adding) or made.leader != old.leader)
-        yield Step("reassignment cancelled", made._replace(epoch=old.epoch + 1, leader_epoch=raised))
+        yield _made("reassignment cancelled", before, cancel_reassignment(before, rules))
 
 
 def _made(cause: str, before: Metadata, changed: Metadata) -> Step:

@@ -162,7 +162,7 @@ class _Place:
             return told.gone, told.kept
         at = np.clip(np.searchsorted(offsets, rows.offset), 0, len(offsets) - 1)
         seen = offsets[at] == rows.offset
-        late = stamps[at] - (rows.sent + self.observed.began_wall_ns) / 1e6
+        late = stamps[at] - (rows.sent + self.observed.stamps_from_ns) / 1e6
         # A producer that is held up in between (frozen, say) stamps later, but never after the answer.
         answered = (rows.done + SLACK_NS - rows.sent) / 1e6
         its_own = both & seen & (late >= _EARLY_MS) & (late <= _LATE_MS)

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import Case
+from ackproof.plan.on_model import MODEL
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -49,6 +50,9 @@ class Observed:
     run: CaseDir
     case: Case
     began_wall_ns: int
+    stamps_from_ns: int
+    """What records' timestamps count from: the epoch's beginning, or (a simulated run, whose ledgers must be the same
+    for the same seed) the run's."""
     records: tuple[MetadataRecord, ...]
     samples: Mapping[Place, Sequence[Sample]]
     replicas: Mapping[Place, Sequence[Replica]]
@@ -123,10 +127,12 @@ def observe(run: CaseDir, case: Case) -> Observed:
     else:
         lacks.append("no truncation: the replicas' logs were not looked at")
     events, _ = read_timeline(run.timeline)
+    file = CaseFile.load(run.case_json)
     return Observed(
         run=run,
         case=case,
-        began_wall_ns=CaseFile.load(run.case_json).wall_ns,
+        began_wall_ns=file.wall_ns,
+        stamps_from_ns=0 if file.backend == MODEL else file.wall_ns,
         records=records,
         samples=samples,
         replicas=replicas,

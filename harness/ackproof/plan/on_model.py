@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Final, NamedTuple
 
+from ackproof.plan.fault_planned import SetConfig
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
 from ackproof.plan.spec import ExperimentSpec
@@ -28,7 +29,13 @@ POSSIBLE: Final = frozenset(
         "empty_disk",
         "elect_preferred",
         "elect_unclean",
+        "reassign",
+        "cancel_reassign",
+        "decommission",
+        "set",
+        "recreate",
         "rolling_restart",
+        "upgrade",
         "expire_session",
         "kill_client",
         "pause_client",
@@ -47,6 +54,16 @@ POSSIBLE: Final = frozenset(
 )
 """The kinds of faults that the model can do."""
 
+SETTINGS: Final = frozenset(
+    {
+        "min.insync.replicas",
+        "unclean.leader.election.enable",
+        "flush.messages",
+        "log.flush.interval.messages",
+    }
+)
+"""What may be set while brokers run: any other setting would change nothing in the model, and seem to."""
+_KRAFT_ONLY: Final = frozenset({"reassign", "cancel_reassign", "decommission"})
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
 _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -60,10 +77,8 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
         "drop_large": "it knows no packets",
         "slow_close": "its connections end at once",
         "command": "your commands would act on this machine, not on virtual brokers",
-        "upgrade": "all its brokers follow the rules of one release",
         "remove_controller": "it takes the quorum of controllers as given",
-        "set": "its settings stay as they are",
-        "recreate": "its topics stay as they are",
+        "clock_jump": "it has one clock for all, virtual time",
     }
 )  # fmt: skip
 
@@ -79,31 +94,60 @@ def check_on_model(spec: ExperimentSpec, found: Findings) -> None:
     """Report what an experiment with `backend: model` asks for and the model does not have."""
     if spec.backend != MODEL or not found.sound(("backend",)):
         return
-    for fault in spec.faults:
-        body: Path = ("faults", fault.number - 1, fault.kind)
-        kinds = dict.fromkeys((fault.kind, *(fault.menu if isinstance(fault, Storm) else ())))
-        for kind in kinds:
-            why = why_not(kind)
-            if why is not None:
-                what = "" if kind == fault.kind else f"{kind} is "
-                found.report(body, f"{what}not possible on the backend model, because {why}", key=True)
-    size: Path = ("workload", "producers", "transaction_size")
-    if spec.workload.producers.transaction_size is not None and found.sound(size):
-        found.report(size, "not possible on the backend model, because its clients have no transactions yet")
-    for name, topic in spec.topics.items():
-        policy: Path = ("topics", name, "config", "cleanup.policy")
-        if "compact" in topic.config.get("cleanup.policy", "delete") and found.sound(policy):
-            found.report(policy, "not possible on the backend model, because its records have no keys")
+    for lack in _lacking(spec):
+        if found.sound(lack.path):
+            said = f"{lack.what} is not possible" if lack.drawn else "not possible"
+            found.report(lack.path, f"{said} on the backend model, because {lack.why}", key=lack.key)
 
 
 def lacks(spec: ExperimentSpec) -> str | None:
     """Why the model cannot run an experiment of another backend; None if it can."""
+    return next((f"{lack.what}: {lack.why}" for lack in _lacking(spec)), None)
+
+
+class _Lack(NamedTuple):
+    """What the model lacks: where the file asks for it, by what name, why it cannot; whether a key is to blame."""
+
+    path: Path
+    what: str
+    why: str
+    key: bool = False
+    drawn: bool = False
+
+
+def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
     for fault in spec.faults:
-        for kind in (fault.kind, *(fault.menu if isinstance(fault, Storm) else ())):
-            if (why := why_not(kind)) is not None:
-                return f"{kind}: {why}"
+        body: Path = ("faults", fault.number - 1, fault.kind)
+        if isinstance(fault, Storm):
+            for kind, dish in fault.menu.items():
+                config = dish.fields.get("config")
+                if why := why_not(kind) or _of_mode(kind, spec) or _of_settings(kind, config):
+                    yield _Lack(body, kind, why, key=True, drawn=True)
+        elif why := why_not(fault.kind) or _of_mode(fault.kind, spec):
+            yield _Lack(body, fault.kind, why, key=True)
+        elif isinstance(fault, SetConfig) and (why := _of_settings(fault.kind, fault.config)):
+            yield _Lack((*body, "config"), fault.kind, why, key=True)
     if spec.workload.producers.transaction_size is not None:
-        return "its clients have no transactions yet"
-    if any("compact" in topic.config.get("cleanup.policy", "delete") for topic in spec.topics.values()):
-        return "its records have no keys"
-    return None
+        size: Path = ("workload", "producers", "transaction_size")
+        yield _Lack(size, "transaction_size", "its clients have no transactions yet")
+    for name, topic in spec.topics.items():
+        if "compact" in topic.config.get("cleanup.policy", "delete"):
+            policy: Path = ("topics", name, "config", "cleanup.policy")
+            yield _Lack(policy, "cleanup.policy", "its records have no keys")
+
+
+def _of_mode(kind: str, spec: ExperimentSpec) -> str:
+    if spec.cluster.mode == "zookeeper" and kind in _KRAFT_ONLY:
+        return "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
+    return ""
+
+
+def _of_settings(kind: str, config: object) -> str:
+    if kind != SetConfig.KIND or not isinstance(config, Mapping):
+        return ""
+    unknown = sorted(set(config) - SETTINGS)
+    return (
+        f"it does not know the setting '{unknown[0]}': it knows {', '.join(sorted(SETTINGS))}"
+        if unknown
+        else ""
+    )

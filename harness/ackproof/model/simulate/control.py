@@ -10,9 +10,11 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from ackproof.model.simulate.clock import MS, SECOND, Clock
+from ackproof.model.simulate.journal import Entry, Lived, Standing, Stood
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
 from ackproof.model.simulate.partition import REQUEST_BYTES, PartitionRun
 from ackproof.model.simulate.timing import Timing
+from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Broker, kill, power_off, start, stop_cleanly
 from ackproof_reference.controller import (
     alter_partition,
@@ -24,6 +26,7 @@ from ackproof_reference.controller import (
 )
 from ackproof_reference.messages import Altered, AlterPartition
 from ackproof_reference.metadata import Metadata
+from ackproof_reference.rules import Rules
 
 NOBODY = -1
 RETRY = 100 * MS
@@ -41,13 +44,18 @@ class Control:
         brokers: Sequence[int],
         controllers: Sequence[int],
         changed: Callable[[PartitionRun, Metadata], None],
+        journal: list[Entry],
         *,
         zookeeper: bool = False,
     ) -> None:
         self.clock, self.network, self.timing, self.random = clock, network, timing, random
         self.brokers, self.controllers = tuple(brokers), tuple(controllers)
         self.changed = changed
+        self.journal = journal
         self.partitions: list[PartitionRun] = []
+        self.newer: set[int] = set()
+        """Controllers of another release, and how that one reads the rules."""
+        self.by_newer: Callable[[Rules], Rules] | None = None
         self.active = controllers[0]
         self._electing = 0
         self.holder = brokers[0] if zookeeper else NOBODY
@@ -157,6 +165,12 @@ class Control:
         if broker in self.fenced and broker in self.joined:
             self.unfence(broker)
 
+    def rules(self, partition: PartitionRun) -> Rules:
+        """What the active controller goes by, for a partition."""
+        if self.active in self.newer and self.by_newer is not None:
+            return self.by_newer(partition.rules)
+        return partition.rules
+
     # -- decisions ----------------------------------------------------------------------------------------------
 
     def apply(self, partition: PartitionRun, image: Metadata) -> None:
@@ -195,13 +209,29 @@ class Control:
             able = [one for one in self.brokers if one not in self.fenced and self._host(one).running]
             self.holder = able[0] if able else broker
         for partition in self.partitions:
-            self.apply(partition, fence(partition.image, broker, partition.rules))
+            self.apply(partition, fence(partition.image, broker, self.rules(partition)))
+        self._stands(broker, Standing.FENCED)
 
     def unfence(self, broker: int) -> None:
         """It may lead."""
         self.fenced.discard(broker)
+        self._stands(broker, Standing.UNFENCED)
         for partition in self.partitions:
-            self.apply(partition, unfence(partition.image, broker, partition.rules))
+            if partition.image.partition.replicas:
+                self.apply(partition, unfence(partition.image, broker, self.rules(partition)))
+            else:
+                active = partition.image.registration(broker)._replace(fenced=False)
+                partition.image = partition.image.with_broker(active)
+
+    def _stands(self, broker: int, standing: Standing) -> None:
+        epoch = self.partitions[0].image.registration(broker).epoch
+        self.journal.append(Stood(self.clock.now, broker, standing, epoch))
+
+    def _next_epoch(self, broker: int) -> int:
+        return self.partitions[0].image.registration(broker).epoch + 1
+
+    def _lives(self, node: int, kind: EventKind) -> None:
+        self.journal.append(Lived(self.clock.now, node, kind))
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
         """A leader's proposal on its way; it is sent until it is answered."""
@@ -225,7 +255,7 @@ class Control:
     def _altered(
         self, partition: PartitionRun, request: AlterPartition, connection: Connection | None
     ) -> None:
-        image, answer = alter_partition(partition.image, request, partition.rules)
+        image, answer = alter_partition(partition.image, request, self.rules(partition))
         self.apply(partition, image)
         if connection is None:
             self._take_altered(partition, request, answer)
@@ -245,6 +275,7 @@ class Control:
     def kill(self, node: int, *, power: Callable[[Broker], int] | None = None) -> None:
         """SIGKILL, or (with how much of a log is left) a power loss."""
         self.born[node] += 1
+        self._lives(node, EventKind.NODE_ENDED)
         self.network.down(self._host(node))
         self.joined.discard(node)
         if node in self.brokers:
@@ -258,8 +289,9 @@ class Control:
         """SIGTERM: leaderships are handed over, logs flushed; `ended` is called when the process is gone."""
         born = self.born[node]
         if node in self.brokers and self.reaches(node):
+            self._stands(node, Standing.STOPPING)
             for partition in self.partitions:
-                self.apply(partition, begin_shutdown(partition.image, node, partition.rules))
+                self.apply(partition, begin_shutdown(partition.image, node, self.rules(partition)))
         wait = self.timing.shutdown + int(self.random.random() * self.timing.shutdown_jitter)
         self.clock.after(wait, self._end, node, born, ended)
 
@@ -267,6 +299,7 @@ class Control:
         if self.born[node] != born:
             return
         self.born[node] += 1
+        self._lives(node, EventKind.NODE_ENDED)
         if node in self.brokers:
             if self.reaches(node):
                 self.fence(node)
@@ -280,6 +313,7 @@ class Control:
     def start(self, node: int) -> None:
         """Start a process that is gone."""
         self.born[node] += 1
+        self._lives(node, EventKind.NODE_STARTED)
         wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
         if node not in self.brokers:
             wait //= 2  # a controller is there sooner: it asks nobody
@@ -311,10 +345,11 @@ class Control:
             host.up = False
             self.clock.after(backoff, self._register, node, born, min(backoff * 2, SECOND))
             return
+        self.journal.append(Stood(self.clock.now, node, Standing.REGISTERED, self._next_epoch(node)))
         for partition in self.partitions:
             broker = partition.brokers[node]
             clean = broker.process.epoch if broker.process.clean else NOBODY
-            image, registered = register(partition.image, node, clean, partition.rules)
+            image, registered = register(partition.image, node, clean, self.rules(partition))
             partition.brokers[node] = start(broker, registered)
             self.apply(partition, image)
         self.joined.add(node)

@@ -6,7 +6,7 @@ A kind that is not registered here cannot be done in the model; `ackproof.plan.o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.network import Host
@@ -14,15 +14,11 @@ from ackproof.model.simulate.timing import seconds
 from ackproof.model.simulate.world import World
 from ackproof.plan.fault_crashes import OutOfMemory
 from ackproof.plan.fault_disks import EmptyDisk, PowerLoss
-from ackproof.plan.fault_planned import ElectPreferred, ElectUnclean
 from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
-from ackproof.plan.fault_rollouts import RollingRestart
 from ackproof.plan.fault_zookeeper import ExpireSession
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
 from ackproof_reference.broker import Broker
-from ackproof_reference.controller import elect
-from ackproof_reference.election import Election
 from ackproof_reference.log import Log
 
 Aim = Mapping[Role, Sequence[int]]
@@ -30,6 +26,9 @@ Aim = Mapping[Role, Sequence[int]]
 
 class Virtual:
     """A fault while it is being done. `inject` raises `FaultNotConfirmed` where there is nothing to break."""
+
+    WITHIN_S: ClassVar[float] = 60.0
+    """As long may it take until it bites, and as long until it has healed, before it counts as failed."""
 
     def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
         self.fault = fault
@@ -208,25 +207,6 @@ class RestartRun(Virtual):
         return all(self.world.control.ready(node) for node in self.nodes)
 
 
-@does(RollingRestart)
-class RollingRun(RestartRun):
-    """Node after node; the next when all ISRs are full again."""
-
-    def _started(self, node: int) -> None:
-        self.world.control.start(node)
-        self.later(0.05, self._look, node)
-
-    def _look(self, node: int) -> None:
-        assert isinstance(self.fault, RollingRestart)
-        full = all(
-            set(p.image.partition.isr) == set(p.image.partition.replicas) for p in self.world.partitions
-        )
-        if self.world.control.ready(node) and (full or not self.fault.await_isr):
-            self.later(self.fault.rest, self._next)
-        else:
-            self.later(0.05, self._look, node)
-
-
 @does(Pause)
 class PauseRun(Virtual):
     """SIGSTOP; its connections stay open."""
@@ -257,26 +237,6 @@ class PauseRun(Virtual):
         return all(
             self.world.control.ready(node) or self.host(node).life != self.lives[node] for node in self.nodes
         )
-
-
-@does(ElectPreferred, ElectUnclean)
-class ElectRun(Virtual):
-    """An administrator asks for an election."""
-
-    def inject(self) -> str:
-        """Ask the controller."""
-        assert isinstance(self.fault, (ElectPreferred, ElectUnclean))
-        place = self.fault.partition
-        partition = self.world.partition(place.topic, place.partition)
-        kind = Election.PREFERRED if isinstance(self.fault, ElectPreferred) else Election.UNCLEAN
-        self.before = partition.image.partition
-        if self.world.control.active < 0:
-            raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
-        image = elect(partition.image, kind, partition.rules)
-        if image is partition.image:
-            raise FaultNotConfirmed(f"{self.fault.kind}: leader {self.before.leader} stays as it was")
-        self.world.control.apply(partition, image)
-        return f"leader {self.before.leader} → {image.partition.leader}"
 
 
 @does(ExpireSession)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
-from ackproof.model.simulate.clock import Clock
+from ackproof.model.simulate.clock import SECOND, Clock
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
 from ackproof.model.simulate.timing import Timing
 from ackproof_reference.broker import Broker, Follower, Leader, Message
@@ -102,6 +102,10 @@ class PartitionRun:
     asked: dict[tuple[int, int, int], Asked] = field(default_factory=dict)
     proposed: dict[int, AlterPartition] = field(default_factory=dict)
     timed: set[int] = field(default_factory=set)
+    own: dict[int, Rules] = field(default_factory=dict)
+    """Of brokers that go by other rules than the controller: another release, a setting not heard of yet."""
+    throttle: int = 0
+    """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
     written: dict[tuple[int, int, int], object] = field(default_factory=dict)
     """The client's batch by what a log knows of it: producer, producer epoch, sequence."""
 
@@ -123,7 +127,7 @@ class PartitionRun:
     def step(self, at: int, event: Event) -> tuple[Message, ...]:
         """One step of the reference at a broker; what it says to clients and the controller is sent."""
         before = self.brokers[at]
-        broker, messages = step(before, event, self.rules)
+        broker, messages = step(before, event, self.own.get(at, self.rules))
         self.brokers[at] = broker
         self._after(at, before, broker, messages)
         return messages
@@ -298,6 +302,21 @@ class PartitionRun:
         self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, records: int
     ) -> None:
         size = REQUEST_BYTES + records * self.around.record_bytes
+        if self.throttle and records and follower not in self.image.partition.isr:
+            wait = size * SECOND // self.throttle
+            self.around.clock.after(wait, self._throttled, follower, reply, connection, token, size)
+            return
+        self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
+
+    def _throttled(
+        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
+    ) -> None:
+        """Its share of the rate has come (ReplicationQuotaManager)."""
+        self.host(reply.leader).do(self._send_throttled, follower, reply, connection, token, size)
+
+    def _send_throttled(
+        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
+    ) -> None:
         self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
 
     def _take(self, follower: int, reply: Fetched | EpochEnd, token: int) -> None:

@@ -73,6 +73,16 @@ class Reader:
         """Read this partition too."""
         self.positions.append(_Position(partition, place, partition.image.partition.leader))
 
+    def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
+        """The topic was made anew: its position is that of another log."""
+        for position in self.positions:
+            if position.partition is before:
+                told = Reset(position.place, self.clock.now, position.offset, 0, 0, 0, self.assignment)
+                self.assignment += 1
+                self.reset(self, told)
+                position.partition, position.offset, position.epoch = after, 0, -1
+                position.leader = after.image.partition.leader
+
     def nudge(self, partition: PartitionRun, leader: int) -> None:
         """The high watermark of a leader has moved."""
         for position in self.positions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from ackproof.model.cases import rules_for
+from ackproof.model.cases import code_for
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.model.simulate.producers import ClientBatch
 from ackproof.model.simulate.schedule import Life, Say, Schedule
@@ -33,10 +33,7 @@ def setting_of(case: Case) -> Setting:
     return Setting(
         case,
         timing_of(case.experiment.cluster),
-        {
-            topic: replace(rules_for(case, topic), max_fetch_batches=FETCH_BATCHES)
-            for topic in case.experiment.topics
-        },
+        {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},
     )
 
 

@@ -12,8 +12,11 @@ from pydantic import JsonValue
 from ackproof.errors import AckproofError
 from ackproof.model.simulate import (  # noqa: F401 — each registers what it does
     faults_clients,
+    faults_config,
     faults_crashes,
     faults_links,
+    faults_planned,
+    faults_rollouts,
 )
 from ackproof.model.simulate.clock import MS
 from ackproof.model.simulate.faults import VIRTUAL, Virtual
@@ -33,8 +36,6 @@ CONFIRM_NS = 12 * MS
 """From a fault to its confirmation: a look at /proc."""
 NOTICE_NS = 10 * MS
 """From the confirmation of a fault until one that waits for it has looked, found whom it is aimed at, and struck."""
-RECOVERY_NS = 60_000 * MS
-"""As long may a healing take before it counts as failed."""
 
 Say: TypeAlias = Callable[[EventKind, int, dict[str, JsonValue]], None]
 
@@ -231,7 +232,7 @@ class Schedule:
             self._fail(life, str(error))
             return
         life.stage = Stage.BITING
-        life.bound = self._clock.now + RECOVERY_NS
+        life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
         self._clock.after(CONFIRM_NS, self._confirm, life, did)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
@@ -269,8 +270,12 @@ class Schedule:
         if life.stage is not Stage.BITING or life.virtual is None:
             return
         life.stage = Stage.HEALING
-        did = life.virtual.heal()
-        life.bound = self._clock.now + RECOVERY_NS
+        try:
+            did = life.virtual.heal()
+        except AckproofError as error:
+            self._fail(life, f"healing: {error}")
+            return
+        life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
         self._say(EventKind.FAULT_HEALED, life.fault.number, {"did": did})
         self._recover(life)
 
@@ -281,7 +286,7 @@ class Schedule:
             life.stage = Stage.ENDED
             self._say(EventKind.FAULT_RECOVERED, life.fault.number, {"witness": "the model's state"})
         elif self._clock.now > life.bound:
-            self._fail(life, "healing: it did not recover within a minute")
+            self._fail(life, "healing: it did not recover in time")
         else:
             self._clock.after(LOOK_NS, self._recover, life)
 

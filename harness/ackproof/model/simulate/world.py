@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from random import Random
 
 from ackproof.model.simulate.clock import Clock
 from ackproof.model.simulate.control import Control
+from ackproof.model.simulate.journal import NOTHING_YET, Beginning, Change, Created, Entry
 from ackproof.model.simulate.network import Connection, Host, Network
 from ackproof.model.simulate.partition import PartitionRun, Surroundings
 from ackproof.model.simulate.producers import ClientBatch, Line, Producer
@@ -15,7 +17,7 @@ from ackproof.model.simulate.timing import Timing
 from ackproof.plan.cases import Case
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
-from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.placement import Place, place
 from ackproof_reference.rules import Rules
 
@@ -32,16 +34,6 @@ class Setting:
     rules: dict[str, Rules]
 
 
-@dataclass(frozen=True)
-class Change:
-    """A partition has another leader, epoch or ISR."""
-
-    at_ns: int
-    place: int
-    image: Partition
-    before: Partition
-
-
 @dataclass
 class World:
     """Everything that there is. `lines` are the partitions in the order of `places`."""
@@ -55,7 +47,9 @@ class World:
     partitions: list[PartitionRun]
     producers: list[Producer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
-    changes: list[Change] = field(default_factory=list)
+    began: Beginning = NOTHING_YET
+    journal: list[Entry] = field(default_factory=list)
+    """All that was decided and all that became of processes, in order."""
     resets: list[tuple[Reader, Reset]] = field(default_factory=list)
     acked: int = 0
     acked_at: dict[int, int] = field(default_factory=dict)
@@ -65,9 +59,16 @@ class World:
     """Which fault wants which node dead."""
     killed: set[int] = field(default_factory=set)
     """Clients that a fault has killed, by their host's number."""
+    settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
+    """Settings of topics, of all brokers ('') and of single ones (by number), as far as they were set."""
     next_client: int = CLIENTS_FROM
     of_readers: Random = field(default_factory=Random)
     """Readers draw apart: whether somebody reads changes nothing of what is written."""
+
+    @property
+    def changes(self) -> list[Change]:
+        """What became of partitions."""
+        return [entry for entry in self.journal if isinstance(entry, Change)]
 
     @property
     def timing(self) -> Timing:
@@ -85,6 +86,33 @@ class World:
     def held_down(self, node: int) -> bool:
         """Whether some fault wants a node dead."""
         return any(held == node for _, held in self.holds)
+
+    def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
+        """The settings of a topic at a broker, or (None) at the active controller: a topic's own come first."""
+        cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
+        return {
+            **cluster.config,
+            **cluster.broker_config.get(node, {}),
+            **self.settings.get("", {}),
+            **({} if broker is None else self.settings.get(broker, {})),
+            **self.settings.get(topic, {}),
+        }
+
+    def flush_every(self, topic: str) -> int:
+        """Records between two fsyncs of its logs."""
+        found = self.in_force(topic, None)
+        return int(
+            found.get("flush.messages", found.get("log.flush.interval.messages", self.timing.flush_every))
+        )
+
+    def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
+        """The same code under the settings that are in force for a topic at a broker or the controller."""
+        found = self.in_force(topic, broker)
+        return replace(
+            rules,
+            min_insync=int(found.get("min.insync.replicas", "1")),
+            unclean_election=found.get("unclean.leader.election.enable", "false").lower() == "true",
+        )
 
     # -- clients ------------------------------------------------------------------------------------------------
 
@@ -144,6 +172,64 @@ class World:
                 self.gaps[at] = now - last
             self.last_ack[at] = now
 
+    def make_topic(
+        self,
+        topic: str,
+        registrations: tuple[Registration, ...],
+        processes: Mapping[int, Process],
+        around: Surroundings,
+    ) -> list[PartitionRun]:
+        """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
+        experiment = self.case.experiment
+        spec, cluster = experiment.topics[topic], experiment.cluster
+        places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+        rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, self.random)
+        active = {entry.broker for entry in registrations if not entry.fenced and not entry.stopping}
+        found = []
+        for number, row in enumerate(rows):
+            replicas = tuple(row)
+            isr = tuple(broker for broker in replicas if broker in active)
+            code = self.setting.rules[topic]
+            run = PartitionRun(
+                topic,
+                number,
+                self.settled(code, topic, None),
+                Metadata(Partition(replicas, isr[0] if isr else -1, 0, 0, isr), registrations),
+                {
+                    broker: Broker(broker, Log(), Process(one.up, one.epoch, clean=one.clean))
+                    for broker, one in processes.items()
+                },
+                around,
+                self.flush_every(topic),
+            )
+            for broker in processes:
+                own = self.settled(code, topic, broker)
+                if own != run.rules:
+                    run.own[broker] = own
+            found.append(run)
+        return found
+
+    def make_anew(self, topic: str) -> None:
+        """A topic that was deleted comes back with new logs. Clients go on with it; who reads begins again."""
+        places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
+        old = [self.partitions[at] for at in places]
+        processes = {broker: one.process for broker, one in old[0].brokers.items()}
+        made = self.make_topic(topic, old[0].image.brokers, processes, old[0].around)
+        for at, before, after in zip(places, old, made, strict=True):
+            after.written = before.written
+            self.partitions[at] = after
+            self.control.partitions[self.control.partitions.index(before)] = after
+            for producer in self.producers:
+                for line in producer.lines:
+                    if line.partition is before:
+                        line.partition, line.leader = after, NO_LEADER
+            for reader in self.readers:
+                reader.begin_again(before, after)
+        images = tuple((at, self.partitions[at].image.partition) for at in places)
+        self.journal.append(Created(self.clock.now, topic, images))
+        for partition in made:
+            self.control.publish(partition)
+
     def place_of(self, batch: ClientBatch) -> int:
         """The index among all partitions of the one that a batch was sent to."""
         return self.producers[batch.producer].lines[batch.place].place
@@ -168,18 +254,25 @@ def make_world(setting: Setting, case: Case) -> World:
     brokers, controllers = experiment.cluster.broker_ids, experiment.cluster.controller_ids
     for node in dict.fromkeys((*brokers, *controllers)):
         network.join(Host(node))
-    changes: list[Change] = []
+    journal: list[Entry] = []
     zookeeper = experiment.cluster.mode == "zookeeper"
     control = Control(
-        clock, network, timing, random, brokers, controllers, lambda p, before: None, zookeeper=zookeeper
+        clock,
+        network,
+        timing,
+        random,
+        brokers,
+        controllers,
+        lambda p, before: None,
+        journal,
+        zookeeper=zookeeper,
     )
-    world = World(setting, case, random, clock, network, control, [], changes=changes)
+    world = World(setting, case, random, clock, network, control, [], journal=journal)
     world.of_readers = Random(f"{case.seed}/simulate/readers")
 
     def changed(partition: PartitionRun, before: Metadata) -> None:
-        changes.append(
-            Change(clock.now, world.index(*partition.place), partition.image.partition, before.partition)
-        )
+        place = world.index(*partition.place)
+        journal.append(Change(clock.now, place, partition.image.partition, before.partition))
 
     control.changed = changed
     around = Surroundings(
@@ -190,22 +283,20 @@ def make_world(setting: Setting, case: Case) -> World:
         alter=control.alter,
         learned=world.heard,
     )
+    world.settings = {topic: dict(spec.config) for topic, spec in experiment.topics.items()}
     registrations = tuple(Registration(broker, 1) for broker in brokers)
-    for topic, spec in experiment.topics.items():
-        places = [Place(broker, experiment.cluster.rack_of(broker) or "") for broker in brokers]
-        rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, random)
-        for number, replicas in enumerate(rows):
-            partition = PartitionRun(
-                topic,
-                number,
-                setting.rules[topic],
-                Metadata(Partition(tuple(replicas), replicas[0], 0, 0, tuple(replicas)), registrations),
-                {broker: Broker(broker, Log(), Process(True, 1)) for broker in brokers},
-                around,
-                int(spec.config.get("flush.messages", timing.flush_every)),
-            )
-            world.partitions.append(partition)
-            control.partitions.append(partition)
+    processes = {broker: Process(True, 1) for broker in brokers}
+    for topic in experiment.topics:
+        made = world.make_topic(topic, registrations, processes, around)
+        world.partitions += made
+        control.partitions += made
+    world.began = Beginning(
+        brokers,
+        any(rules.elr for rules in setting.rules.values()),
+        {topic: spec.config for topic, spec in experiment.topics.items()},
+        [partition.place for partition in world.partitions],
+        [partition.image.partition for partition in world.partitions],
+    )
     for node in brokers:
         network.hosts[node].broken = _Lost(control, node)
     for partition in world.partitions:

@@ -1,0 +1,217 @@
+"""What was decided and what became of processes in a simulated run, in order; and the same as the metadata log that
+controllers would have left, which the replay reads (`conform`)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import StrEnum
+from typing import Final, NamedTuple, TypeAlias
+
+from ackproof.model.simulate.clock import MS
+from ackproof.plan.releases import ELR
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    ConfigDecided,
+    Decided,
+    FeatureDecided,
+    MetadataRecord,
+    PartitionDecided,
+    TopicCreated,
+    TopicRemoved,
+)
+from ackproof.rundir.timeline import EventKind
+from ackproof_reference.metadata import NO_LEADER, Partition
+
+_TOPIC: Final = 2
+_BROKERS: Final = 4
+_CONTROLLER_EPOCH: Final = 1
+Place: TypeAlias = tuple[str, int]
+
+
+class Change(NamedTuple):
+    """A partition has another leader, epoch, ISR or assignment. `place`: its index among all."""
+
+    at_ns: int
+    place: int
+    image: Partition
+    before: Partition
+
+
+class Standing(StrEnum):
+    """What a registration changes to."""
+
+    REGISTERED = "registered"
+    FENCED = "fenced"
+    UNFENCED = "unfenced"
+    STOPPING = "stopping"
+
+
+class Stood(NamedTuple):
+    """A broker's registration changed; `epoch` is that of its incarnation."""
+
+    at_ns: int
+    node: int
+    standing: Standing
+    epoch: int
+
+
+class Configured(NamedTuple):
+    """A setting of a topic, or of all brokers (''), changed; None: back to what it was without it."""
+
+    at_ns: int
+    topic: str
+    key: str
+    value: str | None
+
+
+class Levelled(NamedTuple):
+    """A feature has another level."""
+
+    at_ns: int
+    feature: str
+    level: int
+
+
+class Dropped(NamedTuple):
+    """A topic was deleted."""
+
+    at_ns: int
+    topic: str
+
+
+class Created(NamedTuple):
+    """A topic was made anew: its partitions, by their index among all."""
+
+    at_ns: int
+    topic: str
+    images: tuple[tuple[int, Partition], ...]
+
+
+class Lived(NamedTuple):
+    """A process started or ended."""
+
+    at_ns: int
+    node: int
+    kind: EventKind
+
+
+Entry: TypeAlias = Change | Stood | Configured | Levelled | Dropped | Created | Lived
+
+
+class Beginning(NamedTuple):
+    """What there is at time 0: brokers, features, and each topic's own settings and partitions."""
+
+    brokers: Sequence[int]
+    elr: bool
+    topics: Mapping[str, Mapping[str, str]]
+    places: Sequence[Place]
+    images: Sequence[Partition]
+
+
+NOTHING_YET: Final = Beginning((), False, {}, (), ())
+
+
+class _Log:
+    """Records take offsets as they come."""
+
+    def __init__(self, wall_ns: int) -> None:
+        self._wall_ns = wall_ns
+        self._next = 0
+
+    def head(self, at_ns: int) -> Decided:
+        """What every record has."""
+        self._next += 1
+        return Decided(
+            offset=self._next - 1, epoch=_CONTROLLER_EPOCH, timestamp_ms=(self._wall_ns + at_ns) // MS
+        )
+
+
+def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Iterator[MetadataRecord]:
+    """The metadata log of a run that began at this wall-clock time."""
+    log = _Log(wall_ns)
+    yield from _first(began, log)
+    for entry in journal:
+        if isinstance(entry, Change):
+            yield _partition(log, entry.at_ns, began.places[entry.place], entry.image, entry.before)
+        elif isinstance(entry, Stood):
+            yield _stood(log, entry)
+        elif isinstance(entry, Configured):
+            yield _configured(log, entry)
+        elif isinstance(entry, Levelled):
+            yield FeatureDecided(**vars(log.head(entry.at_ns)), feature=entry.feature, level=entry.level)
+        elif isinstance(entry, Dropped):
+            yield TopicRemoved(**vars(log.head(entry.at_ns)), topic=entry.topic, topic_id="")
+        elif isinstance(entry, Created):
+            yield from _created(log, entry.at_ns, entry.topic, began.topics[entry.topic])
+            for place, image in entry.images:
+                yield _partition(log, entry.at_ns, began.places[place], image, None)
+
+
+def _first(began: Beginning, log: _Log) -> Iterator[MetadataRecord]:
+    if began.elr:
+        yield FeatureDecided(**vars(log.head(0)), feature=ELR, level=1)
+    for broker in began.brokers:
+        yield _stood(log, Stood(0, broker, Standing.REGISTERED, 1))
+        yield _stood(log, Stood(0, broker, Standing.UNFENCED, 1))
+    for topic, config in began.topics.items():
+        yield from _created(log, 0, topic, config)
+    for place, image in zip(began.places, began.images, strict=True):
+        yield _partition(log, 0, place, image, None)
+
+
+def _created(log: _Log, at_ns: int, topic: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
+    yield TopicCreated(**vars(log.head(at_ns)), topic=topic, topic_id=f"{topic}@{at_ns}")
+    for key, value in config.items():
+        yield _configured(log, Configured(at_ns, topic, key, value))
+
+
+def _stood(log: _Log, entry: Stood) -> MetadataRecord:
+    head = vars(log.head(entry.at_ns))
+    if entry.standing is Standing.REGISTERED:
+        name = f"{entry.node}.{entry.epoch}"
+        return BrokerRegistered(
+            **head, node=entry.node, broker_epoch=entry.epoch, incarnation=name, fenced=True
+        )
+    fenced = {Standing.FENCED: True, Standing.UNFENCED: False}.get(entry.standing)
+    stopping = True if entry.standing is Standing.STOPPING else None
+    return BrokerChanged(
+        **head, node=entry.node, broker_epoch=entry.epoch, fenced=fenced, controlled_shutdown=stopping
+    )
+
+
+def _configured(log: _Log, entry: Configured) -> MetadataRecord:
+    return ConfigDecided(
+        **vars(log.head(entry.at_ns)),
+        resource=_TOPIC if entry.topic else _BROKERS,
+        name=entry.topic,
+        key=entry.key,
+        value=entry.value,
+    )
+
+
+def _partition(
+    log: _Log, at_ns: int, place: Place, image: Partition, before: Partition | None
+) -> MetadataRecord:
+    names = ("replicas", "leader", "isr", "elr", "adding", "removing")
+    changed = (
+        ("created",)
+        if before is None
+        else tuple(name for name in names if getattr(before, name) != getattr(image, name))
+    )
+    return PartitionDecided(
+        **vars(log.head(at_ns)),
+        topic=place[0],
+        partition=place[1],
+        leader=image.leader,
+        leader_epoch=image.leader_epoch,
+        partition_epoch=image.epoch,
+        replicas=image.replicas,
+        isr=image.isr,
+        adding=image.adding,
+        removing=image.removing,
+        elr=image.elr,
+        last_known_elr=() if image.last_known_leader == NO_LEADER else (image.last_known_leader,),
+        recovering=image.recovering,
+        changed=changed,
+    )

@@ -1,0 +1,163 @@
+"""Planned work in virtual time: each is through, is replayed without a forbidden step, and costs what it may cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.model.conform import conform
+from ackproof.model.simulate.run import Simulation
+from ackproof.plan import load
+from ackproof.plan.cases import cases
+from ackproof.plan.problems import InvalidExperiment
+from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.layout import CaseDir
+from simulated_run import simulated
+
+FILE = """\
+name: work
+cluster: {{kafka: "{kafka}", brokers: 4, controllers: 3}}
+topics:
+  t: {{assignment: [[1, 2, 3]], config: {{min.insync.replicas: 2}}}}
+workload:
+  producers: {{acks: all, rate: 1000/s}}
+  duration: 3s
+faults:
+{faults}
+"""
+
+
+def worked(tmp_path: Path, faults: str, kafka: str = "4.3.1") -> tuple[Simulation, ConformanceFile]:
+    """A run with these faults, after which every fault has come to its end."""
+    path = tmp_path / "work.yaml"
+    path.write_text(FILE.format(kafka=kafka, faults=faults))
+    (case,) = cases(load(path, backend="model"))
+    simulation = simulated(case, tmp_path / "run", seed=5, batches=60)
+    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert simulation.complete, simulation.reasons
+    told = conform(CaseDir(tmp_path / "run"), simulation.case)
+    assert told.forbidden is None, told.forbidden
+    assert [one for one in told.classes if one.unexplained] == []
+    return simulation, told
+
+
+def lost(told: ConformanceFile) -> int:
+    return next(one.count for one in told.classes if one.anomaly == "lost")
+
+
+@pytest.mark.parametrize(
+    ("to", "replicas"), [("[4, 2, 3]", (4, 2, 3)), ("[2]", (2,)), ("[1, 2, 3, 4]", (1, 2, 3, 4))]
+)
+def test_a_partition_moves_to_other_replicas_and_loses_nothing(
+    tmp_path: Path, to: str, replicas: tuple[int, ...]
+) -> None:
+    simulation, told = worked(tmp_path, f"  - reassign: {{partition: t/0, to: {to}}}\n    at: 1s\n")
+    (partition,) = simulation.world.partitions
+    assert (partition.image.partition.replicas, set(partition.image.partition.isr)) == (
+        replicas,
+        set(replicas),
+    )
+    assert told.steps["reassigned"] == 1
+    assert lost(told) == 0
+    gone = {1, 2, 3, 4} - set(replicas)
+    assert all(not partition.log(broker).batches for broker in gone)
+
+
+def test_a_move_is_cancelled_half_way(tmp_path: Path) -> None:
+    fault = "  - cancel_reassign: {partition: t/0, to: [4, 1, 2]}\n    at: 1s\n    for: 1s\n"
+    simulation, told = worked(tmp_path, fault)
+    assert set(simulation.world.partitions[0].image.partition.replicas) == {1, 2, 3}
+    assert told.steps["reassignment cancelled"] == 1
+    assert lost(told) == 0
+
+
+@pytest.mark.parametrize("drain", ["true", "false"])
+def test_a_broker_is_taken_out(tmp_path: Path, drain: str) -> None:
+    fault = f"  - decommission: {{target: broker(1), drain: {drain}}}\n    at: 1s\n    restart_after: 1s\n"
+    simulation, told = worked(tmp_path, fault)
+    assert set(simulation.world.partitions[0].image.partition.replicas) == {2, 3, 4}
+    assert lost(told) == 0
+
+
+def test_a_lower_minimum_is_in_force_while_it_is_set(tmp_path: Path) -> None:
+    """Two of three replicas are gone: nothing is acknowledged but while one is enough."""
+    faults = """\
+  - stop: {target: broker(3)}
+    at: 500ms
+  - stop: {target: broker(2)}
+    after: {fault: 1, by: 600ms}
+  - set: {topic: t, config: {min.insync.replicas: 1}}
+    after: {fault: 2, by: 2s}
+    for: 1s
+"""
+    simulation, _ = worked(tmp_path, faults)
+    shrunk, begun, ended = (
+        simulation.lives[1].confirmed,
+        simulation.lives[2].confirmed,
+        simulation.lives[2].recovered,
+    )
+    assert shrunk and begun and ended
+    acked = [batch.done for one in simulation.world.producers for batch in one.batches if batch.outcome == 0]
+    assert not [done for done in acked if shrunk + 10**9 < done < begun - 10**9]
+    assert [done for done in acked if begun < done < ended]
+
+
+def test_unclean_elections_that_are_switched_on_take_place_and_lose(tmp_path: Path) -> None:
+    """The last in sync is dead and stays so, nobody leads; the controller looks again every two seconds."""
+    faults = """\
+  - set: {topic: t, config: {min.insync.replicas: 1}}
+    at: 200ms
+    for: 20s
+  - pause: {target: "followers(t/0)"}
+    at: 1s
+    for: 6s
+  - kill: {target: "leader(t/0)"}
+    after: {fault: 2, by: 5500ms}
+  - set: {topic: t, config: {unclean.leader.election.enable: true}}
+    after: {fault: 3, by: 6s}
+    for: 4s
+"""
+    simulation, told = worked(tmp_path, faults)
+    (elected,) = [one for one in told.elections if one.observed > 1]
+    assert elected.cause in {"election", "unclean election"}
+    leaderless, led = (
+        next(change.at_ns for change in simulation.world.changes if change.image.leader == leader)
+        for leader in (-1, elected.observed)
+    )
+    asked = simulation.lives[3].confirmed
+    assert asked and leaderless < asked <= led <= asked + 2_000_000_000
+    assert lost(told) > 1000
+
+
+def test_a_topic_that_is_made_anew_has_lost_what_it_held(tmp_path: Path) -> None:
+    simulation, told = worked(tmp_path, "  - recreate: {topic: t}\n    at: 1s\n")
+    assert 500 < lost(told) < 2500
+    assert any("deleted or made anew" in why for why in told.not_replayed)
+    assert simulation.world.partitions[0].log(1).start == 0
+
+
+@pytest.mark.parametrize("kafka", ["3.9.2", "4.0.2", "4.2.1"])
+def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -> None:
+    simulation, told = worked(tmp_path, '  - upgrade: {to: "4.3.1"}\n    at: 1s\n', kafka)
+    (partition,) = simulation.world.partitions
+    assert partition.rules.elr and partition.rules.last_known_leader_unfenced
+    assert set(partition.own) == {1, 2, 3, 4}
+    assert lost(told) == 0
+    started = [entry for entry in simulation.world.journal if getattr(entry, "kind", "") == "node-started"]
+    assert [entry.node for entry in started][:3] != [1, 2, 3]  # controllers first
+    assert len(started) == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("set: {topic: t, config: {retention.ms: 1}}", "it does not know the setting 'retention.ms'"),
+        ("remove_controller: {target: controller}", "it takes the quorum of controllers as given"),
+    ],
+)
+def test_what_would_change_nothing_is_refused(tmp_path: Path, text: str, why: str) -> None:
+    path = tmp_path / "work.yaml"
+    path.write_text(FILE.format(kafka="4.3.1", faults=f"  - {text}\n    at: 1s\n"))
+    with pytest.raises(InvalidExperiment, match=why):
+        load(path, backend="model")

@@ -1,0 +1,69 @@
+"""A simulated run as a run directory, with the losses that its own ledgers show: what the replay needs of an audit.
+
+Counted here in a few lines of numpy, by (producer, seq) and offset, and by nothing of the audit or the replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from ackproof.model.backend import run_in_model
+from ackproof.model.simulate.run import Simulation
+from ackproof.model.simulate.sweep import linger_for, with_linger
+from ackproof.plan.cases import Case, reseeded
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.schema import FINDINGS
+
+_SEQS = 1 << 40
+
+
+def simulated(
+    case: Case, folder: Path, *, seed: int | None = None, batches: int = 100, without: Sequence[int] = ()
+) -> Simulation:
+    """Run a case in virtual time into `folder`, in about so many batches, and count what is lost and displaced.
+
+    `without`: the seqs of producer 0 that the final read is made to lack.
+    """
+    coarse = with_linger(case, linger_for(case.experiment, batches))
+    run = CaseDir(folder)
+    simulation = run_in_model(coarse if seed is None else reseeded(coarse, seed), run, "")
+    run.findings.mkdir(parents=True)
+    found = _gone(run, without)
+    pq.write_table(pa.Table.from_pylist(found, schema=FINDINGS), run.findings / "part-0.parquet")
+    return simulation
+
+
+def _gone(run: CaseDir, without: Sequence[int]) -> list[dict[str, object]]:
+    sent = ds.dataset([str(part) for part in parts(run.produced)]).to_table(
+        filter=pc.field("outcome") == int(Outcome.ACKED)
+    )
+    read = ds.dataset([str(part) for part in parts(run.consumed)]).to_table(
+        filter=pc.field("phase") == int(ReadPhase.FINAL)
+    )
+    mine, there = (
+        table["producer"].to_numpy().astype(np.int64) * _SEQS + table["seq"].to_numpy()
+        for table in (sent, read)
+    )
+    lost = ~np.isin(mine, np.setdiff1d(there, np.array(without, np.int64)))
+    at = np.stack([mine, sent["offset"].to_numpy()], axis=1)
+    copies = {(int(one), int(offset)) for one, offset in zip(there, read["offset"].to_numpy(), strict=True)}
+    moved = (
+        np.array([offset >= 0 and (int(one), int(offset)) not in copies for one, offset in at], np.bool_)
+        & ~lost
+    )
+    return [
+        {**row, "class": name, "detail": ""}
+        for name, which in (("lost", lost), ("displaced", moved))
+        for row in sent.filter(pa.array(which))
+        .select(["topic", "partition", "producer", "seq", "offset"])
+        .to_pylist()
+    ]
