@@ -20,7 +20,7 @@ import click
 
 from ackproof import __version__
 from ackproof.cli_image import image
-from ackproof.cli_model import explore, predict
+from ackproof.cli_model import explore, predict, validate
 from ackproof.cli_simulate import simulate
 from ackproof.errors import AckproofError, BadInput
 
@@ -168,6 +168,7 @@ def run(
     """Run experiments on real clusters, audit, judge, report."""
     from ackproof.attaching import attachment
     from ackproof.batch import BatchOrders, plan_cases, run_batch
+    from ackproof.judge.demands import demands
 
     console = _console(machine)
     attached = attachment(bootstrap, client_config, client_settings, backend)
@@ -184,6 +185,8 @@ def run(
         simulate=not no_simulate,
     )
     planned = plan_cases(orders)
+    for text in demands(case for _, case in planned).impossible:
+        console.warning(text)
     with console.show(len(planned)) as view:
         batch = run_batch(orders, view, planned)
     document = batch.document()
@@ -191,25 +194,6 @@ def run(
     if machine:
         console.raw(document.model_dump_json(indent=1))
     return document.exit_code
-
-
-@main.command()
-@click.argument("files", nargs=-1, required=True, type=_FILES)
-def validate(files: tuple[Path, ...]) -> int:
-    """Check experiment files: all errors at once, with line and column."""
-    from ackproof.plan.cases import cases, load
-
-    console = _console()
-    bad = False
-    for file in files:
-        try:
-            found = cases(load(file))
-        except BadInput as error:
-            bad = True
-            console.error(str(error))
-        else:
-            console.line(f"{file}: valid, {len(found)} {'case' if len(found) == 1 else 'cases'}")
-    return BAD_INPUT if bad else 0
 
 
 @main.command()
@@ -391,3 +375,4 @@ main.add_command(image)
 main.add_command(simulate)
 main.add_command(predict)
 main.add_command(explore)
+main.add_command(validate)

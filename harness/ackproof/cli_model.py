@@ -1,4 +1,4 @@
-"""`ackproof predict` and `ackproof explore`: what the reference implementation says. Thin, as `ackproof.cli` is."""
+"""`ackproof validate`, `predict` and `explore`: what the reference implementation says. Thin, as `ackproof.cli` is."""
 
 from __future__ import annotations
 
@@ -15,6 +15,35 @@ if TYPE_CHECKING:
 _FILES = click.Path(path_type=Path)
 _SHOWN = ("lost", "overwritten", "vanished", "conflict", "duplicate", "displaced", "reordered")
 INCONCLUSIVE = 2
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=_FILES)
+def validate(files: tuple[Path, ...]) -> int:
+    """Check experiment files: all errors at once, with line and column; and what is expected and cannot be."""
+    from ackproof.console import Console
+    from ackproof.errors import BadInput
+    from ackproof.judge.demands import demands
+    from ackproof.plan.cases import cases, load
+    from ackproof.rundir.outcome import ExitCode
+
+    console = Console()
+    bad = False
+    for file in files:
+        try:
+            found = cases(load(file))
+        except BadInput as error:
+            bad = True
+            console.error(str(error))
+        else:
+            said = demands(found)
+            bad = bad or bool(said.impossible)
+            for text in said.impossible:
+                console.error(f"{file}: {text}")
+            if not said.impossible:
+                how_many = f"{len(found)} {'case' if len(found) == 1 else 'cases'}"
+                console.line(f"{file}: valid, {how_many}{said.rest}")
+    return int(ExitCode.BAD_INPUT) if bad else 0
 
 
 @click.command()
@@ -44,7 +73,8 @@ def predict(
     from ackproof.console import Console
     from ackproof.errors import BadInput
     from ackproof.judge.outlook import impossible_demands, outlook_of
-    from ackproof.model.answers import USUAL_STATES
+    from ackproof.model.answers import USUAL_STATES, ask_ahead
+    from ackproof.model.predict import scopes_of
 
     console = Console(machine=machine)
     planned = [
@@ -54,6 +84,9 @@ def predict(
     ]
     told: list[tuple[str, PredictionFile]] = []
     wrong: list[str] = []
+    with console.asking() as asked:
+        for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
+            asked(done, of)
     for case in planned:
         prediction = outlook_of(case, max_states=max_states or USUAL_STATES)
         name = case.id.rpartition("#")[0]

@@ -120,6 +120,10 @@ class Console:
         """One message on standard error, led by the program's name."""
         self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(text)))
 
+    def warning(self, text: str) -> None:
+        """One message on standard error that stops nothing."""
+        self._errors.print(Text.assemble(("ackproof: warning: ", "bold yellow"), visible(text)))
+
     def raw(self, text: str) -> None:
         """Text for other programs on standard output: not wrapped, not coloured."""
         sys.stdout.write(text if text.endswith("\n") else text + "\n")
@@ -141,6 +145,12 @@ class Console:
                     console.print(f"… {told}")
 
             yield watch
+
+    @contextmanager
+    def asking(self) -> Iterator[Callable[[int, int], None]]:
+        """Says on standard error how many worlds of how many were looked through: live on a terminal only."""
+        with self._errors.status("looking through small worlds") as status:
+            yield lambda done, of: status.update(f"{done} of {of} small worlds looked through")
 
     def document(self, value: object) -> None:
         """A JSON value on standard output."""

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.model.explain_epochs import learns_ns
+from ackproof.plan.releases import ELR
 from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.conformance import ConformanceFile
 from observed_run import (
@@ -232,3 +233,53 @@ def test_a_deposed_leader_has_heard_of_it_within_two_sessions(
     cluster: dict[str, object], seconds: int
 ) -> None:
     assert learns_ns(ClusterSpec(**cluster)) == seconds * 10**9  # type: ignore[arg-type]
+
+
+DIRS = {1: ("a1", "b1"), 2: ("a2", "b2"), 3: ("a3", "b3")}
+
+
+def _with_log_dirs(*, holds: str, level: int = 0) -> list[dict[str, object]]:
+    """Brokers with two log dirs each; broker 1 loses `a1` at 5 s, and the partition gets another leader with that."""
+    found: list[dict[str, object]] = []
+    for record in beginning():
+        if record["kind"] == "broker-registered":
+            record["log_dirs"] = DIRS[record["node"]]
+        if record["kind"] == "partition":
+            record["directories"] = [holds, "a2", "a3"]
+        found.append(record)
+    failed = {**broker(31, 5000, 1, 1, fenced=False), "fenced": None, "log_dirs": ["b1"]}
+    return [*found, partition(30, 5000, 2, (1, 1), [2, 3], "isr", "leader"), failed]
+
+
+def test_a_failed_log_dir_moves_the_leadership_of_what_lies_in_it_and_of_nothing_else(tmp_path: Path) -> None:
+    lies, stands = tmp_path / "lies", tmp_path / "stands"
+    for folder in (lies, stands):
+        folder.mkdir()
+    told = ObservedRun(records=_with_log_dirs(holds="a1")).conformed(lies)
+    assert told.forbidden is None
+    assert told.steps["log dir of broker N failed"] == 1
+    assert [(one.observed, one.reference) for one in told.elections] == [(2, 2)]
+    elsewhere = ObservedRun(records=_with_log_dirs(holds="b1")).conformed(stands)
+    assert _forbidden(elsewhere) == "another leader than the reference names"
+
+
+@pytest.mark.parametrize(("kafka", "forbidden"), [("4.2.1", False), ("4.3.1", True)])
+@pytest.mark.parametrize("named", [True, False])
+def test_before_4_3_another_log_dir_of_a_replica_empties_the_elr(
+    tmp_path: Path, kafka: str, forbidden: bool, named: bool
+) -> None:
+    """handleAssignReplicasToDirs builds its change as if eligible leader replicas were off: seen on 4.2.1."""
+    setting = {"kind": "config", "resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2"}
+    records = [
+        {"offset": 0, "epoch": 1, "timestamp_ms": 1, "kind": "feature", "feature": ELR, "level": 1},
+        {"offset": 1, "epoch": 1, "timestamp_ms": 2, **setting},
+        *beginning(),
+        partition(30, 5000, 2, (1, 1), [2, 3], "isr", "leader"),
+        broker(31, 5000, 1, 1, fenced=True),
+        {**partition(32, 5500, 2, (1, 2), [2], "isr", "elr"), "elr": [3]},
+        broker(33, 5500, 3, 3, fenced=True),
+        partition(34, 6000, 2, (1, 3), [2], "elr", *(["directories"] if named else [])),
+    ]
+    told = ObservedRun(records=records, kafka=kafka).conformed(tmp_path)
+    assert (told.forbidden is not None) is (forbidden or not named)
+    assert told.forbidden is None or told.forbidden.offset == 34

@@ -28,6 +28,7 @@ from ackproof.rundir.schema import CONSUMED, FINDINGS
 
 EXPERIMENT = """\
 name: observed
+cluster: {{kafka: "{kafka}"}}
 topics:
   orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 1}}}}
 workload:
@@ -142,6 +143,7 @@ class ObservedRun:
     """What the run directory will hold; `conformed` writes it and replays it."""
 
     acks_setting: str = "1"
+    kafka: str = "4.3.1"
     records: list[dict[str, Any]] = field(default_factory=metadata)
     acks: list[Ack] = field(default_factory=acks)
     samples: list[Sample] = field(default_factory=samples)
@@ -162,7 +164,7 @@ class ObservedRun:
 
     def _case(self, folder: Path) -> Case:
         path = folder / "observed.yaml"
-        path.write_text(EXPERIMENT.format(acks=self.acks_setting))
+        path.write_text(EXPERIMENT.format(acks=self.acks_setting, kafka=self.kafka))
         (case,) = cases(load(path), seed=1)
         CaseFile(
             run_id="r",

@@ -2,14 +2,19 @@
 
 Smaller worlds are looked at first. What is possible there is possible in the large one too, and its story is shorter;
 only the large one, seen to its end, makes a class impossible. Answers are kept, in memory and in the cache folder, by
-the scope and by the sources of the reference implementation.
+the scope (rules and budget are part of it) and by the sources of the reference implementation. One that says possible
+or impossible of every class is the answer at any higher bound too; one that leaves a class unknown only at the bound
+that it was asked with. So what is kept never changes an answer.
 """
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
+import signal
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -30,8 +35,8 @@ EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
 USUAL_STATES: Final = 200_000
 """Distinct states that a prediction looks at: two seconds on an idle core."""
-_SMALLER_SHARE: Final = 4
-"""Each smaller world gets this part of them at most."""
+_SMALLER_SHARE: Final = 8
+"""Each smaller world gets this part of them at most: three eighths at least are left for the large one."""
 
 Watch = Callable[[Progress], None]
 
@@ -47,11 +52,17 @@ class Answer(Document):
 
 
 class Answers(Document):
-    """All answers for a scope. `states` in all worlds that were looked at."""
+    """All answers for a scope. `states` in all worlds that were looked at, `bound` of how many."""
 
     classes: dict[str, Answer]
     states: int
     exhausted: bool
+    bound: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether no class is unknown."""
+        return all(answer.chance is not Chance.UNKNOWN for answer in self.classes.values())
 
 
 _known: dict[str, Answers] = {}
@@ -59,11 +70,71 @@ _known: dict[str, Answers] = {}
 
 def answers(scope: Scope, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> Answers:
     """What is possible in a scope; what is asked again is remembered."""
-    key = hashlib.sha256(f"{sources()}|{max_states}|{EXPLORED}|{scope!r}".encode()).hexdigest()[:32]
-    if key not in _known:
-        kept = _keep() / f"{key}.json"
-        _known[key] = _read(kept) or _worked_out(scope, max_states, kept, watch)
-    return _known[key]
+    found = remembered(scope, max_states)
+    return found if found is not None else _keep(scope, _worked_out(scope, max_states, watch))
+
+
+def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
+    """The answer, if it was worked out before."""
+    for bound in (None, max_states):
+        key = _key(scope, bound)
+        if key not in _known and (read := _read(_kept(key))) is not None:
+            _known[key] = read
+        if key in _known and _known[key].bound <= max_states:
+            return _known[key]
+    return None
+
+
+def _keep(scope: Scope, found: Answers) -> Answers:
+    key = _key(scope, None if found.settled else found.bound)
+    _known[key] = found
+    kept = _kept(key)
+    with contextlib.suppress(OSError):
+        if kept is not None:
+            found.save(kept)
+    return found
+
+
+def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
+    """Work out in several processes what is not remembered, so that `answers` knows it; (done, of how many) as it goes.
+
+    With one to be worked out, or one core, nothing is done here: `answers` works it out itself.
+    """
+    new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
+    workers = min(len(os.sched_getaffinity(0)), len(new))
+    if workers < 2:
+        return
+    pool = ProcessPoolExecutor(workers, initializer=_deaf)
+    try:
+        asked = {pool.submit(_worked_out, scope, max_states, None): scope for scope in new}
+        for number, done in enumerate(as_completed(asked), start=1):
+            _keep(asked[done], done.result())
+            yield number, len(new)
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _deaf() -> None:
+    """Ctrl-C is for the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _key(scope: Scope, bound: int | None) -> str:
+    """`bound` None: of an answer that leaves nothing open."""
+    return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}".encode()).hexdigest()[:32]
+
+
+def _kept(key: str) -> Path | None:
+    """Where it is kept; None where there is no cache folder to write to: that costs time, nothing else."""
+    try:
+        return cache_root() / "predictions" / f"{key}.json"
+    except BadInput:
+        return None
 
 
 def described(scope: Scope) -> str:
@@ -108,7 +179,7 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
             yield replace(scope, brokers=2, budget=budget), f"broker 3 {why} before, and stays away"
 
 
-def _worked_out(scope: Scope, max_states: int, kept: Path, watch: Watch | None) -> Answers:
+def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
     found: dict[str, Answer] = {}
     spent = 0
 
@@ -134,13 +205,12 @@ def _worked_out(scope: Scope, max_states: int, kept: Path, watch: Watch | None) 
         look(world, max_states // _SMALLER_SHARE, before)
     exhausted = look(scope, max(1, max_states - spent), "")
     otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
-    result = Answers(
-        classes={kind: found.get(kind, otherwise) for kind in EXPLORED}, states=spent, exhausted=exhausted
+    return Answers(
+        classes={kind: found.get(kind, otherwise) for kind in EXPLORED},
+        states=spent,
+        exhausted=exhausted,
+        bound=max_states,
     )
-    # A cache that cannot be written costs time, nothing else.
-    with contextlib.suppress(OSError):
-        result.save(kept)
-    return result
 
 
 def _told(one: Outlook, world: Scope, before: str) -> Answer:
@@ -154,12 +224,8 @@ def _told(one: Outlook, world: Scope, before: str) -> Answer:
     )
 
 
-def _keep() -> Path:
-    return cache_root() / "predictions"
-
-
-def _read(kept: Path) -> Answers | None:
-    if not kept.exists():
+def _read(kept: Path | None) -> Answers | None:
+    if kept is None or not kept.exists():
         return None
     try:
         return Answers.load(kept)

@@ -13,6 +13,7 @@ from typing import Final
 
 from ackproof.model.observed import Place
 from ackproof.plan.cases import Case
+from ackproof.plan.releases import numbers
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -60,18 +61,25 @@ class Image:
         self.brokers: dict[int, Registration] = {}
         self.incarnations: dict[int, str] = {}
         self.partitions: dict[Place, Partition] = {}
+        self.log_dirs: dict[int, frozenset[str]] = {}
+        """The log dirs that work, of each broker that named any."""
+        self._directories: dict[Place, tuple[tuple[int, str], ...]] = {}
         self._features: dict[str, int] = {}
         self._settings: dict[tuple[int, str, str], str] = {}
 
     def take(self, record: MetadataRecord) -> None:
         """Take the next record as decided."""
         if isinstance(record, PartitionDecided):
-            self.partitions[record.topic, record.partition] = partition_of(record)
+            place = record.topic, record.partition
+            self.partitions[place] = partition_of(record)
+            if len(record.directories) == len(record.replicas):
+                self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
         elif isinstance(record, BrokerRegistered):
             self.brokers[record.node] = Registration(
                 record.node, record.broker_epoch, record.fenced, record.controlled_shutdown
             )
             self.incarnations[record.node] = record.incarnation
+            self.log_dirs[record.node] = frozenset(record.log_dirs)
         elif isinstance(record, BrokerChanged):
             self._change(record)
         elif isinstance(record, BrokerUnregistered):
@@ -85,6 +93,8 @@ class Image:
                 del self.partitions[place]
 
     def _change(self, record: BrokerChanged) -> None:
+        if record.log_dirs is not None:
+            self.log_dirs[record.node] = frozenset(record.log_dirs)
         known = self.brokers.get(record.node, Registration(record.node, record.broker_epoch, fenced=True))
         self.brokers[record.node] = known._replace(
             epoch=record.broker_epoch,
@@ -107,6 +117,11 @@ class Image:
             known.setdefault(node, Registration(node, -1, fenced=True))
         return Metadata(partition, tuple(known[node] for node in sorted(known)))
 
+    def lies_in(self, place: Place, node: int, directories: frozenset[str]) -> bool:
+        """Whether a broker's replica of a partition is in one of these log dirs, as far as the log says where it is."""
+        known = dict(self._directories.get(place, ()))
+        return node in known and known[node] in directories
+
     def active(self, node: int) -> bool:
         """Whether a broker may lead (ClusterControlManager.isActive)."""
         known = self.brokers.get(node)
@@ -124,6 +139,12 @@ class Image:
             min_insync=int(self._setting(topic, _MIN_INSYNC, "1")),
             unclean_election=self._setting(topic, _UNCLEAN, "false").lower() == "true",
         )
+
+    @property
+    def directories_clear_eligible(self) -> bool:
+        """Whether a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its change
+        as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
+        return numbers(self._case.experiment.cluster.kafka) < (4, 3)
 
     def _setting(self, topic: str, key: str, default: str) -> str:
         cluster = self._case.experiment.cluster

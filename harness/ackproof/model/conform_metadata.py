@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from ackproof.model.conform_image import Image, partition_of
@@ -84,6 +84,7 @@ def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]
 
 def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: bool) -> Surroundings:
     fenced, registered, unfenced = [], [], []
+    failed: dict[int, frozenset[str]] = {}
     stopping = [node for node, entry in image.brokers.items() if entry.stopping]
     configured = False
     for record in group:
@@ -99,6 +100,10 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
                 unfenced.append(record.node)
             if record.controlled_shutdown:
                 stopping.append(record.node)
+            if record.log_dirs is not None:
+                failed[record.node] = image.log_dirs.get(record.node, frozenset()) - frozenset(
+                    record.log_dirs
+                )
         elif isinstance(record, ConfigDecided):
             configured = configured or record.key == _MIN_INSYNC
     return Surroundings(
@@ -108,6 +113,7 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
         tuple(dict.fromkeys(stopping)),
         configured,
         unclean_asked,
+        failed,
     )
 
 
@@ -167,6 +173,13 @@ def _change(
         found.missed += seen.epoch - old.epoch - 1
         found.history[place].append(Moment(t_ns, record.offset, seen, "unknown", clean=False))
         return
+    beside = replace(
+        beside,
+        without_dir=tuple(
+            node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)
+        ),
+        eligible_cleared=rules.elr and "directories" in record.changed and image.directories_clear_eligible,
+    )
     made = zookeeper_steps(before, seen, rules) if image.zookeeper else steps(before, seen, beside, rules)
     step, alternative = _matching(made, seen)
     if step is None:

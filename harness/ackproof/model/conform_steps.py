@@ -6,8 +6,8 @@ the reference says what each would have made of that state: the change is allowe
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackproof_reference.controller import (
@@ -49,6 +49,12 @@ class Surroundings:
     """min.insync.replicas was set."""
     unclean_asked: bool = False
     """An administrator asks for unclean elections in this run."""
+    failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
+    """Log dirs that brokers lost."""
+    without_dir: tuple[int, ...] = ()
+    """Brokers that lost the log dir in which they hold this very partition."""
+    eligible_cleared: bool = False
+    """A replica has another log dir, in a release that empties the ELR with that."""
 
 
 def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules) -> Iterator[Step]:
@@ -62,6 +68,9 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
         yield _made(f"broker {broker} unfenced", before, unfence(before, broker, rules))
     for broker in beside.stopping:
         yield _made(f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules))
+    for broker in beside.without_dir:
+        # handleDirectoriesOffline: out of the ISR and not elected, as one that is fenced, and it lives on (KIP-858).
+        yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
     yield from _by_the_leader(before, after, rules)
     yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
     yield _made("election", before, decide(before, rules, isr=before.partition.isr, election=_kind(rules)))
@@ -72,6 +81,8 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
         yield _made("eligible replicas cleared with min.insync.replicas", before, clear_eligible(before))
     old = before.partition
     yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
+    if beside.eligible_cleared:
+        yield _made("log dirs of replicas, eligible replicas forgotten", before, clear_eligible(before))
 
 
 def _kind(rules: Rules) -> Election:

@@ -6,8 +6,9 @@ exploration does not reach keep the judge's rules, which the judge adds.
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from ackproof.model.answers import EXPLORED, USUAL_STATES, Answer, Answers, Watch, answers, described
@@ -18,6 +19,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.timeline import Event, read_timeline
+from ackproof_reference.explore.scope import Scope
 
 FOLLOWS: Final = {
     # Whoever leads without the record gives its offset to the next one.
@@ -35,6 +37,17 @@ _UNACKNOWLEDGED = (
 def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
     """What may happen under the settings of a case and the faults that it plans."""
     return _predict(case, None, (), max_states, watch)
+
+
+def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
+    """The worlds that are looked at for these cases and the faults that they plan."""
+    for case in cases:
+        if any(_refusals(case, None, ())):
+            continue
+        for topic in case.experiment.topic_names():
+            with contextlib.suppress(ValueError):
+                if not promises_for(case, topic).dropped:
+                    yield scope_for(case, topic)[0]
 
 
 def predict_run(case: Case, run: CaseDir, *, max_states: int = USUAL_STATES) -> PredictionFile:

@@ -77,9 +77,8 @@ class _Body:
     def nodes(self) -> tuple[int, ...]:
         return tuple(self.number("i") for _ in range(self.count() - 1))
 
-    def ids(self) -> None:
-        for _ in range(self.count() - 1):
-            self.id()
+    def ids(self) -> tuple[str, ...]:
+        return tuple(self.id() for _ in range(self.count() - 1))
 
     def tagged(self) -> dict[int, _Body]:
         """The tagged fields by number."""
@@ -157,8 +156,7 @@ class MetadataLog:
         partition, topic_id = body.number("i"), body.id()
         replicas, isr, removing, adding = body.nodes(), body.nodes(), body.nodes(), body.nodes()
         leader, leader_epoch, partition_epoch = body.number("i"), body.number("i"), body.number("i")
-        if version >= 1:
-            body.ids()  # the log dir of each replica
+        directories = body.ids() if version >= 1 else ()
         tags = body.tagged()
         decided = PartitionDecided(
             **vars(when),
@@ -174,6 +172,7 @@ class MetadataLog:
             recovering=0 in tags and tags[0].flag(),
             elr=tags[1].nodes() if 1 in tags else (),
             last_known_elr=tags[2].nodes() if 2 in tags else (),
+            directories=directories,
             changed=("created",),
         )
         self._partitions[topic_id, partition] = decided
@@ -190,15 +189,17 @@ class MetadataLog:
             update |= {"leader": tags[_LEADER].number("i"), "leader_epoch": before.leader_epoch + 1}
         if _RECOVERING in tags:
             update["recovering"] = tags[_RECOVERING].flag()
+        if _DIRECTORIES in tags:
+            update["directories"] = tags[_DIRECTORIES].ids()
         update["changed"] = tuple(_CHANGES[tag] for tag in sorted(tags) if tag in _CHANGES)
         decided = before.model_copy(update=update)
         self._partitions[topic_id, partition] = decided
         return decided
 
 
-_LEADER, _RECOVERING = 1, 5
+_LEADER, _RECOVERING, _DIRECTORIES = 1, 5, 8
 _LISTS: Final = {0: "isr", 2: "replicas", 3: "removing", 4: "adding", 6: "elr", 7: "last_known_elr"}
-_CHANGES: Final = {**_LISTS, _LEADER: "leader", _RECOVERING: "recovering"}
+_CHANGES: Final = {**_LISTS, _LEADER: "leader", _RECOVERING: "recovering", _DIRECTORIES: "directories"}
 
 
 def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
@@ -220,7 +221,7 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
     body.text()  # rack
     fenced = body.flag()
     controlled_shutdown = version >= 1 and body.flag()
-    body.tagged()
+    tags = body.tagged()
     return BrokerRegistered(
         **vars(when),
         node=node,
@@ -228,6 +229,7 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
         incarnation=incarnation,
         fenced=fenced,
         controlled_shutdown=controlled_shutdown,
+        log_dirs=tags[0].ids() if 0 in tags else (),
     )
 
 
@@ -245,6 +247,7 @@ def _broker_change(body: _Body, _version: int, when: When) -> MetadataRecord:
         broker_epoch=broker_epoch,
         fenced=tags[0].number("b") > 0 if 0 in tags else None,
         controlled_shutdown=tags[1].number("b") > 0 if 1 in tags else None,
+        log_dirs=tags[2].ids() if 2 in tags else None,
     )
 
 

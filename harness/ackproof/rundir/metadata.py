@@ -63,6 +63,8 @@ class PartitionDecided(Decided):
     last_known_elr: Nodes = ()
     recovering: bool = False
     """The leader was elected uncleanly and has not recovered its ISR yet."""
+    directories: tuple[str, ...] = ()
+    """The id of the log dir of each replica, in the order of the replicas (KIP-858); empty: not known."""
     changed: tuple[str, ...] = ()
 
 
@@ -75,6 +77,8 @@ class BrokerRegistered(Decided):
     incarnation: str
     fenced: bool
     controlled_shutdown: bool = False
+    log_dirs: tuple[str, ...] = ()
+    """The ids of its log dirs that work (KIP-858)."""
 
 
 class BrokerChanged(Decided):
@@ -85,6 +89,7 @@ class BrokerChanged(Decided):
     broker_epoch: int
     fenced: bool | None = None
     controlled_shutdown: bool | None = None
+    log_dirs: tuple[str, ...] | None = None
 
 
 class BrokerUnregistered(Decided):

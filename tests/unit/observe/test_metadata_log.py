@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from ackproof.observe.metadata_log import MetadataLog, NotDecoded, When, committed
-from ackproof.rundir.metadata import MetadataRecord, PartitionDecided, read_metadata, write_metadata
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    MetadataRecord,
+    PartitionDecided,
+    read_metadata,
+    write_metadata,
+)
 
 TOPIC = uuid.UUID("0f0e0d0c-0b0a-0908-0706-050403020100")
 
@@ -121,14 +127,27 @@ def test_brokers_configs_features_and_the_rest() -> None:
     ]
     broker = {"node": 2, "broker_epoch": 77}
     assert said == [
-        {"kind": "broker-registered", **broker, "fenced": True, "controlled_shutdown": False},
-        {"kind": "broker", **broker, "fenced": True, "controlled_shutdown": None},
-        {"kind": "broker", **broker, "fenced": False, "controlled_shutdown": None},
-        {"kind": "broker", **broker, "fenced": None, "controlled_shutdown": True},
+        {"kind": "broker-registered", **broker, "fenced": True, "controlled_shutdown": False, "log_dirs": ()},
+        {"kind": "broker", **broker, "fenced": True, "controlled_shutdown": None, "log_dirs": None},
+        {"kind": "broker", **broker, "fenced": False, "controlled_shutdown": None, "log_dirs": None},
+        {"kind": "broker", **broker, "fenced": None, "controlled_shutdown": True, "log_dirs": None},
         {"kind": "config", "resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2"},
         {"kind": "feature", "feature": "metadata.version", "level": 25},
         {"kind": "other", "api_key": 20},
     ]
+
+
+def test_log_dirs_of_brokers_and_of_replicas() -> None:
+    """KIP-858: registrations name the dirs that work, partitions the dir of each replica."""
+    one, two = uuid.UUID(int=11).bytes, uuid.UUID(int=12).bytes
+    lost = _frame(17, 2, struct.pack(">iq", 2, 77), _tags(t2=_varint(2) + two))
+    moved = _frame(5, 2, struct.pack(">i", 4), TOPIC.bytes, _tags(t8=_varint(4) + one + two + two))
+    *_, changed = _decode(TOPIC_RECORD, PARTITION, moved)
+    assert _partition(changed).directories == tuple(str(uuid.UUID(bytes=id_)) for id_ in (one, two, two))
+    assert _partition(changed).changed == ("directories",)
+    (decided,) = _decode(lost)
+    assert isinstance(decided, BrokerChanged)
+    assert (decided.fenced, decided.log_dirs) == (None, (str(uuid.UUID(int=12)),))
 
 
 def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:

@@ -1,0 +1,54 @@
+"""Expectations that no run can meet, found before anything starts: asked of the reference implementation, in bounds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Final
+
+from ackproof.judge.outlook import impossible_demands, outlook_of
+from ackproof.model.answers import USUAL_STATES, remembered
+from ackproof.model.predict import scopes_of
+from ackproof.plan.cases import Case
+
+QUICK_STATES: Final = 20_000
+"""Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
+WITHIN_S: Final = 3.0
+"""No case is begun after so long."""
+
+
+@dataclass
+class Demands:
+    """What was found: sentences, and how many cases with demands were left out for lack of time."""
+
+    impossible: list[str] = field(default_factory=list)
+    left_out: int = 0
+
+    @property
+    def rest(self) -> str:
+        """What was not looked at, to be added to a line; empty when nothing was left out."""
+        if not self.left_out:
+            return ""
+        return f" (what {self.left_out} of them expect was not held against the prediction: ackproof predict does)"
+
+
+def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
+    """The expectations to see what is predicted impossible. What stays unknown is not complained of."""
+    found = Demands()
+    began = time.monotonic()
+    for case in cases:
+        asked = any(bound.lowest > 0 for expect in case.experiment.expect for bound in expect.bounds.values())
+        if not asked or case.repeat > 1:
+            continue
+        if time.monotonic() - began > within_s:
+            found.left_out += 1
+            continue
+        known = all(remembered(scope) is not None for scope in scopes_of([case]))
+        prediction = outlook_of(case, max_states=USUAL_STATES if known else QUICK_STATES)
+        name = case.id.rpartition("#")[0]
+        title = case.experiment.name if name == "case" else name
+        found.impossible += [
+            f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)
+        ]
+    return found

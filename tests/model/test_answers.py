@@ -1,0 +1,73 @@
+"""What is remembered of answers: it never changes one, and several are worked out at once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from ackproof.model import answers as place
+from ackproof.model.answers import Answers, answers, ask_ahead, remembered
+from ackproof.rundir.prediction import Chance
+from ackproof_reference.explore.scope import Budget, Scope
+from ackproof_reference.rules import rules_of
+
+ONE_KILL = Scope(rules_of("4.3"), brokers=2, records=1, acks=1, budget=Budget(kills=1), settled=True)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path))
+    monkeypatch.setattr(place, "_known", {})
+
+
+def _forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process: only the cache folder is left, and nothing may be worked out."""
+    monkeypatch.setattr(place, "_known", {})
+
+    def refuse(*_: object) -> Answers:
+        raise AssertionError("worked out anew")
+
+    monkeypatch.setattr(place, "_worked_out", refuse)
+
+
+def test_an_answer_that_leaves_nothing_open_is_the_answer_at_any_higher_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first = answers(ONE_KILL, max_states=20_000)
+    assert first.settled
+    assert {kind: one.chance for kind, one in first.classes.items()} == {
+        "lost": Chance.POSSIBLE,
+        "vanished": Chance.IMPOSSIBLE,
+    }
+    _forget(monkeypatch)
+    assert answers(ONE_KILL, max_states=200_000) == first
+    assert remembered(ONE_KILL, 19_999) is None
+
+
+def test_what_is_unknown_at_one_bound_is_asked_anew_at_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = answers(ONE_KILL, max_states=10)
+    assert Chance.UNKNOWN in {one.chance for one in few.classes.values()}
+    assert remembered(ONE_KILL, 20_000) is None
+    assert answers(ONE_KILL, max_states=20_000).settled
+    _forget(monkeypatch)
+    assert answers(ONE_KILL, max_states=10) == few
+
+
+def test_several_are_worked_out_at_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: {0, 1})
+    scopes = [ONE_KILL, replace(ONE_KILL, acks=-1), ONE_KILL]
+    seen = list(ask_ahead(scopes, max_states=20_000))
+    assert seen == [(1, 2), (2, 2)]
+    _forget(monkeypatch)
+    assert answers(ONE_KILL, max_states=20_000).classes["lost"].chance is Chance.POSSIBLE
+    assert list(ask_ahead(scopes, max_states=20_000)) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_time_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "below"))
+    assert answers(ONE_KILL, max_states=20_000).settled

@@ -1,0 +1,83 @@
+"""Expectations that no run can meet, said before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.cli import main_code
+from ackproof.judge import demands as place
+from ackproof.judge.demands import demands
+from ackproof.plan.cases import cases, load
+
+EXPERIMENT = """\
+name: x
+topics: {{t: {{replication_factor: 3, config: {{min.insync.replicas: 2}}}}}}
+workload: {{producers: {{acks: {acks}, idempotence: {idempotence}}}, duration: 2s}}
+faults:
+  - stop: {{target: leader(t/0)}}
+    at: 1s
+    restart_after: 1s
+expect:
+  - {expect}
+"""
+
+
+@pytest.fixture
+def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore[no-untyped-def]
+    """Writes an experiment file; predictions are kept in a folder of the test's own."""
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
+
+    def write(expect: str, acks: str = "all", idempotence: str = "true") -> Path:
+        path = tmp_path / "x.yaml"
+        path.write_text(EXPERIMENT.format(expect=expect, acks=acks, idempotence=idempotence))
+        return path
+
+    return write
+
+
+def test_a_demand_for_what_is_impossible_is_found(experiment) -> None:  # type: ignore[no-untyped-def]
+    found = demands(cases(load(experiment('{duplicate: "> 0"}'))))
+    assert found.impossible == [
+        "x: 'every case: duplicate > 0' demands what is predicted impossible: duplicate: an idempotent producer writes no copies"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("expect", "acks", "idempotence"),
+    [('{lost: "> 0"}', "0", "false"), ("{lost: 0}", "all", "true"), ('{duplicate: "> 0"}', "all", "false")],
+)
+def test_what_is_possible_or_not_demanded_is_not_complained_of(  # type: ignore[no-untyped-def]
+    experiment, expect: str, acks: str, idempotence: str
+) -> None:
+    found = demands(cases(load(experiment(expect, acks, idempotence))))
+    assert (found.impossible, found.rest) == ([], "")
+
+
+def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyped-def]
+    experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A quick look leaves it open; what `predict` worked out says it, and is at hand then."""
+    monkeypatch.setattr(place, "QUICK_STATES", 20)
+    file = experiment('{lost: "> 0"}')
+    file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
+    assert demands(cases(load(file))).impossible == []
+    (case,) = cases(load(file))
+    said = place.outlook_of(case).of("lost")
+    assert said is not None and said.chance == "impossible"
+    (text,) = demands(cases(load(file))).impossible
+    assert "demands what is predicted impossible: lost: none of" in text
+
+
+def test_without_time_it_says_what_it_left_out(experiment) -> None:  # type: ignore[no-untyped-def]
+    found = demands(cases(load(experiment('{duplicate: "> 0"}'))), within_s=-1)
+    assert (found.impossible, found.left_out) == ([], 1)
+    assert "what 1 of them expect was not held against the prediction" in found.rest
+
+
+def test_validate_refuses_the_file_with_the_same_words(  # type: ignore[no-untyped-def]
+    experiment, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main_code(["validate", str(experiment('{duplicate: "> 0"}'))]) == 254
+    assert "demands what is predicted impossible" in " ".join(capsys.readouterr().err.split())
