@@ -40,7 +40,8 @@ def experiment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):  # type: ignore
 def test_a_demand_for_what_is_impossible_is_found(experiment) -> None:  # type: ignore[no-untyped-def]
     found = demands(cases(load(experiment('{duplicate: "> 0"}'))))
     assert found.impossible == [
-        "x: 'every case: duplicate > 0' demands what is predicted impossible: duplicate: an idempotent producer writes no copies"
+        "x: 'every case: duplicate > 0' demands what is predicted impossible: duplicate: an idempotent producer "
+        "writes no copies"
     ]
 
 
