@@ -10,10 +10,7 @@ import errno
 import signal
 import sys
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 import click
@@ -23,6 +20,7 @@ from ackproof.cli_image import image
 from ackproof.cli_model import explore, predict, validate
 from ackproof.cli_simulate import simulate
 from ackproof.errors import AckproofError, BadInput
+from ackproof.interrupts import sigterm_as_interrupt
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -50,7 +48,7 @@ def entry() -> None:
 def main_code(arguments: list[str]) -> int:
     """Run one command and return its exit code. Never raises."""
     try:
-        with _sigterm_as_interrupt():
+        with sigterm_as_interrupt():
             code = main.main(args=arguments, prog_name="ackproof", standalone_mode=False)
     except click.ClickException as error:
         error.show()
@@ -82,20 +80,6 @@ def main_code(arguments: list[str]) -> int:
         _console().error(f"the harness failed: {type(error).__name__}: {error}\n{traceback.format_exc()}")
         return HARNESS_FAILED
     return code if isinstance(code, int) else 0
-
-
-@contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
-    """SIGTERM ends a run as Ctrl-C does: healed, stopped, recorded."""
-
-    def interrupt(_signal: int, _frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _console(machine: bool = False) -> Console:

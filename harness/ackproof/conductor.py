@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import os
 import secrets
-import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -28,6 +26,7 @@ from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Field
+from ackproof.interrupts import interrupts_wait
 from ackproof.observe import metadata_log, replica_logs, znode_log
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
@@ -92,20 +91,6 @@ def _trace(error: BaseException) -> str:
     return "".join(traceback.format_exception(error))
 
 
-@contextmanager
-def _deaf_to_interrupts() -> Iterator[None]:
-    """A second Ctrl-C must not leave half of a cluster behind."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
 class CaseRun:
     """One case on its way through its phases: `prepare`, then `go`, inside a `with`.
 
@@ -150,15 +135,16 @@ class CaseRun:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        with _deaf_to_interrupts(), self.timeline:
-            if error is not None:
-                self.timeline.add(
-                    EventKind.ERROR, error=str(error) or type(error).__name__, traceback=_trace(error)
-                )
-            self._end_everything()
-            if self._through:
-                self.timeline.add(EventKind.END)
-        self._entry.unlink(missing_ok=True)
+        with interrupts_wait():
+            with self.timeline:
+                if error is not None:
+                    self.timeline.add(
+                        EventKind.ERROR, error=str(error) or type(error).__name__, traceback=_trace(error)
+                    )
+                self._end_everything()
+                if self._through:
+                    self.timeline.add(EventKind.END)
+            self._entry.unlink(missing_ok=True)
 
     def prepare(self) -> None:
         """The phase `start`: a cluster with its topics."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from ackproof.errors import AckproofError
-from ackproof.testing.calm import own_warnings, sigterm_as_interrupt
+from ackproof.interrupts import sigterm_as_interrupt
+from ackproof.testing.calm import own_warnings
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.current import CLUSTERS, session_of
 from ackproof.testing.ledger import Ledger

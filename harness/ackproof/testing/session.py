@@ -23,10 +23,11 @@ from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation
 from ackproof.conductor import Orders, run_case
 from ackproof.errors import AckproofError
+from ackproof.interrupts import sigterm_as_interrupt
 from ackproof.plan.cases import Case
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.timeline import Event
-from ackproof.testing.calm import own_warnings, sigterm_as_interrupt
+from ackproof.testing.calm import own_warnings
 from ackproof_reports import render_batch
 
 

@@ -250,6 +250,11 @@ class Workload:
         """Records handed to live readers so far, each reader counted."""
         return self._count("reader", topic, partition)
 
+    def done(self, client_id: str) -> int:
+        """Records acknowledged to a producer, or handed to a reader, so far. Raises KeyError for an unknown id."""
+        with self._shared.lock:
+            return self._shared.handles[client_id].board.total()
+
     def sent(self) -> int:
         """Produce calls so far."""
         return sum(handle.board.sent for handle in self._handles("producer"))

@@ -1,0 +1,106 @@
+"""Ctrl-C and SIGTERM while something is cleaned up: neither lost, nor a clean-up cut in two."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from ackproof.conductor import CaseRun
+from ackproof.interrupts import interrupts_wait, sigterm_as_interrupt
+from ackproof.phases import Orders
+from ackproof.plan.cases import cases, load
+from ackproof.rundir.layout import CaseDir
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_comes_meanwhile_is_raised_afterwards(number: int) -> None:
+    done = []
+    with pytest.raises(KeyboardInterrupt), interrupts_wait():
+        os.kill(os.getpid(), number)
+        done.append("cleaned up")
+    assert done == ["cleaned up"]
+    assert signal.getsignal(number) in (signal.default_int_handler, signal.SIG_DFL)
+
+
+def test_an_error_does_not_hide_it() -> None:
+    """A case that fails is followed by the next one; an interrupted batch is not."""
+    with pytest.raises(KeyboardInterrupt), interrupts_wait():
+        os.kill(os.getpid(), signal.SIGINT)
+        raise ValueError("the case failed")
+
+
+def test_nothing_is_raised_when_nothing_came() -> None:
+    with interrupts_wait():
+        pass
+    with pytest.raises(ValueError, match="the case failed"), interrupts_wait():
+        raise ValueError("the case failed")
+
+
+def test_who_ignores_interrupts_is_left_in_peace() -> None:
+    """As a shell's background jobs do."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with interrupts_wait():
+            os.kill(os.getpid(), signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_what_the_block_starts_is_not_hit() -> None:
+    """A terminal's Ctrl-C reaches the whole process group."""
+    with interrupts_wait():
+        code = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout == "True\n"
+
+
+def test_another_thread_has_no_signals_to_hold() -> None:
+    seen = []
+
+    def work() -> None:
+        with interrupts_wait():
+            seen.append(signal.getsignal(signal.SIGINT))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [signal.default_int_handler]
+
+
+def test_sigterm_is_an_interrupt_too() -> None:
+    with pytest.raises(KeyboardInterrupt), sigterm_as_interrupt():
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_ctrl_c_while_a_case_is_taken_down_ends_the_batch(
+    fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("name: x\ntopics: {t: {}}\nworkload: {duration: 1s}\n", encoding="utf-8")
+    ended = []
+
+    def end(self: CaseRun) -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        ended.append(self.run_id)
+
+    class Watcher:
+        def event(self, event: object) -> None:
+            pass
+
+    monkeypatch.setattr(CaseRun, "_end_everything", end)
+    orders = Orders(batch=str(tmp_path), installed=None, replay="")  # type: ignore[arg-type]
+    with (
+        pytest.raises(KeyboardInterrupt),
+        CaseRun(cases(load(file))[0], CaseDir(tmp_path / "case"), orders, Watcher()) as one,  # type: ignore[arg-type]
+    ):
+        if fails:
+            raise RuntimeError("the case failed")
+    assert ended == [one.run_id]
