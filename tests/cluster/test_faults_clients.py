@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-import secrets
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.plan.quantities import FROM_FILE
-from ackproof.plan.spec import TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
-from ackproof.rundir.clock import RunClock
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
-from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from faultbench import Bench
+from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
 
 pytestmark = pytest.mark.cluster
-
-IN_TRANSACTIONS = {"producers": {"rate": "2000/s", "idempotence": True, "transaction_size": 50}}
-LOAD = {"producers": {"count": 2, "rate": "2000/s"}, "consumers": {"live": 1}}
 
 
 @pytest.fixture(scope="module")
@@ -39,28 +29,11 @@ def bench(
 @pytest.fixture
 def workload(bench: Bench, tmp_path: Path) -> Iterator[Workload]:
     with load_on(bench, tmp_path, LOAD) as made:
-        wait_until(lambda: made.read() > 0, what="the readers to read", timeout_s=30)
         yield made
-
-
-@contextmanager
-def load_on(bench: Bench, tmp_path: Path, load: Mapping[str, object]) -> Iterator[Workload]:
-    spec = WorkloadSpec.model_validate(load, context=FROM_FILE)
-    topics = {"t": TopicSpec()}
-    run = CaseDir(tmp_path / "case")
-    tag = RunTag(secrets.token_hex(8), tmp_path, run.path)
-    made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
-    made.start()
-    try:
-        wait_until(lambda: made.acked() > 500, what="the load to flow", timeout_s=30)
-        yield made
-    finally:
-        made.abort()
 
 
 def test_killed_and_replaced(bench: Bench, workload: Workload) -> None:
-    for client in ("producer(0)", "reader(0)", "producers"):
-        bite = bench.bite(f"kill_client: {{client: {client}}}", clients=workload)
+    for bite in kill_clients(bench, workload):
         assert bite.good, bite
         assert "is gone" in bite.witness
         assert "is at work" in bite.recovery
@@ -74,8 +47,7 @@ def test_killed_and_replaced(bench: Bench, workload: Workload) -> None:
 
 
 def test_frozen_and_back(bench: Bench, workload: Workload) -> None:
-    for client in ("producer", "producers", "reader(0)"):
-        bite = bench.bite(f"pause_client: {{client: {client}}}", clients=workload)
+    for bite in freeze_clients(bench, workload):
         assert bite.good, bite
         assert "none ran" in bite.witness
         assert "is scheduled again" in bite.recovery

@@ -7,13 +7,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.protocol import TopicPartition
-from ackproof.wait import wait_until
-from faultbench import Bench
+from faultbench import Bench, planned
+from faultbench.planned import PLACE
 
 pytestmark = pytest.mark.cluster
-
-PLACE = TopicPartition("t", 0)
 
 
 @pytest.fixture(scope="module")
@@ -30,15 +27,7 @@ def bench(
 
 def test_reassignments_and_elections_in_turn(bench: Bench) -> None:
     """One after the other: each finds what the one before it left."""
-    for fault in (
-        "reassign: {partition: t/0, to: [2, 1, 3]}",  # another order alone
-        "elect_preferred: {partition: t/0}",
-        "reassign: {partition: t/0, to: [2, 1, 3, 4]}",  # grow
-        "reassign: {partition: t/0, to: [2, 3]}",  # shrink
-        "reassign: {partition: t/0, to: [4, 1]}",  # move, the leader too
-        "cancel_reassign: {partition: t/0, to: [2, 3], throttle: 100B}",
-        "reassign: {partition: t/0, to: [1, 2, 3], throttle: 1MB}",
-    ):
+    for fault in planned.REASSIGNMENTS:
         bite = bench.bite(fault)
         assert bite.good, bite
         assert "metadata of broker" in bite.witness
@@ -62,35 +51,19 @@ def test_settings_change_and_are_put_back(bench: Bench, fault: str) -> None:
 
 
 def test_an_unclean_election_by_hand(bench: Bench) -> None:
-    bench.await_full_isr()
-    state = bench.cluster.topic_state(["t"])[PLACE]
-    leader = bench.cluster.node(state.leader)
-    followers = [bench.cluster.node(node) for node in state.replicas if node != state.leader]
-    for node in followers:
-        node.kill()
-    wait_until(
-        lambda: bench.cluster.topic_state(["t"])[PLACE].isr == (leader.id,),
-        what="the leader to be alone in the ISR",
-        timeout_s=30.0,
-    )
-    leader.kill()
-    try:
-        wait_until(
-            lambda: bench.cluster.topic_state(["t"]).get(PLACE, state).leader < 0,
-            what="nobody to lead",
-            timeout_s=30.0,
-        )
-        for node in followers:
-            node.start()
-            node.await_ready(30.0)
-        bite = bench.bite("elect_unclean: {partition: t/0}", settled=False)
-    finally:
-        leader.start()
-        leader.await_ready(30.0)
-    bench.await_full_isr()
-    assert bite.bit, bite
-    assert bite.healed, bite
-    assert bench.cluster.topic_state(["t"])[PLACE].leader in [node.id for node in followers]
+    bite = planned.elect_unclean(bench)
+    assert bite.good, bite
+
+
+def test_commands_of_a_users_own(bench: Bench) -> None:
+    bite = planned.freeze_by_command(bench, 2)
+    assert bite.good, bite
+
+
+@pytest.mark.nightly
+def test_a_storm(bench: Bench) -> None:
+    bite = planned.storm(bench)
+    assert bite.good, bite
 
 
 @pytest.mark.parametrize(

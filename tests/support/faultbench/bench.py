@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -31,6 +32,7 @@ from faultbench.load import Load
 from faultbench.table import TABLE, Bite
 
 HOLD = "1500ms"
+OVER = (Stage.ENDED, Stage.FAILED, Stage.MISSED)
 BITES_WITHIN_S = 60.0
 ENDS_WITHIN_S = 150.0
 ISR_BACK_WITHIN_S = 60.0
@@ -144,12 +146,14 @@ class Bench:
         name: str | None = None,
         record: bool = True,
         settled: bool = True,
+        then: Callable[[], None] | None = None,
         clients: Clients | None = None,
     ) -> Bite:
         """Do one fault, as it would stand in a file (`pause: {target: leader(t/0)}`), and see it through.
 
         `at: 0s` is added when it has no trigger, a hold when its kind has one. `record`: into the session's table.
-        `clients`: the workload, for faults that are aimed at it.
+        `settled`: the ISRs are full before it and are awaited after it; where they cannot be before, `then` mends by
+        hand what hinders them after it. `clients`: the workload, for faults that are aimed at it.
         """
         entry: dict[str, object] = YAML(typ="safe").load(fault)
         if not {"at", "when", "after"} & entry.keys():
@@ -181,7 +185,7 @@ class Bench:
             driver.start()
             try:
                 wait_until(
-                    lambda: all(stage in (Stage.ENDED, Stage.FAILED) for stage in driver.stages().values()),
+                    lambda: all(stage in OVER for stage in driver.stages().values()),
                     what=f"the end of {fault}",
                     timeout_s=ENDS_WITHIN_S,
                     state=lambda: str(driver.stages()),
@@ -190,7 +194,9 @@ class Bench:
                 driver.heal_all()
             failures = tuple(driver.failures())
             # A dud whose node is left dead keeps the ISR short: there is nothing to wait for.
-            isr_back_ns = self._isr_back(timeline) if settled else None
+            if then is not None:
+                then()
+            isr_back_ns = self._isr_back(timeline) if settled or then is not None else None
         bite = _bite(name or _name(entry), self.backend, events, failures, isr_back_ns)
         if record:
             TABLE.rows.append(bite)

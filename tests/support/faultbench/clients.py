@@ -1,0 +1,54 @@
+"""A workload on a bench, for faults that are aimed at its clients."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from ackproof.plan.quantities import FROM_FILE
+from ackproof.plan.spec import TopicSpec, WorkloadSpec
+from ackproof.processes import RunTag
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.layout import CaseDir
+from ackproof.wait import wait_until
+from ackproof.workload.clients import Workload
+from faultbench.bench import Bench
+from faultbench.table import Bite
+
+IN_TRANSACTIONS = {"producers": {"rate": "2000/s", "idempotence": True, "transaction_size": 50}}
+LOAD = {"producers": {"count": 2, "rate": "2000/s"}, "consumers": {"live": 1}}
+KILLED = ("producer(0)", "reader(0)", "producers")
+FROZEN = ("producer", "producers", "reader(0)")
+
+
+@contextmanager
+def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[Workload]:
+    """A workload as in a file, of which every producer has had answers and every reader has read."""
+    spec = WorkloadSpec.model_validate(load, context=FROM_FILE)
+    topics = {"t": TopicSpec()}
+    run = CaseDir(folder / "case")
+    tag = RunTag(secrets.token_hex(8), folder, run.path)
+    made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
+    made.start()
+    try:
+        wait_until(
+            lambda: all(made.done(client) > 100 for client in made.running()),
+            what="every client to be at work",
+            timeout_s=60,
+            state=lambda: str({client: made.done(client) for client in made.running()}),
+        )
+        yield made
+    finally:
+        made.abort()
+
+
+def kill_clients(bench: Bench, workload: Workload) -> list[Bite]:
+    """One after the other is killed, and another takes its place."""
+    return [bench.bite(f"kill_client: {{client: {client}}}", clients=workload) for client in KILLED]
+
+
+def freeze_clients(bench: Bench, workload: Workload) -> list[Bite]:
+    """One after the other stands still, and goes on."""
+    return [bench.bite(f"pause_client: {{client: {client}}}", clients=workload) for client in FROZEN]

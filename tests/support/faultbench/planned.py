@@ -1,0 +1,88 @@
+"""Sequences of planned work that end in one bite each, on any backend."""
+
+from __future__ import annotations
+
+from ackproof.cluster.protocol import TopicPartition
+from ackproof.wait import wait_until
+from faultbench.bench import Bench
+from faultbench.table import Bite
+
+PLACE = TopicPartition("t", 0)
+
+REASSIGNMENTS = (
+    "reassign: {partition: t/0, to: [2, 1, 3]}",  # another order alone
+    "elect_preferred: {partition: t/0}",
+    "reassign: {partition: t/0, to: [2, 1, 3, 4]}",  # grow
+    "reassign: {partition: t/0, to: [2, 3]}",  # shrink
+    "reassign: {partition: t/0, to: [4, 1]}",  # move, the leader too
+    "cancel_reassign: {partition: t/0, to: [2, 3], throttle: 100B}",
+    "reassign: {partition: t/0, to: [1, 2, 3], throttle: 1MB}",
+)
+"""Of t/0, which starts on brokers 1, 2 and 3 of four; each finds what the one before it left."""
+
+
+def elect_unclean(bench: Bench) -> Bite:
+    """Both followers of t/0 fall out of the ISR, the leader dies, they return, and one of them is made the leader."""
+    bench.await_full_isr()
+    state = bench.cluster.topic_state(["t"])[PLACE]
+    leader = bench.cluster.node(state.leader)
+    followers = [bench.cluster.node(node) for node in state.replicas if node != state.leader]
+    for node in followers:
+        node.kill()
+    wait_until(
+        lambda: bench.cluster.topic_state(["t"])[PLACE].isr == (leader.id,),
+        what="the leader to be alone in the ISR",
+        timeout_s=30.0,
+    )
+    leader.kill()
+
+    def bring_back() -> None:
+        if not leader.alive:
+            leader.start()
+            leader.await_ready(30.0)
+
+    try:
+        wait_until(
+            lambda: bench.cluster.topic_state(["t"]).get(PLACE, state).leader < 0,
+            what="nobody to lead",
+            timeout_s=30.0,
+        )
+        for node in followers:
+            node.start()
+            node.await_ready(30.0)
+        bite = bench.bite("elect_unclean: {partition: t/0}", settled=False, then=bring_back)
+    finally:
+        bring_back()
+    assert bench.cluster.topic_state(["t"])[PLACE].leader in [node.id for node in followers]
+    return bite
+
+
+def decommission(bench: Bench, drain: bool) -> Bite:
+    """The leader of t/0 is taken out of a cluster of four."""
+    bench.await_full_isr()
+    leader = bench.cluster.topic_state(["t"])[PLACE].leader
+    bite = bench.bite(f"decommission: {{target: leader(t/0), drain: {str(drain).lower()}}}")
+    assert f"no replica on [{leader}]" in bite.witness, bite
+    assert leader not in bench.cluster.topic_state(["t"])[PLACE].replicas
+    return bite
+
+
+def freeze_by_command(bench: Bench, broker: int) -> Bite:
+    """A user's own commands: SIGSTOP, a look into /proc, SIGCONT. They are told nothing of the harness."""
+    pid = bench.cluster.node(broker).pid
+    assert pid is not None
+    words = {
+        "inject": f"[kill, '-STOP', '{pid}']",
+        "check": f"[grep, -q, '^State:.T', /proc/{pid}/status]",
+        "heal": f"[kill, '-CONT', '{pid}']",
+    }
+    said = ", ".join(f"{key}: {value}" for key, value in words.items())
+    return bench.bite(f"command: {{target: broker({broker}), {said}}}", name="command kill -STOP, kill -CONT")
+
+
+def storm(bench: Bench) -> Bite:
+    """Four faults drawn from a menu, one after the other; most must bite."""
+    drawn = (
+        "count: 4, menu: {pause: 2, kill: 1}, roles: [leader(t/0), broker], gap: 2s..3s, lasting: 0.5s..1s"
+    )
+    return bench.bite(f"storm: {{{drawn}, at_least: 3}}", name="storm of 4: pause, kill")
