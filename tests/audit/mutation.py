@@ -1,396 +1,294 @@
 """Mutations of the audit, each of which the tests must notice.
 
-    .venv/bin/python -m tests.audit.mutation [--only identity,places] [--quick] [--list] [--these FILE]
+    .venv/bin/python -m tests.audit.mutation --log LOG                         goes on where LOG ends
+    .venv/bin/python -m tests.audit.mutation --log LOG --again survivors       and 100 of the killed: --sample 100
+    .venv/bin/python -m tests.audit.mutation --log LOG --again all             each asked first what killed it
+    .venv/bin/python -m tests.audit.mutation --only 'lookup.Lookup.find: …'    one, with what the tests say
 
-Every comparison is turned, every `and`/`or` and `&`/`|` swapped, every `not`/`~` dropped, every `if` and comprehension
-filter taken as true and as false, every small constant moved by one, min and max exchanged, `continue` made `break`.
-Each mutant audits random ledgers, few and then many, in a forked child that has the heavy imports done; one that agrees
-with the plain audit on all of them then runs the tests that need no JVM, the quick ones first. Survivors are printed;
-those that tests/mutation/equivalent.txt names with a reason do not count. All of it must pass without a mutant, before
-and after: a run in which everything dies of something else looks perfect.
+mutants.py says which changes are made, exams.py what they are asked. What kills many mutants of a function, or of its
+module, for little time is asked first. A line of the log is a mutant's fate; the last one counts. Survivors that
+tests/mutation/equivalent.txt names with a reason do not count. All of it must pass without a mutant, before and after:
+a run in which everything dies of something else looks perfect.
 """
 
 from __future__ import annotations
 
 import argparse
-import ast
-import copy
-import gc
 import importlib
-import importlib.abc
-import importlib.util
-import io
+import json
+import math
 import os
-import pickle
 import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import redirect_stderr, redirect_stdout
-from dataclasses import dataclass
-from functools import partial
-from itertools import pairwise
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 
-import pytest
-from hypothesis import HealthCheck, Phase, given, settings
+from .exams import Answer, Exam, Measured, in_child, measure, with_tests, write_corpus
+from .mutants import MODULES, ROOT, Mutant, Mutated, mutants, run_at_import
 
-from .agreement import WAYS, agree, write
-from .local import LocalContext
-from .strategies import Drawn, directories
-
-ROOT = Path(__file__).parents[2]
-AUDIT = ROOT / "harness" / "ackproof" / "audit"
-MODULES = (
-    *(
-        "identity",
-        "places",
-        "order",
-        "strangers",
-        "series",
-        "lookup",
-        "rows",
-        "pile",
-        "load",
-        "ledger",
-        "clients",
-    ),
-    *(
-        "transactions",
-        "commits",
-        "planning",
-        "units",
-        "bucket",
-        "results",
-        "pipeline",
-        "stages",
-        "anomalies",
-        "arrow",
-    ),
-)
-TESTS = (
-    "test_classes.py",
-    "test_transactions.py",
-    "test_parts.py",
-    "test_agreement.py",
-    "test_bad_ledgers.py",
-    "test_planted_ledgers.py",
-)
-SLOW = "thousand_flaws or clean_ledger or planted"
-"""Tests that take longer than all others together: asked last."""
-REWRITTEN = (
-    "ignore::pytest.PytestAssertRewriteWarning"  # hypothesis is imported before pytest, which is what we want
-)
-EQUIVALENT = ROOT / "tests" / "mutation" / "equivalent.txt"
-FIRST = (2, 8, 24)
-"""So many ledgers kill most mutants, so many most others."""
 PRELOADED = ("ackproof.errors", "ackproof.processes", "ackproof.rundir.documents", "ackproof.rundir.schema")
-"""What the audit imports and is not mutated: a third of the work on a mutant."""
-
-COMPARISONS = {
-    ast.Lt: ast.LtE,
-    ast.LtE: ast.Lt,
-    ast.Gt: ast.GtE,
-    ast.GtE: ast.Gt,
-    ast.Eq: ast.NotEq,
-    ast.NotEq: ast.Eq,
-    ast.Is: ast.IsNot,
-    ast.IsNot: ast.Is,
-    ast.In: ast.NotIn,
-    ast.NotIn: ast.In,
-}
-SWAPPED_NAMES = {
-    "min": "max",
-    "max": "min",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "any": "all",
-    "all": "any",
-}
-SWAPPED_OPERATORS = {ast.BitAnd: ast.BitOr, ast.BitOr: ast.BitAnd, ast.Add: ast.Sub, ast.Sub: ast.Add}
-
-
-@dataclass(frozen=True)
-class Mutant:
-    """One change of one module."""
-
-    module: str
-    line: int
-    what: str
-    tree: ast.AST
-    node: ast.AST
-    changed: ast.AST
-
-    @property
-    def source(self) -> str:
-        """The module with the change in it. Asked for in the child: to write out all of them takes a minute."""
-        mutated = Replace(self.node, self.changed).visit(copy_with(self.tree, self.node))
-        return ast.unparse(ast.fix_missing_locations(mutated))
-
-    @property
-    def name(self) -> str:
-        text = (AUDIT / f"{self.module}.py").read_text().splitlines()[self.line - 1].strip()
-        return f"{self.module}: {text} [{self.what}]"
-
-
-def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
-    """Every way in which one node can be changed."""
-    if isinstance(node, ast.Compare):
-        for at, operator in enumerate(node.ops):
-            changed = copy.deepcopy(node)
-            changed.ops[at] = COMPARISONS[type(operator)]()
-            yield f"{type(operator).__name__} → {COMPARISONS[type(operator)].__name__}", changed
-    elif isinstance(node, ast.BoolOp):
-        changed = copy.deepcopy(node)
-        changed.op = ast.Or() if isinstance(node.op, ast.And) else ast.And()
-        yield "and ↔ or", changed
-    elif isinstance(node, ast.BinOp) and type(node.op) in SWAPPED_OPERATORS:
-        changed = copy.deepcopy(node)
-        changed.op = SWAPPED_OPERATORS[type(node.op)]()
-        yield f"{type(node.op).__name__} → {SWAPPED_OPERATORS[type(node.op)].__name__}", changed
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not | ast.Invert):
-        yield "negation dropped", node.operand
-    elif isinstance(node, ast.If | ast.IfExp):
-        for value in (True, False):
-            changed = copy.deepcopy(node)
-            changed.test = ast.Constant(value)
-            yield f"if {value}", changed
-    elif isinstance(node, ast.comprehension) and node.ifs:
-        changed = copy.deepcopy(node)
-        changed.ifs = []
-        yield "filter dropped", changed
-    elif isinstance(node, ast.Constant) and isinstance(node.value, int) and not isinstance(node.value, bool):
-        if abs(node.value) <= 2:
-            yield f"{node.value} → {node.value + 1}", ast.Constant(node.value + 1)
-    elif isinstance(node, ast.Name) and node.id in ("min", "max", "any", "all"):
-        yield f"{node.id} → {SWAPPED_NAMES[node.id]}", ast.Name(SWAPPED_NAMES[node.id], node.ctx)
-    elif isinstance(node, ast.Attribute) and node.attr in SWAPPED_NAMES:
-        changed = copy.deepcopy(node)
-        changed.attr = SWAPPED_NAMES[node.attr]
-        yield f"{node.attr} → {changed.attr}", changed
-    elif isinstance(node, ast.Continue):
-        yield "continue → break", ast.Break()
-
-
-def mutants(module: str) -> Iterator[Mutant]:
-    """Every mutant of one module."""
-    tree = ast.parse((AUDIT / f"{module}.py").read_text())
-    skipped = annotations(tree)
-    nodes = [node for node in ast.walk(tree) if id(node) not in skipped]
-    for node in nodes:
-        for what, changed in changes(node):
-            line = getattr(node, "lineno", None) or getattr(getattr(node, "target", None), "lineno", 1)
-            yield Mutant(module, line, what, tree, node, changed)
-
-
-def annotations(tree: ast.AST) -> set[int]:
-    """Nodes inside annotations and type aliases: `int | None` is no sum, and under TYPE_CHECKING nothing runs."""
-    roots: list[ast.AST | None] = []
-    for node in ast.walk(tree):
-        if isinstance(node, ast.AnnAssign):
-            roots.append(node.annotation)
-            if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
-                roots.append(node.value)
-        elif isinstance(node, ast.arg):
-            roots.append(node.annotation)
-        elif isinstance(node, ast.FunctionDef):
-            roots.append(node.returns)
-        elif isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
-            roots.append(node)
-    return {id(inner) for root in roots if root is not None for inner in ast.walk(root)}
-
-
-_MARK = "_mutated_here"
-
-
-def copy_with(tree: ast.AST, node: ast.AST) -> ast.AST:
-    """A copy of the tree in which the copy of `node` is marked."""
-    setattr(node, _MARK, True)
-    copied = copy.deepcopy(tree)
-    delattr(node, _MARK)
-    return copied
-
-
-class Replace(ast.NodeTransformer):
-    """Puts the change where the mark is."""
-
-    def __init__(self, _: ast.AST, changed: ast.AST) -> None:
-        self._changed = changed
-
-    def visit(self, node: ast.AST) -> ast.AST:
-        if hasattr(node, _MARK):
-            return self._changed
-        return self.generic_visit(node)
-
-
-class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports the mutant instead of the module."""
-
-    def __init__(self, mutant: Mutant) -> None:
-        self._mutant = mutant
-        self._name = f"ackproof.audit.{mutant.module}"
-
-    def find_spec(self, name, path, target=None):
-        return importlib.util.spec_from_loader(name, self) if name == self._name else None
-
-    def exec_module(self, module) -> None:
-        module.__file__ = str(AUDIT / f"{self._mutant.module}.py")
-        exec(compile(self._mutant.source, module.__file__, "exec"), module.__dict__)
-
-
-@dataclass(frozen=True)
-class Corpus:
-    """Random ledgers on disk, and what the plain audit says of them: what kills most mutants within a second."""
-
-    drawn: list[Drawn]
-    paths: list[Path]
-
-    @classmethod
-    def write(cls, root: Path, count: int) -> Corpus:
-        # In a child: pytest refuses to load hypothesis' plugin where a strategy was drawn from before.
-        file = root / "drawn"
-        assert in_child(None, lambda: bool(file.write_bytes(pickle.dumps(draw(count)))), 3600)
-        drawn = pickle.loads(file.read_bytes())
-        shuffle = random.Random(1)
-        return cls(drawn, [write(root / str(number), one, shuffle) for number, one in enumerate(drawn)])
-
-    def agrees(self, which: slice) -> bool:
-        from ackproof.audit.pipeline import audit_all
-        from ackproof.audit.units import Limits
-
-        drawn, paths = self.drawn[which], self.paths[which]
-        for limits in (WAYS["whole"], WAYS["buckets in ranges"]):
-            results = audit_all(paths, LocalContext, lambda _: None, Limits(**limits))
-            for one, path, result in zip(drawn, paths, results, strict=True):
-                try:
-                    agree(one, path, result)
-                except AssertionError:
-                    return False
-        return True
-
-
-def draw(count: int) -> list[Drawn]:
-    drawn: list[Drawn] = []
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(directories())
-    def each(one: Drawn) -> None:
-        drawn.append(one)
-
-    each()
-    return drawn
-
-
-def in_child(mutant: Mutant | None, work: Callable[[], bool], limit_s: float) -> bool:
-    """Whether `work` says True of the mutant. What raises, dies or hangs does not."""
-    pid = os.fork()
-    if pid == 0:
-        good = False
-        try:
-            if mutant is not None:
-                sys.meta_path.insert(0, Mutated(mutant))
-            gc.disable()  # the child is short, and pages that a collection touches are copied
-            with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-                good = work()
-        except BaseException:  # noqa: BLE001 - a mutant may do anything
-            good = False
-        os._exit(0 if good else 1)
-    deadline = time.monotonic() + limit_s
-    while time.monotonic() < deadline:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status) == 0
-        time.sleep(0.02)
-    os.kill(pid, 9)
-    os.waitpid(pid, 0)
-    return False
-
-
-def tests_pass(which: str) -> bool:
-    tests = [str(ROOT / "tests" / "audit" / name) for name in TESTS]
-    # With rewritten assertions pytest itself would load the modules of a plugin's package, and not the mutant.
-    options = ["-x", "-q", "-m", "not audit", "-k", which, "--assert=plain", "-p", "no:cacheprovider"]
-    return pytest.main([*options, "-W", REWRITTEN, *tests]) == 0
+"""What the audit imports and is not mutated."""
+EQUIVALENT = ROOT / "tests" / "mutation" / "equivalent.txt"
 
 
 def known() -> dict[str, str]:
-    """`module: line [change]` of the mutants that no test can tell from the original, with the reason."""
+    """`module.function: line [change]` of mutants that no test can tell from the original, with the reason.
+
+    `*` as line or as change stands for all of the function.
+    """
     lines = (line.partition(" :: ") for line in EQUIVALENT.read_text(encoding="utf-8").splitlines())
     return {what.removeprefix("audit/"): reason for what, _, reason in lines if what.startswith("audit/")}
 
 
-@dataclass(frozen=True)
-class Stage:
-    """Work that a mutant must pass, and for how long it may: a mutant that hangs is noticed."""
-
-    work: Callable[[], bool]
-    limit_s: float
-
-    @classmethod
-    def timed(cls, work: Callable[[], bool]) -> Stage:
-        begin = time.monotonic()
-        assert in_child(None, work, 3600), "not even what is not mutated passes"
-        return cls(work, 15 + 8 * (time.monotonic() - begin))
+def reason_for(name: str, reasons: dict[str, str]) -> str | None:
+    where, _, rest = name.partition(": ")
+    line, _, what = rest.rpartition(" [")
+    wild = (name, f"{where}: {line} [*]", f"{where}: * [{what}", f"{where}: *")
+    return next((reasons[one] for one in wild if one in reasons), None)
 
 
-def main() -> None:
+class Log:
+    """What became of each mutant, a line each."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.entries: dict[str, dict] = {}
+        if path.exists():
+            for line in path.read_text(encoding="utf-8").splitlines():
+                entry = json.loads(line)
+                self.entries[entry["name"]] = entry
+
+    def of(self, mutant: Mutant) -> dict | None:
+        """None too where its function has changed since."""
+        entry = self.entries.get(mutant.name)
+        return entry if entry is not None and entry["digest"] == mutant.digest else None
+
+    def add(self, mutant: Mutant, answer: Answer, *, whole: bool = True) -> None:
+        entry = {
+            "name": mutant.name,
+            "digest": mutant.digest,
+            "fate": answer.fate,
+            "by": answer.by,
+            "asked": len(answer.asked),
+            "all": whole,
+            "seconds": round(answer.seconds, 2),
+        }
+        self.entries[mutant.name] = entry
+        if answer.fate != "killed":
+            print(f"{answer.fate} {answer.by} :: {mutant.name}", flush=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(entry, ensure_ascii=False) + "\n")
+
+
+@dataclass
+class Asking:
+    """Which exams to ask of a mutant, in which order."""
+
+    measured: dict[str, Measured]
+    budget: float
+    """So many seconds of exams for one mutant, as measured."""
+    asked: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    killed: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+
+    def learn(self, mutant: Mutant, by: str, asked: Iterable[str]) -> None:
+        for area in areas(mutant):
+            self.asked[area].update(asked)
+            if by:
+                self.killed[area][by] += 1
+
+    def order(self, mutant: Mutant, exams: Sequence[Exam], first: str) -> tuple[list[Exam], bool]:
+        """Those that run the changed statement, what kills most for its time first; and whether that is all."""
+
+        def price(exam: Exam) -> float:
+            if exam.name == first:
+                return -1.0
+            few = 1.0 if exam.name.startswith(("ledgers 0-", "ledgers 2-")) else 0.05
+            rate = max(
+                (self.killed[area][exam.name] + few) / (self.asked[area][exam.name] + 2)
+                for area in areas(mutant)
+            )
+            return (self.measured[exam.name].seconds + 0.01) / rate
+
+        statement = {(mutant.module, line) for line in range(mutant.lines[0], mutant.lines[1] + 1)}
+        covering = (
+            exam
+            for exam in exams
+            if mutant.function is None or not statement.isdisjoint(self.measured[exam.name].lines)
+        )
+        ordered = sorted(covering, key=price)
+        spent = accumulate(self.measured[exam.name].seconds for exam in ordered)
+        chosen = [exam for exam, seconds in zip(ordered, spent, strict=True) if seconds <= self.budget]
+        return chosen, len(chosen) == len(ordered)
+
+    def limit_s(self, name: str) -> float:
+        return 15 + 8 * self.measured[name].seconds
+
+
+def areas(mutant: Mutant) -> tuple[str, str]:
+    return mutant.module, mutant.name.partition(":")[0]
+
+
+def host(todo: Sequence[Mutant], log: Log, root: Path, kept: Path, budget: float, exams: list[Exam]) -> None:
+    """In a process that has collected the tests: ask of each mutant what runs it."""
+    called = run_at_import()
+    started = time.monotonic()
+    asking = Asking(measure(exams, root, kept), budget)
+    print(f"{len(exams)} exams measured in {time.monotonic() - started:.0f} s", flush=True)
+    inside = [mutant for mutant in todo if mutant.function is not None]
+    assert not called & {mutant.function for mutant in inside}, "its exchange would come too late"
+    for mutant in todo:
+        entry = log.of(mutant)
+        if entry is not None:
+            asking.learn(mutant, entry["by"], [])
+    for number, mutant in enumerate(inside):
+        if number % 50 == 49:
+            print(f"{number + 1} of {len(inside)} asked in {time.monotonic() - started:.0f} s", flush=True)
+        if mutant.changes_nothing():
+            log.add(mutant, Answer("same", "", (), 0.0))
+            continue
+        entry = log.of(mutant)
+        order, whole = asking.order(mutant, exams, entry["by"] if entry is not None else "")
+        answer = in_child(order, asking.limit_s, before=mutant.put_in)
+        log.add(mutant, answer, whole=whole)
+        asking.learn(mutant, answer.by, answer.asked)
+    control = in_child(sorted(exams, key=lambda exam: asking.measured[exam.name].seconds), asking.limit_s)
+    assert control.fate == "survived", f"without a mutant {control}: nothing was shown"
+    print("and all is well without a mutant", flush=True)
+
+
+def at_import(mutant: Mutant | None, root: Path, out: Path) -> None:
+    """In a process that has imported nothing of the audit: what is run at import is asked everything."""
+    if mutant is not None:
+        sys.meta_path.insert(0, Mutated(mutant))
+
+    def work(exams: list[Exam]) -> None:
+        answer = in_child(exams, lambda _: 120.0)
+        out.write_text(json.dumps([answer.fate, answer.by, answer.asked, answer.seconds]))
+
+    with_tests(root, work)
+
+
+def forked(work: Callable[[], None], *, quiet: bool = False) -> bool:
+    """Whether `work` goes well in a child, which may import what it likes."""
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            if quiet:
+                null = os.open(os.devnull, os.O_RDWR)
+                for descriptor in (0, 1, 2):
+                    os.dup2(null, descriptor)
+            work()
+            code = 0
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def ask_at_import(mutant: Mutant | None, root: Path) -> Answer:
+    out = root / "answer"
+    out.unlink(missing_ok=True)
+    forked(lambda: at_import(mutant, root, out), quiet=True)
+    if not out.exists():
+        return Answer("killed", "import", (), 0.0)
+    fate, by, asked, seconds = json.loads(out.read_text())
+    return Answer(fate, by, tuple(asked), seconds)
+
+
+def show(mutant: Mutant, root: Path) -> None:
+    """One mutant, and what those say who notice it; all are asked."""
+
+    def work(exams: list[Exam]) -> None:
+        for exam in exams:
+            answer = in_child([exam], lambda _: 120.0, before=mutant.put_in, shown=True)
+            print(answer.fate, exam.name, flush=True)
+
+    assert forked(lambda: with_tests(root, work))
+
+
+def chosen_of(all_: Sequence[Mutant], log: Log, given: argparse.Namespace) -> list[Mutant]:
+    if given.unnamed:
+        reasons = known()
+        all_ = [mutant for mutant in all_ if reason_for(mutant.name, reasons) is None]
+    if given.again == "all":
+        return list(all_)
+    fates = {mutant.name: entry["fate"] for mutant in all_ if (entry := log.of(mutant)) is not None}
+    wanted = {mutant.name for mutant in all_} - fates.keys()
+    if given.again == "survivors":
+        wanted |= {name for name, fate in fates.items() if fate == "survived"}
+    killed = sorted(name for name, fate in fates.items() if fate != "survived")
+    wanted |= set(random.Random(given.seed).sample(killed, min(given.sample, len(killed))))
+    return [mutant for mutant in all_ if mutant.name in wanted]
+
+
+def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(MODULES))
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--skip", type=int, default=0, help="pass over so many mutants")
-    parser.add_argument("--every", type=int, default=1, help="only every n-th mutant")
-    parser.add_argument("--ledgers", type=int, default=80, help="so many random ledgers before the tests")
-    parser.add_argument("--quick", action="store_true", help="random ledgers only, not the tests")
-    parser.add_argument("--these", type=Path, help="only mutants whose `survived` line stands in this log")
-    chosen = parser.parse_args()
-    all_ = [mutant for module in chosen.only.split(",") for mutant in mutants(module)]
-    todo = all_[chosen.skip :: chosen.every]
-    if chosen.these:
-        logged = {line.partition(" survived ")[2] for line in chosen.these.read_text().splitlines()}
-        todo = [mutant for mutant in todo if mutant.name in logged]
-    print(f"{len(todo)} of {len(all_)} mutants", flush=True)
-    if chosen.list:
-        for mutant in todo:
-            print(f"{mutant.line:4} {mutant.name}")
-        return
+    parser.add_argument("--modules", default=",".join(MODULES), help="all, unless said otherwise")
+    parser.add_argument("--log", type=Path, help="what is known already, and goes on to be written")
+    parser.add_argument("--again", choices=("new", "survivors", "all"), default="new")
+    parser.add_argument("--sample", type=int, default=0, help="so many of the killed ones too")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds of exams for one mutant")
+    parser.add_argument("--unnamed", action="store_true", help="pass over what is known as equivalent")
+    parser.add_argument("--only", help="one mutant by its name, with what those say who notice it")
+    given = parser.parse_args()
+    all_ = [mutant for module in given.modules.split(",") for mutant in mutants(module)]
+    started = time.monotonic()
+    kept = given.log.absolute() if given.log else None
     os.chdir(ROOT)
-    os.environ.setdefault("ACKPROOF_EXAMPLES", "40")
-    with tempfile.TemporaryDirectory(prefix="ackproof-mutation-") as root:
-        corpus = Corpus.write(Path(root), chosen.ledgers)
+    with tempfile.TemporaryDirectory(prefix="ackproof-mutation-") as folder:
+        root = Path(folder)
+        path = kept or root / "log"
+        log = Log(path)
         for name in PRELOADED:
             importlib.import_module(name)
         assert not [name for name in sys.modules if name.startswith("ackproof.audit.")], "imported too early"
-        parts = [slice(a, b) for a, b in pairwise((0, *FIRST, chosen.ledgers))]
-        works: list[Callable[[], bool]] = [partial(corpus.agrees, part) for part in parts]
-        if not chosen.quick:
-            works += [lambda: tests_pass(f"not ({SLOW})"), lambda: tests_pass(SLOW)]
-        stages = [Stage.timed(work) for work in works]
-        print("limits", *(f"{stage.limit_s:.0f} s" for stage in stages), flush=True)
-        survivors, equivalent = [], known()
-        begin = time.monotonic()
-        for number, mutant in enumerate(todo):
-            if number % 50 == 49:
-                print(f"{number + 1} tried in {time.monotonic() - begin:.0f} s", flush=True)
-            if all(in_child(mutant, stage.work, stage.limit_s) for stage in stages):
-                survivors.append(mutant)
-                why = equivalent.get(mutant.name, "")
-                print(f"{number:4} {mutant.line:4} survived {mutant.name}{why and ' :: ' + why}", flush=True)
-        assert all(in_child(None, stage.work, stage.limit_s) for stage in stages), "nothing was shown"
-        left = [mutant for mutant in survivors if mutant.name not in equivalent]
-        print(
-            f"{len(todo)} mutants of {len(all_)}: {len(todo) - len(survivors)} killed, "
-            f"{len(survivors) - len(left)} equivalent, {len(left)} survived, in {time.monotonic() - begin:.0f} s"
+        assert forked(lambda: write_corpus(root))
+        if given.only:
+            show(next(mutant for mutant in all_ if mutant.name == given.only), root)
+            return 0
+        todo = chosen_of(all_, log, given)
+        print(f"{len(todo)} of {len(all_)} mutants", flush=True)
+        assert forked(
+            lambda: with_tests(
+                root, lambda exams: host(todo, log, root, path.with_suffix(".measured"), given.budget, exams)
+            )
         )
-        raise SystemExit(1 if left else 0)
+        log = Log(path)  # with what the child has written
+        outside = [mutant for mutant in todo if mutant.function is None]
+        for mutant in outside:
+            log.add(mutant, ask_at_import(mutant, root))
+        assert not outside or ask_at_import(None, root).fate == "survived", "nothing was shown"
+    return conclude(all_, todo, log, time.monotonic() - started)
+
+
+def conclude(all_: Sequence[Mutant], todo: Sequence[Mutant], log: Log, seconds: float) -> int:
+    """Everything that the log knows of the mutants as they are now."""
+    entries = [entry for mutant in all_ if (entry := log.of(mutant)) is not None]
+    reasons = known()
+    survived = [entry["name"] for entry in entries if entry["fate"] == "survived"]
+    named = [name for name in survived if reason_for(name, reasons) is not None]
+    left = [name for name in survived if name not in named]
+    for name in left:
+        print(f"SURVIVED {name}")
+    for entry in entries:
+        if entry["fate"] not in ("survived", "same") and reason_for(entry["name"], reasons) is not None:
+            print(f"KILLED, though it is called equivalent: {entry['name']} by {entry['by']}")
+    fates = Counter(entry["fate"] for entry in entries)
+    ledgers = sum(entry["by"].startswith("ledgers ") for entry in entries)
+    print(
+        f"{len(entries)} of {len(all_)} mutants are known: {fates['killed']} killed, {fates['hung']} hung, "
+        f"{fates['died']} died ({ledgers} of these over random ledgers), {fates['same']} compile to the same, "
+        f"{len(named)} equivalent, {len(left)} survived; {len(todo)} asked in {seconds:.0f} s"
+    )
+    return 1 if left or len(entries) < len(all_) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

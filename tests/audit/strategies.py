@@ -11,6 +11,9 @@ from .reference import Produced, Read, Transaction
 TOPICS = ("a", "b")
 BEYOND_DOUBLE = 2**53
 FAR = 2**62
+_LATER = st.sampled_from([*[0] * 19, 10**18])
+"""Mostly all is sent within half a second; now and then something thirty years later."""
+_LATENCY_NS = st.sampled_from([5_000_000, 5_000_000, 5_000_000, 1_000_001, 64_000_000, 2**41])
 
 
 @dataclass(frozen=True)
@@ -79,10 +82,10 @@ def produced_rows(draw, of):
                 draw(of["partition"]),
                 outcome,
                 -1 if unknown else draw(of["offset"]),
-                sent_ns=(sent := draw(st.integers(0, 5)) * 70_000_000),
+                sent_ns=(sent := draw(st.integers(0, 5)) * 70_000_000 + draw(_LATER)),
                 done_ns=draw(st.sampled_from([-1, sent + 1, sent + 30_000_000]))
                 if outcome
-                else sent + 5_000_000,
+                else sent + draw(_LATENCY_NS),
             )
         )
     return tuple(rows)

@@ -19,13 +19,13 @@ HERE = ("t", 0)
 @pytest.fixture(params=["whole", "buckets"])
 def count(request, tmp_path):
     """Audit (produced, reads): the counts that are not zero, and the units that were found."""
-    limits = (
-        Limits()
-        if request.param == "whole"
-        else Limits(whole_rows=0, range_rows=3, share_rows=4, split_rows=4)
-    )
 
-    def run(produced, reads, **options):
+    def run(produced, reads, range_rows=3, **options):
+        limits = (
+            Limits()
+            if request.param == "whole"
+            else Limits(whole_rows=0, range_rows=range_rows, share_rows=4, split_rows=4)
+        )
         directory = write_ledger(tmp_path / "case", produced, reads, **options)
         (result,) = audit_all([directory], LocalContext, lambda _: None, limits)
         assert result.file is not None, result.reasons
@@ -235,6 +235,11 @@ def test_conflict_between_live_readers_and_with_the_final_one(count) -> None:
     assert count(produced, reads) == {"lost": 3, "overwritten": 1, "vanished": 2, "conflict": 2}
 
 
+def test_conflict_between_live_readers_alone_in_whichever_order_they_read(count) -> None:
+    reads = [live(0, 0), live(7, 5), live(8, 6), live(1, 0, reader=2), live(7, 5, reader=2)]
+    assert count([sent(2, 9)], reads) == {"lost": 1, "vanished": 3, "conflict": 1}
+
+
 def test_conflict_between_final_readers(count) -> None:
     produced = [sent(0), sent(1, 0)]
     assert count(produced, [read(0), read(1, 0, reader=8), live(1, 0)]) == {"conflict": 1}
@@ -273,6 +278,12 @@ def test_an_unknown_epoch_excuses_nothing(count) -> None:
     assert count([sent(n) for n in range(4)], reads) == {"skipped": 1}
 
 
+def test_the_first_epoch_is_known(count) -> None:
+    """Written in epoch 1, it was not there when epoch 0 was read."""
+    reads = [read(0), read(1, epoch=1), read(2), live(0), live(2)]
+    assert count([sent(n) for n in range(3)], reads) == {}
+
+
 def test_rewound_counts_reads(count) -> None:
     reads = [*(read(n) for n in range(4)), live(0), live(1), live(1), live(0), live(1), live(2), live(3)]
     reads += [live(0, assignment=1), live(0, reader=2)]
@@ -289,7 +300,7 @@ def test_flaws_of_the_final_read(count) -> None:
 
 def test_the_first_thousand_flaws(count) -> None:
     reads = [read(0), read(2001), *(live(n) for n in range(2002))]
-    count([sent(n) for n in range(2002)], reads)
+    count([sent(n) for n in range(2002)], reads, range_rows=900)
     assert count.file.final_read.count == 2000
     assert [place[2] for place in count.file.final_read.places] == list(range(1, 1001))
 

@@ -13,7 +13,7 @@ from ackproof import audit as room
 
 from .ledgers import consumed_table, findings_of, write_ledger
 from .local_run import READ, SENT, part, refused
-from .rows import live
+from .rows import live, read, sent
 
 
 def test_every_good_directory_is_audited_and_the_worst_code_wins(run, tmp_path) -> None:
@@ -103,3 +103,14 @@ def test_statistics_that_lie(run, tmp_path, monkeypatch) -> None:
     assert result.file is not None
     assert set(result.file.counts.values()) == {0}
     assert result.file.records.consumed_live == result.file.records.consumed_final == 6
+
+
+def test_partitions_far_apart_in_one_row_group(run, tmp_path) -> None:
+    """So far that topic and partition together need more than sixteen bits."""
+    at = [("t", 0), ("u", 70_000), ("t", 131_072), ("u", 0)]
+    rows = [sent(n, n // 4, topic=at[n % 4][0], partition=at[n % 4][1]) for n in range(12)]
+    reads = [read(n, n // 4, topic=at[n % 4][0], partition=at[n % 4][1]) for n in range(11)]
+    (result,) = run(write_ledger(tmp_path / "case", rows, reads))
+    assert result.file is not None
+    assert {name: count for name, count in result.file.counts.items() if count} == {"lost": 1}
+    assert [(row["topic"], row["partition"]) for row in findings_of(tmp_path / "case")] == [("u", 0)]

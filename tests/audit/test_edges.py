@@ -1,0 +1,155 @@
+"""Edges of the parts of the audit that whole ledgers seldom reach."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof import processes
+from ackproof.audit.clients import ListedClient, read_clients
+from ackproof.audit.ledger import unreadable
+from ackproof.audit.load import _words
+from ackproof.audit.pipeline import _cause, audit_all
+from ackproof.audit.series import _latencies
+from ackproof.audit.units import Limits
+
+from .ledgers import write_ledger
+from .local import LocalContext
+from .local_run import READ, SENT, part, refused
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pa.array(["b", "a", "b"]),
+        pa.array(["b", "a", "b"]).dictionary_encode(),
+        pa.DictionaryArray.from_arrays(pa.array([2, 1, 0], pa.int32()), pa.array(["b", "a", "b"])),
+    ],
+    ids=["plain", "dictionary", "a word twice in the dictionary"],
+)
+def test_words_and_their_numbers(column) -> None:
+    words, codes = _words(column)
+    assert sorted(words) == ["a", "b"]
+    assert [words[code] for code in codes] == ["b", "a", "b"]
+
+
+TRACE = """\
+An error occurred while calling o1.collect:
+: org.apache.spark.SparkException: Job aborted: a task failed
+\tat org.apache.spark.scheduler.DAGScheduler.abort(DAGScheduler.scala:1)
+\tat more.of.that
+Caused by: java.io.IOException: in between
+Caused by: java.lang.OutOfMemoryError: Java heap space
+\tat the.end
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            TRACE,
+            "Caused by: java.lang.OutOfMemoryError: Java heap space / "
+            "org.apache.spark.SparkException: Job aborted: a task failed / "
+            "An error occurred while calling o1.collect",
+        ),
+        ("it is gone\nand more", "it is gone"),
+        ("", "no reason given"),
+        (": \n", "no reason given"),
+        ("x" * 600, "x" * 500),
+    ],
+)
+def test_why_spark_died(text, said) -> None:
+    assert _cause(text) == said
+
+
+def test_progress_is_said_in_words(tmp_path) -> None:
+    ledgers = [write_ledger(tmp_path / name, SENT, READ) for name in ("one", "two")]
+    said: list[str] = []
+    audit_all(ledgers, LocalContext, said.append, Limits())
+    assert said == ["reading the footers of 2 directories", "auditing 24 rows of 2 directories"]
+    said.clear()
+    audit_all(ledgers[:1], LocalContext, said.append, Limits())
+    assert said == ["reading the footers of 1 directory", "auditing 12 rows of 1 directory"]
+
+
+def test_only_what_a_dead_audit_left_is_swept(run, ledger) -> None:
+    alive = ledger / f".audit-{os.getpid()}-{processes.started(os.getpid())}-7"
+    foreign = [ledger / name for name in (".audit-x-1-0", ".audit-999999999-x-0")]
+    for folder in (alive, *foreign):
+        folder.mkdir()
+    (result,) = run(ledger)
+    assert result.code == 0
+    assert all(folder.exists() for folder in (alive, *foreign))
+
+
+def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
+    """Neither fits beside the other into one integer; both are sorted all the same."""
+    far = 1 << 22
+    for rank, latency, count in (
+        ([far, 0, far, 0], [7, 3, 5, 1], far + 1),
+        ([1, 0, 1, 0], [2**41 + 1, 3, 2**41 - 1, 1], 2),
+        ([1, 0, 1, 0], [2**41 + 1, 2**40, 2**40 - 1, 1], 2),
+    ):
+        found = _latencies(np.array(rank), np.array(latency), count)
+        for bin_ in (0, count - 1):
+            own = [one / 1e6 for one, at in zip(latency, rank, strict=True) if at == bin_]
+            assert found["p50_ms"][bin_] == pytest.approx(sum(own) / 2)
+            assert found["max_ms"][bin_] == pytest.approx(max(own))
+
+
+def test_why_a_file_was_set_aside_is_one_short_line() -> None:
+    assert unreadable(OSError("first\nsecond")) == "torn or unreadable, not counted (first)"
+    assert unreadable(OSError()) == "torn or unreadable, not counted (OSError)"
+    assert unreadable(OSError("x" * 300)) == f"torn or unreadable, not counted ({'x' * 200})"
+
+
+@pytest.mark.parametrize(("holes", "said"), [(1, "has 1 null"), (2, "has 2 nulls")])
+def test_nulls_are_counted_over_row_groups(run, ledger, holes, said) -> None:
+    path = part(ledger)
+    table = pq.read_table(path, partitioning=None)
+    holed = pa.array([None if n < holes else n for n in range(len(table))], pa.int64())
+    at = table.column_names.index("seq")
+    pq.write_table(table.set_column(at, pa.field("seq", pa.int64()), holed), path, row_group_size=1)
+    (result,) = run(ledger)
+    assert result.reasons[0].endswith(f"column seq {said}")
+    refused(run, ledger, said)
+
+
+NAMELESS = tuple(f"case.json: a client without an id: {entry}" for entry in ("true", "1.5", "{}"))
+
+
+@pytest.mark.parametrize(
+    ("text", "clients", "problems"),
+    [
+        ("{}", (), ()),
+        ('{"clients": null}', (), ()),
+        ("[]", (), ("case.json: not an object",)),
+        ('{"clients": 3}', (), ("case.json: `clients` is neither a list nor an object",)),
+        ('{"clients": [true, 1.5, {}, 7]}', (ListedClient("7", None),), NAMELESS),
+        (
+            '{"clients": {"a": true, "b": 4, "c": {"producer": true}}}',
+            (ListedClient("a", None), ListedClient("b", 4), ListedClient("c", None)),
+            (),
+        ),
+        (
+            '{"clients": [{"client": "c", "name": "n", "producer": 0, "killed": 1}, {"name": "n", "killed": true}]}',
+            (ListedClient("c", 0), ListedClient("n", None, killed=True)),
+            (),
+        ),
+        (
+            '{"clients": [{"id": "f", "kind": "final", "isolation": "read_committed"},'
+            ' {"id": "g", "kind": "final"}, {"id": "h", "isolation": "read_committed"}]}',
+            (ListedClient("f", None, final_committed=True), ListedClient("g", None), ListedClient("h", None)),
+            (),
+        ),
+    ],
+)
+def test_clients_in_many_shapes(tmp_path, text, clients, problems) -> None:
+    (tmp_path / "case.json").write_text(text)
+    found = read_clients(tmp_path / "case.json")
+    assert (found.clients, found.problems) == (clients, problems)
