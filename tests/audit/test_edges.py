@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -17,9 +18,12 @@ from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.series import _latencies
 from ackproof.audit.units import Limits
 
+from .agreement import agree, write
 from .ledgers import write_ledger
 from .local import LocalContext
 from .local_run import READ, SENT, part, refused
+from .rows import read, sent
+from .strategies import Drawn
 
 
 @pytest.mark.parametrize(
@@ -153,3 +157,24 @@ def test_clients_in_many_shapes(tmp_path, text, clients, problems) -> None:
     (tmp_path / "case.json").write_text(text)
     found = read_clients(tmp_path / "case.json")
     assert (found.clients, found.problems) == (clients, problems)
+
+
+@pytest.mark.parametrize("range_rows", [3, 5, 8, 13])
+def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
+    """Two producers whose records lie in any order, each in several ranges, some of which both share."""
+    for seed in range(6):
+        luck = random.Random(seed)
+        identities = [(producer, seq) for producer in (0, 1) for seq in range(9)]
+        offsets = luck.sample(range(18), 18) if seed % 2 else [*range(9, 18), *range(9)]
+        if seed % 2 == 0:  # in order but for one
+            one, other = luck.sample(range(9), 2)
+            offsets[one], offsets[other] = offsets[other], offsets[one]
+        produced = tuple(
+            sent(seq, offset, producer=producer, outcome=luck.choice([0, 0, 2]))
+            for (producer, seq), offset in zip(identities, offsets, strict=True)
+        )
+        reads = tuple(read(row.seq, row.offset, producer=row.producer) for row in produced)
+        drawn = Drawn(produced, reads, None, ())
+        path = write(tmp_path / str(seed), drawn, luck)
+        (result,) = audit_all([path], LocalContext, lambda _: None, Limits(range_rows=range_rows))
+        agree(drawn, path, result)

@@ -186,6 +186,12 @@ def test_a_live_reader_at_read_committed_passes_over_what_was_aborted(count) -> 
     assert count.result.file.records.consumed_live == 2
 
 
+def test_what_was_committed_is_owed_to_a_live_reader_though_the_final_read_does_not_hold_it(count) -> None:
+    passing = [committed_live(0, read_ns=9), committed_live(2, read_ns=9)]
+    reads = [*ALL, committed(0, read_ns=9), committed(2, read_ns=9), *passing]
+    assert count(THREE, reads, [transaction(0, COMMITTED)]) == {"torn-transaction": 1, "skipped": 1}
+
+
 def test_a_live_reader_at_read_uncommitted_is_handed_aborted_records_too(count) -> None:
     reads = [*ALL, committed(3), read(3), read(0, phase=0, reader=1), read(3, phase=0, reader=1)]
     assert count([*THREE, sent(3)], reads, [transaction(0, ABORTED)]) == {"skipped": 2}
