@@ -122,6 +122,17 @@ def test_a_bitmap_and_a_lone_number(run, tmp_path) -> None:
     refused(run, write_ledger(tmp_path / "case", rows, [read(0)]), "producer 0, seq 5 was produced twice")
 
 
+def test_lone_numbers_in_a_block_that_is_a_bitmap(run, tmp_path) -> None:
+    """Of several partitions, behind those of another producer; two of them are one."""
+    rows = [sent(seq, seq, producer=0, partition=2) for seq in (1, 2)]
+    rows += [sent(n, producer=1) for n in range(3000)]
+    rows += [sent(n, producer=1, partition=1) for n in (4000, 5000)]
+    (result,) = run(write_ledger(tmp_path / "good", rows, [read(0, producer=1)]))
+    assert (result.code, result.reasons) == (0, ())
+    rows.append(sent(5000, producer=1, partition=2))
+    refused(run, write_ledger(tmp_path / "bad", rows, [read(0)]), "producer 1, seq 5000 was produced twice")
+
+
 @pytest.mark.parametrize(
     ("kind", "column", "number"),
     [("produced", "outcome", 3), ("consumed", "phase", 4), ("consumed", "phase", -1)],

@@ -151,6 +151,18 @@ def test_phantom(count) -> None:
     assert count([sent(0)], reads) == {"phantom": 4, "corrupted": 1}
 
 
+def test_who_has_half_an_identity_is_not_nobody(count) -> None:
+    reads = [
+        read(-1, 0),
+        read(-1, 1),
+        read(3, 2, producer=-1),
+        read(3, 3, producer=-1),
+        undecodable(4),
+        undecodable(5),
+    ]
+    assert count([sent(0, -1, outcome=1)], reads) == {"phantom": 6, "duplicate": 2, "corrupted": 2}
+
+
 def test_misrouted_once_a_row(count) -> None:
     produced = [sent(0), sent(1), sent(2)]
     reads = [

@@ -106,6 +106,25 @@ def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
             assert found["max_ms"][bin_] == pytest.approx(max(own))
 
 
+@pytest.mark.parametrize(
+    "times",
+    [
+        [(7, 7)],
+        [(7, 7), (7, 7)],
+        [(5, 7), (6, 7)],
+        [(7, 8), (7, 9)],
+        [(0, 0), (0, 2**41), (10**18, 10**18 + 3)],
+    ],
+)
+def test_the_series_of_few_acks(tmp_path, times) -> None:
+    produced = tuple(sent(n)._replace(sent_ns=at, done_ns=done) for n, (at, done) in enumerate(times))
+    drawn = Drawn(produced, tuple(read(n) for n in range(len(times))), None, ())
+    path = write(tmp_path / "case", drawn, random.Random(1))
+    for limits in (Limits(), Limits(range_rows=1)):
+        (result,) = audit_all([path], LocalContext, lambda _: None, limits)
+        agree(drawn, path, result)
+
+
 def test_why_a_file_was_set_aside_is_one_short_line() -> None:
     assert unreadable(OSError("first\nsecond")) == "torn or unreadable, not counted (first)"
     assert unreadable(OSError()) == "torn or unreadable, not counted (OSError)"

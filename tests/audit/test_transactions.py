@@ -52,6 +52,16 @@ def all_committed():
     return [committed(n, read_ns=9) for n in range(3)]
 
 
+def test_the_parts_of_a_transaction_meet_however_far_apart_its_records_are(count) -> None:
+    produced, table = [], []
+    for number in range(9):
+        produced += [sent(number, txn=number), sent((number + 1) << 40, number, partition=1, txn=number)]
+        table.append(transaction(number, UNKNOWN))
+    reads = [read(row.seq, row.offset, partition=row.partition) for row in produced]
+    reads += [committed(number, read_ns=9) for number in range(9)]
+    assert count(produced, reads, table) == {"torn-transaction": 9}
+
+
 def test_a_committed_transaction(count) -> None:
     assert count(THREE, [*ALL, *all_committed()], [transaction(0, COMMITTED)]) == {}
     assert (count.result.code, count.result.reasons) == (0, ())
@@ -164,6 +174,13 @@ def test_a_record_handed_over_before_its_commit_began(count, phase) -> None:
     assert count.units == {("early-read", "t", 0, 0, 1, 1)}
 
 
+@pytest.mark.parametrize("times", [(50, 150), (150, 50)])
+def test_a_restarted_final_reader_is_early_where_its_first_read_was(count, times) -> None:
+    reads = [*ALL, *(committed(n, read_ns=150) for n in (0, 2))]
+    reads += [committed(1, read_ns=at, assignment=number) for number, at in enumerate(times)]
+    assert count(THREE, reads, [transaction(0, COMMITTED, 100)]) == {"early-read": 1}
+
+
 def test_at_read_uncommitted_a_record_is_read_early_by_right(count) -> None:
     reads = [*ALL, *(committed(n, read_ns=100) for n in range(3)), read(1, phase=0, reader=1, read_ns=5)]
     assert count(THREE, reads, [transaction(0, COMMITTED, 100)]) == {}
@@ -195,6 +212,11 @@ def test_what_was_committed_is_owed_to_a_live_reader_though_the_final_read_does_
 def test_a_live_reader_at_read_uncommitted_is_handed_aborted_records_too(count) -> None:
     reads = [*ALL, committed(3), read(3), read(0, phase=0, reader=1), read(3, phase=0, reader=1)]
     assert count([*THREE, sent(3)], reads, [transaction(0, ABORTED)]) == {"skipped": 2}
+
+
+def test_what_only_a_live_reader_at_read_committed_saw_has_vanished(count) -> None:
+    reads = [*ALL, *all_committed(), committed_live(7, 3, producer=7)]
+    assert count(THREE, reads, [transaction(0, COMMITTED)]) == {"vanished": 1}
 
 
 def test_a_reader_at_read_committed_that_goes_back(count) -> None:

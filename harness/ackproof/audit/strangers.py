@@ -184,17 +184,13 @@ class Register:
         if not self._produced:
             return produced, present
         block, inside = seq >> _BLOCK_BITS, seq & (_BLOCK - 1)
-        order = order_of([producer, block])
-        if order is None:
-            order = np.arange(len(seq), dtype=np.int64)
-        starts = group_starts([producer[order], block[order]])
+        starts = group_starts([producer, block])  # of neighbours, whether or not all are in order
         for low, high in zip(starts.tolist(), [*starts[1:].tolist(), len(seq)], strict=True):
-            which = order[low:high]
-            key = (int(producer[which[0]]), int(block[which[0]]))
+            key = (int(producer[low]), int(block[low]))
             if key in self._produced:
-                byte, bit = inside[which] >> 3, inside[which] & 7
-                produced[which] = (self._produced[key][byte] >> bit) & 1 == 1
-                present[which] = (self._present[key][byte] >> bit) & 1 == 1
+                byte, bit = inside[low:high] >> 3, inside[low:high] & 7
+                produced[low:high] = (self._produced[key][byte] >> bit) & 1 == 1
+                present[low:high] = (self._present[key][byte] >> bit) & 1 == 1
         return produced, present
 
 
