@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -14,6 +17,7 @@ from py4j.protocol import Py4JNetworkError
 
 from ackproof import audit as room
 from ackproof import processes
+from ackproof.audit import session
 from ackproof.audit.archive import Archive
 from ackproof.audit.jvm import start as start_jvm
 from ackproof.audit.pipeline import audit_all
@@ -50,6 +54,30 @@ def test_spark_died(tmp_path, error) -> None:
     assert (result.code, result.file) == (2, None)
     assert "Spark died" in result.reasons[0]
     assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]
+
+
+def test_ctrl_c_while_spark_starts_ends_it_all_the_same(monkeypatch) -> None:
+    """An interrupted wait must not take the start for done: the JVM's folder would be left."""
+    waits, started, said = threading.Event(), threading.Event(), []
+
+    @contextmanager
+    def starts_slowly(*_):
+        waits.wait(60)
+        said.append("started")
+        started.set()
+        yield None
+        said.append("ended")
+
+    monkeypatch.setattr(session, "spark_context", starts_slowly)
+    starting = session.Starting(None, lambda _: None)
+    main = threading.get_ident()
+    threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    with pytest.raises(KeyboardInterrupt):
+        starting.context()
+    assert not started.is_set()
+    threading.Timer(0.2, waits.set).start()
+    starting.close()
+    assert said == ["started", "ended"]
 
 
 @pytest.mark.audit

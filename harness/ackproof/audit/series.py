@@ -120,7 +120,8 @@ def _reads(live: Sequence[Pile]) -> _Bins:
         numbers.append(number)
         counts.append(count)
     if not numbers:
-        return _Bins(np.empty(0, dtype=np.int64), {"read": np.empty(0, dtype=np.int64)})
+        none = np.empty(0, dtype=np.int64)
+        return _Bins(none, {"read": none})
     number, rank = np.unique(np.concatenate(numbers), return_inverse=True)
     read = np.zeros(len(number), dtype=np.int64)
     np.add.at(read, rank, np.concatenate(counts))

@@ -181,18 +181,21 @@ class Starting:
         self._manager = spark_context(master, progress)
         self._context: SparkContext | None = None
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._enter, name="spark-start", daemon=True)
-        self._thread.start()
+        # Not Thread.join: once interrupted by Ctrl-C, that takes a thread for ended that is not (CPython 3.11).
+        self._through = threading.Event()
+        threading.Thread(target=self._enter, name="spark-start", daemon=True).start()
 
     def _enter(self) -> None:
         try:
             self._context = self._stack.enter_context(self._manager)
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             self._error = error
+        finally:
+            self._through.set()
 
     def context(self) -> SparkContext:
         """Wait for it. Raises what its start raised."""
-        self._thread.join()
+        self._through.wait()
         if self._error is not None:
             raise self._error
         assert self._context is not None
@@ -200,5 +203,5 @@ class Starting:
 
     def close(self) -> None:
         """End it."""
-        self._thread.join()
+        self._through.wait()
         self._stack.close()
