@@ -103,11 +103,11 @@ class Swept:
     def lines(self) -> Iterator[str]:
         """In words."""
         for child in self.ended:
-            yield f"ended {child.role} (pid {child.pid}) of {child.directory}"
+            yield f"ended {_who(child)}"
         for thing in self.containers:
             yield f"removed {thing}"
         for child, why in self.stuck:
-            yield f"could not end {child.role} (pid {child.pid}) of {child.directory}: {why}"
+            yield f"could not end {_who(child)}: {why}"
         for path in self.mounts:
             yield f"unmounted {path}"
         for path in self.ledgers:
@@ -123,11 +123,11 @@ class Swept:
         if not any(self.as_json().values()):
             yield "nothing was left behind"
 
-    def as_json(self) -> dict[str, list[str] | int]:
+    def as_json(self) -> dict[str, list[str]]:
         """For `--json`."""
         return {
-            "ended": len(self.ended),
-            "stuck": len(self.stuck),
+            "ended": [_who(child) for child in self.ended],
+            "stuck": [f"{_who(child)}: {why}" for child, why in self.stuck],
             "mounts": self.mounts,
             "failed": self.failed,
             "data": self.data,
@@ -136,6 +136,10 @@ class Swept:
             "elsewhere": self.elsewhere,
             "containers": self.containers,
         }
+
+
+def _who(child: Found) -> str:
+    return f"{child.role} (pid {child.pid}) of {child.directory}"
 
 
 def sweep() -> Swept:

@@ -103,7 +103,7 @@ def _left_behind() -> tuple[str, ...]:
     if swept.returncode:
         return (f"ackproof clean: exit code {swept.returncode}: {swept.stderr.strip()[:500]}",)
     found = json.loads(swept.stdout)
-    return tuple(f"{what}: {amount}" for what, amount in found.items() if amount)
+    return tuple(f"{what}: {', '.join(things)}" for what, things in found.items() if things)
 
 
 def _tail(log: Path, lines: int = 30) -> str:
