@@ -50,6 +50,11 @@ def visible(log: Log, *, committed: bool) -> tuple[Batch, ...]:
     return tuple(batch for batch in below if not batch.transactional or _ending(log, batch) == COMMIT)
 
 
+def aborted(log: Log, batch: Batch) -> bool:
+    """Whether the transaction of a data batch was aborted, as this log says; False for one without a transaction."""
+    return batch.transactional and _ending(log, batch) == ABORT
+
+
 def _ending(log: Log, batch: Batch) -> str:
     """The kind of the first marker of its producer after a batch; DATA if there is none yet."""
     for later in log.batches:

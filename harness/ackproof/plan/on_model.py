@@ -39,6 +39,7 @@ POSSIBLE: Final = frozenset(
         "expire_session",
         "kill_client",
         "pause_client",
+        "fence_producer",
         "cut",
         "reset",
         "black_hole",
@@ -127,9 +128,6 @@ def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
             yield _Lack(body, fault.kind, why, key=True)
         elif isinstance(fault, SetConfig) and (why := _of_settings(fault.kind, fault.config)):
             yield _Lack((*body, "config"), fault.kind, why, key=True)
-    if spec.workload.producers.transaction_size is not None:
-        size: Path = ("workload", "producers", "transaction_size")
-        yield _Lack(size, "transaction_size", "its clients have no transactions yet")
     for name, topic in spec.topics.items():
         if "compact" in topic.config.get("cleanup.policy", "delete"):
             policy: Path = ("topics", name, "config", "cleanup.policy")

@@ -66,6 +66,8 @@ class Control:
         self.fenced: set[int] = set()
         self.joined: set[int] = set(brokers)
         """Registered in this life."""
+        self.starting: set[int] = set()
+        """Processes that run, and do not answer yet: brokers on their way to be registered."""
         self.born = dict.fromkeys((*brokers, *controllers), 0)
         """Counts the starts of each process."""
 
@@ -278,6 +280,7 @@ class Control:
         self._lives(node, EventKind.NODE_ENDED)
         self.network.down(self._host(node))
         self.joined.discard(node)
+        self.starting.discard(node)
         if node in self.brokers:
             for partition in self.partitions:
                 broker = partition.brokers[node]
@@ -313,6 +316,7 @@ class Control:
     def start(self, node: int) -> None:
         """Start a process that is gone."""
         self.born[node] += 1
+        self.starting.add(node)
         self._lives(node, EventKind.NODE_STARTED)
         wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
         if node not in self.brokers:
@@ -323,6 +327,7 @@ class Control:
 
     def _controller_up(self, node: int, born: int) -> None:
         if self.born[node] == born:
+            self.starting.discard(node)
             self._host(node).up = True
             self.look()
 
@@ -353,6 +358,7 @@ class Control:
             partition.brokers[node] = start(broker, registered)
             self.apply(partition, image)
         self.joined.add(node)
+        self.starting.discard(node)
         self.look()
         for partition in self.partitions:
             self._publish_to(node, partition)

@@ -6,10 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 
 from ackproof.model.simulate.clock import MS
+from ackproof.model.simulate.producers import ClientBatch, Producer
 from ackproof.model.simulate.run import Simulation
 from ackproof.model.simulate.schedule import Stage
+from ackproof.model.simulate.transactional import TransactionalProducer
 from ackproof.model.simulate.world import World
-from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.outcome import Outcome, TxnOutcome
+from ackproof_reference.log import DATA
 
 
 @dataclass(frozen=True)
@@ -41,12 +44,15 @@ def counts_of(simulation: Simulation, seed: int) -> Counts:
     world = simulation.world
     copies: Counter[int] = Counter()
     for at, place in enumerate(simulation.final):
-        copies.update(id(simulation.client_batch(at, batch)) for batch in place.batches)
+        data = (batch for batch in place.batches if batch.kind == DATA)
+        copies.update(id(simulation.client_batch(at, batch)) for batch in data)
     acked = lost = duplicate = surfaced = 0
     for producer in world.producers:
         for batch in producer.batches:
             there = copies[id(batch)]
-            if batch.outcome is Outcome.ACKED:
+            if batch.outcome is Outcome.ACKED and batch.txn >= 0 and not committed(producer, batch):
+                acked += batch.count  # may be there or not: what is promised, the commit's answer promises
+            elif batch.outcome is Outcome.ACKED:
                 acked += batch.count
                 lost += 0 if there else batch.count
             elif there and batch.outcome is not Outcome.FAILED:
@@ -88,3 +94,10 @@ def _times(simulation: Simulation, world: World) -> tuple[float, float, float, i
             short.discard(change.place)
             full = since if not short else -1.0
     return leader, shrink, full, who
+
+
+def committed(producer: Producer, batch: ClientBatch) -> bool:
+    """Whether the commit of a batch's transaction was acknowledged."""
+    if not isinstance(producer, TransactionalProducer):
+        return False
+    return producer.txns[batch.txn].outcome is TxnOutcome.COMMITTED

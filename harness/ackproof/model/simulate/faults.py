@@ -57,9 +57,11 @@ class Virtual:
         return self.world.network.hosts[node]
 
     def must_run(self, *, paused: bool = False) -> None:
-        """There must be something to break."""
+        """There must be something to break. With `paused` a process that stands still, or only starts, will do."""
         for node in self.nodes:
             host = self.host(node)
+            if paused and node in self.world.control.starting:
+                continue
             if not host.up or (host.paused and not paused):
                 state = "gone" if not host.up else "stopped"
                 raise FaultNotConfirmed(

@@ -5,7 +5,8 @@ from __future__ import annotations
 from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.faults import Virtual, does
 from ackproof.model.simulate.network import Host
-from ackproof.plan.fault_clients import ClientFault, KillClient, PauseClient
+from ackproof.model.simulate.transactional import TransactionalProducer
+from ackproof.plan.fault_clients import ClientFault, FenceProducer, KillClient, PauseClient
 
 
 class _Clients(Virtual):
@@ -43,7 +44,7 @@ class KillClientRun(_Clients):
         """Start others."""
         for name in self.clients:
             if name[0] == "p":
-                self.world.add_producer().start()
+                self.world.add_producer(self.world.slot_of(int(name[1:]))).start()
             else:
                 self.world.add_reader()
         return f"others for {', '.join(self.clients)}"
@@ -66,3 +67,30 @@ class PauseClientRun(_Clients):
             if host.paused:
                 self.world.network.resume(host)
         return f"SIGCONT to {', '.join(self.clients)}"
+
+
+@does(FenceProducer)
+class FenceProducerRun(_Clients):
+    """A second producer with the transactional id of one that goes on, which is fenced."""
+
+    def inject(self) -> str:
+        """Start the others."""
+        self.chosen()
+        self.pairs: list[tuple[TransactionalProducer, TransactionalProducer]] = []
+        for name in self.clients:
+            old = self.world.producers[int(name[1:])]
+            assert isinstance(old, TransactionalProducer)
+            old.fenced_by_another = True
+            new = self.world.add_producer(old.slot)
+            assert isinstance(new, TransactionalProducer)
+            new.start()
+            self.pairs.append((old, new))
+        return f"others with the transactional ids of {', '.join(self.clients)}"
+
+    def bites(self) -> bool:
+        """The older ones were told that they are fenced."""
+        return all(old.gave_up == "fenced" for old, _ in self.pairs)
+
+    def healed(self) -> bool:
+        """The newer ones are at work."""
+        return all(any(batch.outcome == 0 for batch in new.batches) for _, new in self.pairs)

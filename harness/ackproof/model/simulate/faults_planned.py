@@ -149,12 +149,12 @@ class DecommissionRun(DownRun):
             if broker not in self.nodes and self.host(broker).running
         ]
         held: dict[int, int] = dict.fromkeys(others, 0)
-        for partition in self.world.partitions:
+        for partition in self.world.control.partitions:
             for broker in partition.image.partition.replicas:
                 if broker in held:
                     held[broker] += 1
         moved = 0
-        for partition in self.world.partitions:
+        for partition in self.world.control.partitions:
             target = self._target(partition, held)
             moved += sum(
                 new != old for new, old in zip(target, partition.image.partition.replicas, strict=True)
@@ -182,7 +182,7 @@ class DecommissionRun(DownRun):
         """Whether nothing is left on them, and every ISR is full without them."""
         return all(
             not set(self.nodes) & set(now.replicas) and set(now.isr) == set(now.replicas)
-            for now in (partition.image.partition for partition in self.world.partitions)
+            for now in (partition.image.partition for partition in self.world.control.partitions)
         )
 
     def _look(self) -> None:

@@ -43,7 +43,8 @@ class _Rollout(RestartRun):
 
     def _look(self, node: int) -> None:
         full = all(
-            set(p.image.partition.isr) == set(p.image.partition.replicas) for p in self.world.partitions
+            set(p.image.partition.isr) == set(p.image.partition.replicas)
+            for p in self.world.control.partitions
         )
         if self.world.control.ready(node) and (full or not self.await_isr):
             self.later(self.rest_s, self._next)
@@ -84,7 +85,7 @@ class UpgradeRun(_Rollout):
 
     def prepare(self, node: int) -> None:
         """The node goes by the other release's rules; so do the controller's decisions once one of them decides."""
-        for partition in self.world.partitions:
+        for partition in self.world.control.partitions:
             rules = self._of_the_release(partition.rules)
             if node in partition.brokers:
                 partition.own[node] = rules
@@ -115,11 +116,11 @@ class UpgradeRun(_Rollout):
 
     def _finalise(self) -> None:
         """Kafka itself switches eligible leader replicas on from 4.1; levels that were chosen stay."""
-        for partition in self.world.partitions:
+        for partition in self.world.control.partitions:
             partition.rules = self._of_the_release(partition.rules)
         chosen = self.world.case.experiment.cluster.features
-        if ELR in chosen or numbers(self.to) < (4, 1) or self.world.partitions[0].rules.elr:
+        if ELR in chosen or numbers(self.to) < (4, 1) or self.world.control.partitions[0].rules.elr:
             return
         self.world.journal.append(Levelled(self.world.clock.now, ELR, 1))
-        for partition in self.world.partitions:
+        for partition in self.world.control.partitions:
             partition.rules = replace(partition.rules, elr=True, unclean_shutdown_detection=True)

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
 
 from ackproof.model.simulate.clock import SECOND, Clock
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
+from ackproof.model.simulate.requests import Asked, Parked
 from ackproof.model.simulate.timing import Timing
 from ackproof_reference.broker import Broker, Follower, Leader, Message
 from ackproof_reference.follower import next_request
@@ -27,39 +27,15 @@ from ackproof_reference.messages import (
     Fetched,
     Produce,
     Produced,
+    WriteMarker,
 )
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import Event, step
 from ackproof_reference.rules import Rules
+from ackproof_reference.transactions import needs_verification
 
 REQUEST_BYTES = 120
 """A request, or an answer without records."""
-
-
-class Producing(Protocol):
-    """A client that waits for an answer to a batch that it sent."""
-
-    def answered(self, attempt: object, error: Error, offset: int) -> None:
-        """The leader's answer."""
-
-
-class Asked(NamedTuple):
-    """A produce request at its leader: who sent it, over which connection, for which of its attempts."""
-
-    client: Producing
-    connection: Connection
-    generation: int
-    attempt: object
-    since: int
-    request_timeout: int
-
-
-class Parked(NamedTuple):
-    """A fetch that waits at its leader."""
-
-    request: Fetch
-    connection: Connection
-    token: int
 
 
 @dataclass
@@ -82,6 +58,8 @@ class Surroundings:
     alter: Callable[[PartitionRun, int, AlterPartition], None]
     learned: Callable[[PartitionRun, int], None]
     advanced: Callable[[PartitionRun, int], None] | None = None
+    verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
+    """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
 
 
 @dataclass
@@ -336,6 +314,10 @@ class PartitionRun:
         if request.acks != 0:
             self.asked[leader, request.producer, request.sequence] = asked
         end = self.brokers[leader].log.end
+        rules = self.own.get(leader, self.rules)
+        if needs_verification(self.log(leader), request, rules) and not self.around.verified(self, request):
+            self._answer(leader, Produced(request.producer, request.sequence, Error.INVALID_TXN_STATE, -1))
+            return
         messages = self.step(leader, request)
         broker = self.brokers[leader]
         if request.acks == 0 and any(type(m) is Produced and m.error is not Error.NONE for m in messages):
@@ -347,6 +329,13 @@ class PartitionRun:
             clock.after(asked.request_timeout, self._time_out, leader, asked.request_timeout)
         if broker.log.end > end and self.parked:
             self._wake(leader)
+
+    def mark(self, leader: int, marker: WriteMarker) -> int:
+        """A transaction ends in a leader's log: the offset after its marker."""
+        self.step(leader, marker)
+        if self.parked:
+            self._wake(leader)
+        return self.log(leader).end
 
     def _time_out(self, leader: int, timeout: int) -> None:
         self.host(leader).do(self._end_waiting, leader, timeout)

@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from ackproof.model.simulate.clock import MS, SECOND, Clock
 from ackproof.model.simulate.network import TO_ACCEPTOR, Connection, Host, Network
-from ackproof.model.simulate.partition import REQUEST_BYTES, Asked, PartitionRun
+from ackproof.model.simulate.partition import REQUEST_BYTES, PartitionRun
+from ackproof.model.simulate.requests import Asked
 from ackproof.model.simulate.timing import Timing, seconds
 from ackproof.plan.spec import ProducerSpec
 from ackproof.rundir.outcome import Outcome
@@ -63,6 +67,8 @@ class ClientBatch:
     connection: Connection | None = None
     epoch: int = -1
     sequence: int = 0
+    txn: int = -1
+    """The transaction of its producer that it belongs to."""
 
 
 @dataclass
@@ -102,6 +108,8 @@ class Producer:
         tell: Tell,
     ) -> None:
         self.number, self.host, self.spec, self.lines = number, host, spec, lines
+        self.pid = number
+        """The producer id by which logs know it."""
         self.clock, self.network, self.timing, self.random, self.tell = clock, network, timing, random, tell
         self.acks = _ACKS[spec.acks]
         self.retries = 2**31 if spec.retries is None else spec.retries
@@ -130,6 +138,7 @@ class Producer:
         if spec.idempotence:
             for line in lines:
                 line.epoch = 0
+        self._next = 0
         self._least = max(self.linger, int(self.gap * len(lines)) + 1)
 
     # -- making records -----------------------------------------------------------------------------------------
@@ -142,6 +151,10 @@ class Producer:
 
     def _tick(self) -> None:
         self.host.do(self._make)
+
+    def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """When each record was handed to the library."""
+        return (self.began + seq * self.gap).astype(np.int64)
 
     def sent_ns(self, seq: int) -> int:
         """When a record was handed to the library."""
@@ -219,7 +232,7 @@ class Producer:
             batch.epoch, batch.sequence = line.epoch, line.next_sequence
             line.next_sequence += batch.count
         sequence = batch.sequence if self.spec.idempotence else batch.number
-        request = Produce(self.number, sequence, self.acks, batch.count, batch.epoch)
+        request = self._request(batch, sequence)
         asked = Asked(self, connection, connection.generation, batch, self.clock.now, self.request_timeout)
         size = REQUEST_BYTES + batch.count * self.record_bytes
         if not self.network.send(
@@ -227,13 +240,16 @@ class Producer:
         ):
             return False
         batch.sends += 1
-        line.partition.written[self.number, batch.epoch, sequence] = batch
+        line.partition.written[self.pid, batch.epoch, sequence] = batch
         if self.acks == 0:
             self._done(line, batch, Outcome.ACKED, 0, -1)
             return True
         batch.connection, batch.generation = connection, connection.generation
         line.flying[batch.number] = batch
         return True
+
+    def _request(self, batch: ClientBatch, sequence: int) -> Produce:
+        return Produce(self.pid, sequence, self.acks, batch.count, batch.epoch)
 
     # -- answers ------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from ackproof.model.simulate.producers import newest_known
 from ackproof.model.simulate.timing import Timing
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch, end_of_epoch
+from ackproof_reference.transactions import aborted, last_stable_offset
 
 POLL = 5 * MS
 """From a new high watermark until the records are handed over, at most (fetch and poll)."""
@@ -68,6 +69,8 @@ class Reader:
     handed: list[Handed] = field(default_factory=list)
     assignment: int = 1
     stopped: bool = False
+    committed: bool = False
+    """Whether it reads at read_committed: up to the last stable offset, without what was aborted."""
 
     def follow(self, partition: PartitionRun, place: int) -> None:
         """Read this partition too."""
@@ -147,9 +150,10 @@ class Reader:
             self.reset(self, told)
             position.offset = goes_on
             position.epoch = -1
+        limit = last_stable_offset(log) if self.committed else log.high_watermark
         for batch in log.read(position.offset, len(log.batches)):
-            if batch.next > log.high_watermark:
+            if batch.next > limit:
                 break
-            if batch.kind == DATA:
+            if batch.kind == DATA and not (self.committed and aborted(log, batch)):
                 self.handed.append(Handed(position.place, self.assignment, batch, self.clock.now))
             position.offset, position.epoch = batch.next, batch.epoch

@@ -16,13 +16,22 @@ import pyarrow.parquet as pq
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.model.simulate.producers import ClientBatch, Producer
 from ackproof.model.simulate.run import Simulation
+from ackproof.model.simulate.transactional import TransactionalProducer
 from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import ConsumedRows, ProducedRows, mark_end, write_consumed, write_produced
+from ackproof.rundir.ledger import (
+    ConsumedRows,
+    ProducedRows,
+    mark_end,
+    write_consumed,
+    write_produced,
+    write_transactions,
+)
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA, Batch
+from ackproof_reference.transactions import last_stable_offset
 
 Ints = npt.NDArray[np.int64]
 PURGE_CODE = -152
@@ -41,6 +50,7 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
             kind="reader",
             reader=r.number,
             topics=everything,
+            isolation=simulation.case.experiment.workload.consumers.isolation,
             killed=r.host.id in world.killed,
         )
         for r in world.readers
@@ -55,8 +65,12 @@ def clients_of(simulation: Simulation) -> tuple[Client, ...]:
         )
         for p in world.producers
     ]
-    final = Client(id="f0", kind="final", reader=len(world.readers), topics=everything)
-    return (*readers, *producers, final)
+    first = len(world.readers)
+    final = Client(id="f0", kind="final", reader=first, topics=everything, isolation="read_uncommitted")
+    if world.coordinator is None:
+        return (*readers, *producers, final)
+    second = final.model_copy(update={"id": "f1", "reader": first + 1, "isolation": "read_committed"})
+    return (*readers, *producers, final, second)
 
 
 def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
@@ -70,9 +84,12 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
             write_produced(folder, 0, _produced(producer, places))
         if producer.host.id not in world.killed:
             mark_end(folder)
+        if isinstance(producer, TransactionalProducer) and producer.txns:
+            write_transactions(run.transactions / client_folder(f"p{producer.number}"), producer.rows())
     for reader in world.readers:
         handed = [(h.place, h.assignment, h.batch, h.read_ns) for h in reader.handed]
-        _write_reads(simulation, run, f"r{reader.number}", reader.number, ReadPhase.LIVE, handed)
+        phase = ReadPhase.LIVE_COMMITTED if reader.committed else ReadPhase.LIVE
+        _write_reads(simulation, run, f"r{reader.number}", reader.number, phase, handed)
         if reader.host.id not in world.killed:
             mark_end(run.consumed / client_folder(f"r{reader.number}"))
     now = world.clock.now
@@ -84,6 +101,12 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
     ]
     _write_reads(simulation, run, "f0", len(world.readers), ReadPhase.FINAL, final)
     mark_end(run.consumed / client_folder("f0"))
+    if world.coordinator is not None:
+        committed = [
+            (at, 1, batch, now) for at, _, batch, _ in final if not simulation.final[at].is_aborted(batch)
+        ]
+        _write_reads(simulation, run, "f1", len(world.readers) + 1, ReadPhase.FINAL_COMMITTED, committed)
+        mark_end(run.consumed / client_folder("f1"))
 
 
 def _seqs(batch: ClientBatch) -> Ints:
@@ -113,8 +136,9 @@ def _produced(producer: Producer, places: Sequence[tuple[str, int]]) -> Produced
         outcome=outcome[order].astype(np.int8),
         error=error[order].astype(np.int16),
         offset=offset[order],
-        sent_ns=(producer.began + (seq[order] * producer.gap)).astype(np.int64),
+        sent_ns=producer.sent_times(seq[order]),
         done_ns=done[order],
+        txn=_spread(batches, [batch.txn for batch in batches])[order],
     )
 
 
@@ -147,12 +171,7 @@ def _write_reads(
     within = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
     seq = np.concatenate([_seqs(batch) for batch in batches])
     producers = world.producers
-    made = np.concatenate(
-        [
-            (producers[b.producer].began + _seqs(b) * producers[b.producer].gap).astype(np.int64)
-            for b in batches
-        ]
-    )
+    made = np.concatenate([producers[b.producer].sent_times(_seqs(b)) for b in batches])
     place = spread([at for at, _, _, _ in reads])
     write_consumed(
         folder,
@@ -196,8 +215,16 @@ def write_final_read(simulation: Simulation, run: CaseDir) -> None:
                 records=sum(batch.length for batch in place.batches if batch.kind == DATA),
             )
         )
+    committed = [
+        one.model_copy(update={"records": sum(b.length for b in place.batches if place.is_handed(b))})
+        for one, place in zip(partitions, simulation.final, strict=True)
+        if simulation.world.coordinator is not None
+    ]
     FinalReadFile(
-        complete=simulation.complete, reasons=tuple(simulation.reasons), partitions=tuple(partitions)
+        complete=simulation.complete,
+        reasons=tuple(simulation.reasons),
+        partitions=tuple(partitions),
+        committed=tuple(committed),
     ).save(run.final_read)
 
 
@@ -217,7 +244,7 @@ def samples_now(simulation: Simulation) -> Iterator[Sample]:
             replicas=state.replicas,
             isr=state.isr,
             high_watermark=mark,
-            last_stable=mark,
+            last_stable=last_stable_offset(partition.log(state.leader)) if leads else -1,
             log_ends={
                 broker: partition.log(broker).end
                 for broker in state.replicas

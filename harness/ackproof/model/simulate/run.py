@@ -16,7 +16,8 @@ from ackproof.plan.fault_clients import ClientFault
 from ackproof.plan.triggers import Quantity, When
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
-from ackproof_reference.log import Batch
+from ackproof_reference.log import DATA, Batch
+from ackproof_reference.transactions import aborted, open_transactions
 
 AFTER_HEALING_NS = 500 * MS
 AFTER_HEALING_BOUND_NS = 30 * SECOND
@@ -47,6 +48,16 @@ class FinalPlace:
     end: int
     batches: tuple[Batch, ...]
     why: str
+    aborted: frozenset[int] = frozenset()
+    """Base offsets of the batches that a reader at read_committed is not handed."""
+
+    def is_aborted(self, batch: Batch) -> bool:
+        """Whether its transaction was aborted."""
+        return batch.base in self.aborted
+
+    def is_handed(self, batch: Batch) -> bool:
+        """Whether a reader at read_committed is handed its records."""
+        return batch.kind == DATA and batch.base not in self.aborted
 
 
 class Simulation:
@@ -184,6 +195,8 @@ class Simulation:
             why = f"{name}: ISR is {sorted(state.isr)}, {wanted} replicas are awaited"
         elif log.high_watermark != log.end:
             why = f"{name}: high watermark {log.high_watermark} and log end {log.end} differ"
+        elif self.world.coordinator is not None and open_transactions(log):
+            why = f"{name}: a transaction is open"
         return broker.process.role.epoch, log.end, why
 
     def _read(self) -> None:
@@ -200,6 +213,7 @@ class Simulation:
                     -1 if log is None else log.high_watermark,
                     batches,
                     why,
+                    frozenset(b.base for b in batches if log is not None and aborted(log, b)),
                 )
             )
         self._phase("end")

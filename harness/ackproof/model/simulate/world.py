@@ -5,15 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from random import Random
+from typing import Final
 
+from ackproof.cluster.properties import configured
 from ackproof.model.simulate.clock import Clock
 from ackproof.model.simulate.control import Control
+from ackproof.model.simulate.coordinator import Coordinator, coordinator_of
 from ackproof.model.simulate.journal import NOTHING_YET, Beginning, Change, Created, Entry
 from ackproof.model.simulate.network import Connection, Host, Network
 from ackproof.model.simulate.partition import PartitionRun, Surroundings
 from ackproof.model.simulate.producers import ClientBatch, Line, Producer
 from ackproof.model.simulate.readers import Reader, Reset
 from ackproof.model.simulate.timing import Timing
+from ackproof.model.simulate.transactional import TransactionalProducer
 from ackproof.plan.cases import Case
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
@@ -21,6 +25,9 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registra
 from ackproof_reference.placement import Place, place
 from ackproof_reference.rules import Rules
 
+TRANSACTIONS: Final = "__transaction_state"
+ANOTHER_NS: Final = 500_000_000
+"""From the end of a client process until another one is there in its place."""
 CLIENTS_FROM = -2
 """Clients are hosts with numbers below zero: -2 is the first of them."""
 
@@ -59,6 +66,10 @@ class World:
     """Which fault wants which node dead."""
     killed: set[int] = field(default_factory=set)
     """Clients that a fault has killed, by their host's number."""
+    hidden: list[PartitionRun] = field(default_factory=list)
+    """Partitions of Kafka's own: nobody reads them, no ledger knows them."""
+    coordinator: Coordinator | None = None
+    """Of transactions, where producers write in any."""
     settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
     """Settings of topics, of all brokers ('') and of single ones (by number), as far as they were set."""
     next_client: int = CLIENTS_FROM
@@ -67,8 +78,9 @@ class World:
 
     @property
     def changes(self) -> list[Change]:
-        """What became of partitions."""
-        return [entry for entry in self.journal if isinstance(entry, Change)]
+        """What became of partitions, Kafka's own left out."""
+        mine = len(self.partitions)
+        return [entry for entry in self.journal if isinstance(entry, Change) and entry.place < mine]
 
     @property
     def timing(self) -> Timing:
@@ -76,12 +88,16 @@ class World:
         return self.setting.timing
 
     def index(self, topic: str, number: int) -> int:
-        """The place of a partition among all."""
-        return next(i for i, p in enumerate(self.partitions) if p.place == (topic, number))
+        """The place of a partition among all, Kafka's own behind the others."""
+        return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
+
+    @property
+    def _all(self) -> tuple[PartitionRun, ...]:
+        return (*self.partitions, *self.hidden)
 
     def partition(self, topic: str, number: int) -> PartitionRun:
         """A partition by its name."""
-        return self.partitions[self.index(topic, number)]
+        return self._all[self.index(topic, number)]
 
     def held_down(self, node: int) -> bool:
         """Whether some fault wants a node dead."""
@@ -122,8 +138,8 @@ class World:
         self.next_client -= 1
         return host
 
-    def add_producer(self) -> Producer:
-        """Another producer, with the next free number."""
+    def add_producer(self, slot: int | None = None) -> Producer:
+        """Another producer, with the next free number; `slot`: in whose place, by number, with its transactional id."""
         spec = self.case.experiment.workload.producers
         written = self.case.experiment.topic_names()
         number = len(self.producers)
@@ -132,12 +148,30 @@ class World:
             for at, partition in enumerate(self.partitions)
             if partition.topic in written
         ]
-        producer = Producer(
+        kind = Producer if self.coordinator is None else TransactionalProducer
+        producer = kind(
             number, self.client_host(), spec, lines, (self.case.seed + number) % len(lines),
             self.clock, self.network, self.timing, self.random, self._told,
         )  # fmt: skip
+        if isinstance(producer, TransactionalProducer) and self.coordinator is not None:
+            seed = f"{self.case.seed}/transactions/{number}"
+            producer.join(number if slot is None else slot, self.coordinator, seed, self._ended_by_itself)
         self.producers.append(producer)
         return producer
+
+    def _ended_by_itself(self, producer: TransactionalProducer) -> None:
+        """Another one comes in its place, with its transactional id."""
+
+        def another() -> None:
+            if not producer.closed and not producer.stopping:
+                self.add_producer(producer.slot).start()
+
+        self.clock.after(ANOTHER_NS, another)
+
+    def slot_of(self, number: int) -> int | None:
+        """Whose transactional id a producer has; None: it has none."""
+        producer = self.producers[number]
+        return producer.slot if isinstance(producer, TransactionalProducer) else None
 
     def add_reader(self) -> Reader:
         """Another live reader."""
@@ -145,6 +179,8 @@ class World:
         reader = Reader(
             len(self.readers), host, self.clock, self.network, self.timing, self.of_readers, self._was_reset
         )
+        isolation = self.case.experiment.workload.consumers.isolation
+        reader.committed = self.coordinator is not None and isolation == "read_committed"
         host.broken = reader.broken
         for at, partition in enumerate(self.partitions):
             reader.follow(partition, at)
@@ -290,21 +326,56 @@ def make_world(setting: Setting, case: Case) -> World:
         made = world.make_topic(topic, registrations, processes, around)
         world.partitions += made
         control.partitions += made
+    if experiment.workload.producers.transaction_size is not None:
+        log = _transaction_log(world, registrations, processes, around)
+        world.hidden.append(log)
+        control.partitions.append(log)
+        world.coordinator = coordinator_of(experiment, clock, network, random, log, world.partitions)
+        around.verified = world.coordinator.verified
+    everything = (*world.partitions, *world.hidden)
     world.began = Beginning(
         brokers,
         any(rules.elr for rules in setting.rules.values()),
-        {topic: spec.config for topic, spec in experiment.topics.items()},
-        [partition.place for partition in world.partitions],
-        [partition.image.partition for partition in world.partitions],
+        {
+            **{topic: spec.config for topic, spec in experiment.topics.items()},
+            **{one.topic: {"min.insync.replicas": str(one.rules.min_insync)} for one in world.hidden},
+        },
+        [partition.place for partition in everything],
+        [partition.image.partition for partition in everything],
     )
     for node in brokers:
         network.hosts[node].broken = _Lost(control, node)
-    for partition in world.partitions:
+    for partition in everything:
         # The leader first, so that the followers' first fetches find it.
         leader = partition.image.partition.leader
         for broker in (leader, *(b for b in brokers if b != leader)):
             partition.learn(broker, partition.image)
     return world
+
+
+def _transaction_log(
+    world: World,
+    registrations: tuple[Registration, ...],
+    processes: Mapping[int, Process],
+    around: Surroundings,
+) -> PartitionRun:
+    """Of one partition, as in clusters of this harness."""
+    cluster = world.case.experiment.cluster
+    settings = configured(cluster, cluster.broker_ids[0])
+    places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+    (row,) = place(places, 1, int(settings["transaction.state.log.replication.factor"]), world.random)
+    return PartitionRun(
+        TRANSACTIONS,
+        0,
+        replace(
+            next(iter(world.setting.rules.values())),
+            min_insync=int(settings["transaction.state.log.min.isr"]),
+        ),
+        Metadata(Partition(tuple(row), row[0], 0, 0, tuple(row)), registrations),
+        {broker: Broker(broker, Log(), process) for broker, process in processes.items()},
+        around,
+        world.timing.flush_every,
+    )
 
 
 class _Lost:
