@@ -96,9 +96,10 @@ def _invalid(metadata: Metadata, request: AlterPartition, rules: Rules) -> Error
         return Error.FENCED_LEADER_EPOCH
     if request.leader != partition.leader:
         return Error.INVALID_REQUEST
-    if rules.partition_epoch_check and request.partition_epoch != partition.epoch:
-        ahead = request.partition_epoch > partition.epoch
-        return Error.NOT_CONTROLLER if ahead else Error.INVALID_UPDATE_VERSION
+    if rules.partition_epoch_check and request.partition_epoch > partition.epoch:
+        return Error.NOT_CONTROLLER
+    if rules.partition_epoch_check and request.partition_epoch < partition.epoch:
+        return Error.INVALID_UPDATE_VERSION
     if request.leader not in request.isr or not set(request.isr) <= set(partition.replicas):
         return Error.INVALID_REQUEST
     for replica, epoch in zip(request.isr, request.isr_epochs, strict=True):

@@ -137,8 +137,9 @@ def serve_fetch(broker: Broker, fetch: Fetch, rules: Rules) -> Step:
         )
 
     error = _refused(leader, fetch.leader_epoch, rules)
-    if error is not Error.NONE or not isinstance(leader, Leader):
+    if error is not Error.NONE:
         return broker, (answer(error),)
+    assert isinstance(leader, Leader)
     if rules.truncation is Truncation.ON_FETCH and fetch.last_epoch != UNKNOWN:
         end = end_of_epoch(log, fetch.last_epoch)
         if end.epoch != UNKNOWN and (end.epoch < fetch.last_epoch or end.start < fetch.offset):

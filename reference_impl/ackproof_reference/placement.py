@@ -24,7 +24,8 @@ class _Ring:
 
     def __init__(self, brokers: Sequence[int]) -> None:
         self._brokers = list(brokers)
-        self._partition, self._taken, self._offset = -1, 0, 0
+        self._partition: int | None = None
+        self._taken = self._offset = 0
 
     def shuffle(self, random: Random) -> None:
         """Draw another order."""

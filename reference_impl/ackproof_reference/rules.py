@@ -158,8 +158,8 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
 
     `elr` overrides what the release does by default. Raises ValueError for what is no version.
     """
-    wanted, mode = _parsed(version)
-    known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _mode(name, wanted) == mode]
+    wanted, zookeeper = _parsed(version)
+    known = [name for name in VERSIONS if _parsed(name)[0] <= wanted and _parsed(name)[1] is zookeeper]
     if not known:
         raise ValueError(f"no rules for Kafka {version}: known are {', '.join(VERSIONS)}")
     rules = VERSIONS[max(known, key=lambda name: _parsed(name)[0])]
@@ -168,7 +168,8 @@ def rules_of(version: str, *, elr: bool | None = None) -> Rules:
     return replace(rules, elr=elr, unclean_shutdown_detection=elr)
 
 
-def _parsed(version: str) -> tuple[tuple[int, ...], str]:
+def _parsed(version: str) -> tuple[tuple[int, ...], bool]:
+    """A version's numbers, and whether it is run with ZooKeeper."""
     number, _, mode = version.partition("-")
     try:
         parts = tuple(int(part) for part in number.split("."))
@@ -176,10 +177,4 @@ def _parsed(version: str) -> tuple[tuple[int, ...], str]:
         raise ValueError(f"{version!r} is no version of Kafka") from None
     if mode not in {"", "zk"}:
         raise ValueError(f"{version!r} is no version of Kafka")
-    return parts, "zk" if mode or parts < (2, 8) else "kraft"
-
-
-def _mode(preset: str, wanted: tuple[int, ...]) -> str:
-    """ZooKeeper's early presets serve every later ZooKeeper release that has none of its own."""
-    del wanted
-    return _parsed(preset)[1]
+    return parts, mode == "zk" or parts < (2, 8)

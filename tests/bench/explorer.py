@@ -16,19 +16,23 @@ import time
 from dataclasses import replace
 
 from ackproof_reference.explore.scope import Budget, Scope, World
-from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.search import Model, Search
+from ackproof_reference.explore.transactional import Transactions
 from ackproof_reference.rules import rules_of
 
-SCOPES = {
-    "before KRaft (2.1, three brokers, two records)": Scope(
-        replace(rules_of("2.1"), min_insync=2), records=2, budget=Budget(kills=2, shrinks=1)
+MODELS: dict[str, Model] = {
+    "before KRaft (2.1, three brokers, two records)": World(
+        Scope(replace(rules_of("2.1"), min_insync=2), records=2, budget=Budget(kills=2, shrinks=1))
     ),
-    "richest (4.1, ELR, idempotence, three brokers, two records)": Scope(
-        replace(rules_of("4.1"), min_insync=2),
-        records=2,
-        idempotent=True,
-        budget=Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+    "richest (4.1, ELR, idempotence, three brokers, two records)": World(
+        Scope(
+            replace(rules_of("4.1"), min_insync=2),
+            records=2,
+            idempotent=True,
+            budget=Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+        )
     ),
+    "transactions (4.1, four clients of one id, two partitions)": Transactions(rules_of("4.1"), clients=4),
 }
 
 
@@ -49,7 +53,7 @@ def calibrated() -> float:
 def measure(name: str, states: int) -> None:
     loops = calibrated()
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    search = Search(World(SCOPES[name]), frozenset({"nothing, all are counted"}))
+    search = Search(MODELS[name], frozenset({"nothing, all are counted"}))
     wall, processor = time.perf_counter(), time.process_time()
     search.run(max_states=states)
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
@@ -69,7 +73,7 @@ def main() -> None:
         measure(sys.argv[2], int(millions * 1e6))
         return
     print(f"load {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    for name in SCOPES:
+    for name in MODELS:
         subprocess.run([sys.executable, __file__, str(millions), name], check=True)
 
 

@@ -237,6 +237,11 @@ def test_each_check_can_be_taken_away() -> None:
     assert controller.alter_partition(before, stale, unchecked)[1].error is Error.NONE
 
 
+def test_a_proposal_names_an_incarnation_for_each_member() -> None:
+    with pytest.raises(ValueError, match="shorter"):
+        controller.alter_partition(metadata(partition()), proposal(1, 2, 3, isr_epochs=(0, 0)), ONE)
+
+
 def test_a_state_node_asks_for_its_version_only() -> None:
     zookeeper = Rules(alter_partition=False)
     before = metadata(partition(isr=(1, 2)), fenced=(3,))

@@ -117,6 +117,13 @@ def test_out_of_range_it_cuts_to_the_leaders_end_or_begins_at_its_start(
     assert (after.log.start, after.log.end) == left
 
 
+def test_out_of_range_with_the_leaders_end_it_keeps_even_an_epoch_without_records() -> None:
+    """Only a leader that ends before it makes it cut (fetchOffsetAndTruncate), and only a cut drops such an epoch."""
+    held = begin_epoch(log(0), 4)
+    answer = fetched(1)._replace(error=Error.OFFSET_OUT_OF_RANGE, leader_end=1)
+    assert step(following(held), answer, RULES)[0].log == held
+
+
 # Truncation before fetching
 
 

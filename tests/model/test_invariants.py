@@ -79,6 +79,16 @@ def test_a_leader_holds_all_that_was_acknowledged() -> None:
     assert of_broker(leader(log()), Client(acked=(1,))) == [LOST]
 
 
+def test_the_first_record_that_is_gone_is_named() -> None:
+    told = [
+        text
+        for group in checks(SCOPE)[1:2]
+        if group.check
+        for _, text in group.check(Client(acked=(0, 1, 2)), OUT, log(0), leader(log(0)).process)
+    ]
+    assert told == ["acknowledged record 1 is not in the log of the leader, broker 1"]
+
+
 def test_a_leader_holds_all_that_was_read_in_the_same_order() -> None:
     assert of_broker(leader(log(0, 0)), Client(read=(0,))) == []
     assert of_broker(leader(log(0)), Client(read=(0, 1))) == [VANISHED]

@@ -20,6 +20,8 @@ from ackproof_reference.rules import PROTECTIONS, VERSIONS, Rules, Truncation, r
         ("1.1", "0.11"),
         ("2.0.1", "2.0"),
         ("2.6", "2.1"),
+        ("2.7", "2.1"),
+        ("2.7.2-zk", "2.1"),
         ("2.8-zk", "2.8-zk"),
         ("3.6.1-zk", "2.8-zk"),
         ("3.9.2-zk", "3.7-zk"),

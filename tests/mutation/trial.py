@@ -31,7 +31,13 @@ from fates import KILLED, STOPPED, SURVIVED, Fate, Fates
 from mutants import mutated
 from rooms import COPIED, ROOT, Job, Room
 
-_GRACE_S = 10.0
+_GRACE_S = 5.0
+_NOTHING_ASKED = (
+    pytest.ExitCode.INTERNAL_ERROR,
+    pytest.ExitCode.USAGE_ERROR,
+    pytest.ExitCode.NO_TESTS_COLLECTED,
+)
+"""What a child must not end with: it would count as a kill."""
 _MEMORY = 4 * 1024**3
 """A mutant may make a search endless; this many bytes of addresses are enough for each test."""
 
@@ -72,19 +78,20 @@ class Worker:
         pid = os.fork()
         if pid == 0:
             session = _Session(self, [job for job in todo if job.mutant.inside], watch)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             _end_with(lambda: self._pytest(session) or session.failure)
         if os.waitpid(pid, 0)[1]:
             raise SystemExit("the tests do not pass without any mutant, or do not pass any more")
         self.fates = Fates.read(self.fates.path, self.fates.state)
         plain = self._afresh_without()
-        self.limit_s = 3 * plain.cpu_s + _GRACE_S
+        self.limit_s = 3 * plain.cpu_s + 2 * _GRACE_S
         for job in self.fates.left(todo):
             self.fates.note(job, self.afresh(job))
             watch()
         self._afresh_without()
 
     def _afresh_without(self) -> Fate:
-        plain = self.tried(lambda tell: self._pytest(_Asked(self.fates, None, tell)))
+        plain = self._asked_afresh(None)
         if plain.kind != SURVIVED:
             raise SystemExit(f"imported anew the tests do not pass without any mutant: {plain}")
         return plain
@@ -97,9 +104,14 @@ class Worker:
         for stale in (module.parent / "__pycache__").glob(f"{module.stem}.*"):
             stale.unlink()
         try:
-            return self.tried(lambda tell: self._pytest(_Asked(self.fates, job, tell)), shown=shown)
+            likely = self.fates.likely(job)
+            fate = self._asked_afresh(job, likely, shown)
+            return fate if fate.kind != SURVIVED or not likely else self._asked_afresh(job, "", shown)
         finally:
             module.write_text(original, encoding="utf-8")
+
+    def _asked_afresh(self, job: Job | None, only: str = "", shown: bool = False) -> Fate:
+        return self.tried(lambda tell: self._pytest(_Asked(self.fates, job, tell), only), shown=shown)
 
     def tried(self, ask: Callable[[Callable[[str], None]], int], *, shown: bool = False) -> Fate:
         """Fork, ask the tests there, and say what became of it; `ask` tells who fails."""
@@ -130,13 +142,15 @@ class Worker:
         os.close(reading)
         cpu_s = used.ru_utime + used.ru_stime
         code = os.waitstatus_to_exitcode(status)
+        assert code not in _NOTHING_ASKED, f"no test was asked: exit code {code}"
         if code == 0:
             return Fate(SURVIVED, told.decode(), cpu_s)
         return Fate(STOPPED if code < 0 else KILLED, told.decode(), cpu_s)
 
-    def _pytest(self, plugin: object) -> int:
+    def _pytest(self, plugin: object, only: str = "") -> int:
         options = ["-q", "-s", "--tb=native", "-p", "no:cacheprovider", "-p", "pytest_timeout", "--timeout=0"]
-        return int(pytest.main([*options, *self.room.options, *self.room.tests], plugins=[plugin]))
+        tests = [only] if only else self.room.tests
+        return int(pytest.main([*options, *self.room.options, *tests], plugins=[plugin]))
 
 
 class _Asked:
@@ -176,7 +190,7 @@ class _Session:
             print(f"without a mutant: {plain.kind} {plain.by}", file=sys.stderr)
             return True
         worker.fates.note_seconds(json.loads(plain.by))
-        worker.limit_s = 3 * plain.cpu_s + _GRACE_S
+        worker.limit_s = 3 * plain.cpu_s + 2 * _GRACE_S
         for job in self._jobs:
             swap = _swap(room.name_of(job.module), job, worker.package / job.module)
             if swap is None:
@@ -208,10 +222,20 @@ def _ask(session: pytest.Session, fates: Fates, job: Job | None) -> str:
     for number, name in enumerate(order):
         item = items[name]
         following = items[order[number + 1]] if number + 1 < len(order) else None
+        _allow(_GRACE_S + 3 * fates.seconds.get(name, _GRACE_S))
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         if session.testsfailed:
             return name
     return ""
+
+
+def _allow(seconds: float) -> None:
+    """Let this process end when it has used so much more of the processor: a mutant's loop may be without end."""
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(time.process_time() + seconds)
+    resource.setrlimit(
+        resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard)
+    )
 
 
 def _timed(session: pytest.Session, tell: Callable[[str], None]) -> int:

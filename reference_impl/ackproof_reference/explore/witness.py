@@ -31,8 +31,8 @@ def witness(
         same = min(len(shown), len(read))
         if shown[:same] != read[:same]:
             wrong = _with(wrong, "conflict", f"readers saw {read}, broker {after.id} now shows {shown}")
-        elif len(shown) > len(read):
-            read = shown
+        else:
+            read = max(read, shown, key=len)
         old = before.process.role
         same_epoch = isinstance(old, Leader) and old.epoch == role.epoch
         if same_epoch and after.log.high_watermark < before.log.high_watermark:
