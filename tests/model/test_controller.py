@@ -232,9 +232,10 @@ def test_each_check_can_be_taken_away() -> None:
     before = metadata(partition(isr=(1, 2)))
     old = proposal(1, 2, 3, isr_epochs=(0, 0, 7))
     assert controller.alter_partition(before, old, without(ONE, "broker epochs"))[1].error is Error.NONE
-    stale = proposal(1, 2, 3, partition_epoch=-1)
     unchecked = without(ONE, "partition epoch compare and set")
-    assert controller.alter_partition(before, stale, unchecked)[1].error is Error.NONE
+    for epoch in (-1, 1):
+        other = proposal(1, 2, 3, partition_epoch=epoch)
+        assert controller.alter_partition(before, other, unchecked)[1].error is Error.NONE
 
 
 def test_a_proposal_names_an_incarnation_for_each_member() -> None:

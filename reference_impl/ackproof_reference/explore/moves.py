@@ -19,6 +19,7 @@ from ackproof_reference.broker import (
     with_checkpoint,
 )
 from ackproof_reference.election import Election
+from ackproof_reference.explore.forgetting import remembered
 from ackproof_reference.explore.scope import (
     BUDGET,
     CLIENT,
@@ -208,9 +209,12 @@ class _Learn(_BrokerSteps):
     """
 
     def __call__(self, client: Client, metadata: Metadata, log: Log, process: Process) -> Iterator[Move]:
-        if process.up and process.metadata != metadata:
-            before = self.at(log, process)
-            after, messages = step(before, metadata, self.scope.rules)
+        if not process.up or process.metadata == metadata:
+            return
+        before = self.at(log, process)
+        after, messages = step(before, metadata, self.scope.rules)
+        after = remembered(after) if self.scope.forgetting else after
+        if after != before:
             text = f"learns that {decided(metadata)}{answered(messages)}{effects(before, after)}"
             yield (
                 self.said(self.name, text),

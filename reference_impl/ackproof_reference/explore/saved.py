@@ -13,7 +13,8 @@ import pickle
 from array import array
 from pathlib import Path
 
-from ackproof_reference.explore.search import Cells, Model, Search
+from ackproof_reference.explore.cells import Cells
+from ackproof_reference.explore.search import Model, Search
 
 _FORMAT = 1
 

@@ -77,6 +77,8 @@ class Scope:
     """Whom power losses and cuts may strike; empty: everyone."""
     targets: tuple[tuple[int, ...], ...] = ()
     """The assignments that a reassignment may aim at."""
+    forgetting: bool = True
+    """Whether states that differ only in what nobody looks at again count as one (`forgetting.py`)."""
 
     @property
     def ids(self) -> tuple[int, ...]:
@@ -120,10 +122,11 @@ class World:
     groups: Sequence[Group] = field(init=False)
 
     def __post_init__(self) -> None:
+        from ackproof_reference.explore.forgetting import leftovers
         from ackproof_reference.explore.invariants import checks
         from ackproof_reference.explore.moves import moves
 
-        self.groups = (*moves(self.scope), *checks(self.scope))
+        self.groups = (*moves(self.scope), *leftovers(self.scope), *checks(self.scope))
 
     @property
     def names(self) -> Sequence[str]:
@@ -136,6 +139,8 @@ class World:
     @property
     def initial(self) -> tuple[Hashable, ...]:
         """An empty partition, and its replicas, which know of it or are about to learn."""
+        from ackproof_reference.explore.forgetting import remembered
+
         scope = self.scope
         replicas = scope.assigned or scope.ids
         isr = scope.started_isr or replicas
@@ -146,5 +151,6 @@ class World:
             begun = Broker(broker, Log(), Process(up=True, epoch=0))
             if scope.settled:
                 begun, _ = step(begun, metadata, scope.rules)
+                begun = remembered(begun) if scope.forgetting else begun
             row += [begun.log, begun.process, None, None]
         return tuple(row)

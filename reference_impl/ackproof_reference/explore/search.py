@@ -12,15 +12,15 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
+from ackproof_reference.explore.cells import Cells, TooNarrowError
+
 _SLICE = 8192
 """States between two looks at the clock and the limits."""
-_FIRST_WIDTH = 12
-"""Bits for a cell's number before it has to be widened."""
 _MORE_WIDTH = 4
 
 
@@ -39,13 +39,36 @@ class Group(NamedTuple):
     """Steps that read and write the same cells.
 
     `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
-    yields (class, sentence) for each invariant that these values break.
+    yields (class, sentence) for each invariant that these values break. With `at_once` its step, at most one, is
+    taken together with the one that made it possible; it must change nothing that anybody looks at, and come to the
+    same however long it waits. `at_once(value)` is what of a cell's value it depends on; None: it has no step then.
     """
 
     name: str
     cells: tuple[int, ...]
     moves: Callable[..., Iterable[Move]] | None = None
     check: Callable[..., Iterable[tuple[str, str]]] | None = None
+    at_once: Callable[[Hashable], Hashable] | None = None
+
+
+class _Entry(NamedTuple):
+    """A group with what was worked out about it: for the numbers of its cells (`mask`) the steps."""
+
+    mask: int
+    memo: dict[int, _Steps]
+    group: Group
+
+
+class _AtOnce(NamedTuple):
+    """The same for a group whose step is taken at once; 0 stands for none."""
+
+    mask: int
+    memo: dict[int, int]
+    group: Group
+
+
+_Steps = tuple[()] | tuple[tuple[int, ...], tuple[tuple[int, tuple[_AtOnce, ...]], ...]]
+"""Differences to a packed state; and those after which other groups may have a step at once. Empty: no step at all."""
 
 
 class Model(Protocol):
@@ -95,55 +118,6 @@ class Progress:
         return self.states / self.seconds if self.seconds else 0.0
 
 
-class Cells:
-    """Numbers for the values of each cell, and the packing of a row of them into one integer."""
-
-    def __init__(self, count: int, widths: Sequence[int] | None = None) -> None:
-        self.values: list[list[Hashable]] = [[] for _ in range(count)]
-        self.numbers: list[dict[Hashable, int]] = [{} for _ in range(count)]
-        self.widths = list(widths or [_FIRST_WIDTH] * count)
-        self.shifts: list[int] = []
-        self.masks: list[int] = []
-        self.place()
-
-    def place(self) -> None:
-        """Work out where each cell lies, from the widths."""
-        self.shifts = [sum(self.widths[:cell]) for cell in range(len(self.widths))]
-        self.masks = [(1 << width) - 1 for width in self.widths]
-
-    def number(self, cell: int, value: Hashable) -> int:
-        """The number of a value, a new one if it is new. Raises _TooNarrowError when they run out."""
-        numbers = self.numbers[cell]
-        number = numbers.get(value)
-        if number is None:
-            number = len(numbers)
-            if number > self.masks[cell]:
-                raise _TooNarrowError(cell)
-            numbers[value] = number
-            self.values[cell].append(value)
-        return number
-
-    def pack(self, row: Sequence[Hashable]) -> int:
-        """A state as an integer."""
-        return sum(self.number(cell, value) << self.shifts[cell] for cell, value in enumerate(row))
-
-    def of(self, state: int, cell: int) -> Hashable:
-        """One cell's value in a packed state."""
-        return self.values[cell][state >> self.shifts[cell] & self.masks[cell]]
-
-    def row(self, state: int) -> tuple[Hashable, ...]:
-        """All values of a packed state."""
-        return tuple(self.of(state, cell) for cell in range(len(self.widths)))
-
-
-class _TooNarrowError(Exception):
-    """A cell has more values than its bits can number."""
-
-    def __init__(self, cell: int) -> None:
-        super().__init__(cell)
-        self.cell = cell
-
-
 @dataclass
 class Search:
     """A search that can be run in parts, saved (`saved.py`) and gone on with.
@@ -174,14 +148,15 @@ class Search:
         """Forget what was worked out about groups; needed when the packing has changed."""
         self._table = self._groups()
 
-    def _groups(self) -> list[tuple[int, dict[int, tuple[int, ...]], Group]]:
-        cells = self.cells
-        table = []
-        for group in self.model.groups:
-            mask = sum(cells.masks[cell] << cells.shifts[cell] for cell in group.cells)
-            memo: dict[int, tuple[int, ...]] = {}
-            table.append((mask, memo, group))
-        return table
+        self._at_once = [
+            _AtOnce(self._mask(group), {}, group) for group in self.model.groups if group.at_once is not None
+        ]
+
+    def _groups(self) -> list[_Entry]:
+        return [_Entry(self._mask(group), {}, group) for group in self.model.groups if group.at_once is None]
+
+    def _mask(self, group: Group) -> int:
+        return sum(self.cells.masks[cell] << self.cells.shifts[cell] for cell in group.cells)
 
     @property
     def exhausted(self) -> bool:
@@ -205,9 +180,11 @@ class Search:
     def bytes(self) -> int:
         """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
-        tables = [self.seen, self.level, self.next_level, *(memo for _, memo, _ in self._table)]
-        worked_out = sum(len(memo) for _, memo, _ in self._table)
-        return len(self.seen) * state + worked_out * 2 * state + sum(map(sys.getsizeof, tables))
+        sizes = [(len(entry.memo), sys.getsizeof(entry.memo)) for entry in self._table]
+        sizes += [(len(entry.memo), sys.getsizeof(entry.memo)) for entry in self._at_once]
+        tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
+        worked_out = sum(count for count, _ in sizes) * 2 * state + sum(size for _, size in sizes)
+        return len(self.seen) * state + tables + worked_out
 
     def run(
         self,
@@ -250,22 +227,45 @@ class Search:
                     state = level[self.place]
                     for mask, memo, group in table:
                         try:
-                            steps = memo[state & mask]
+                            found = memo[state & mask]
                         except KeyError:
-                            steps = self._work_out(group, memo, state & mask, state)
+                            found = self._work_out(group, memo, state & mask, state)
+                        if not found:
+                            continue
+                        steps, unsettled = found
                         for difference in steps:
                             successor = state + difference
                             if successor not in seen:
                                 seen[successor] = state
                                 note(successor)
+                        for difference, at_once in unsettled:
+                            successor = state + difference
+                            for mask_, memo_, group_ in at_once:
+                                try:
+                                    successor += memo_[successor & mask_]
+                                except KeyError:
+                                    successor = self._settled(successor, ((mask_, memo_, group_),))
+                            if successor not in seen:
+                                seen[successor] = state
+                                note(successor)
                 self.place = end
-            except _TooNarrowError as narrow:
+            except TooNarrowError as narrow:
                 self._widen(narrow.cell)
                 seen = self.seen
 
-    def _work_out(
-        self, group: Group, memo: dict[int, tuple[int, ...]], key: int, state: int
-    ) -> tuple[int, ...]:
+    def _settled(self, state: int, at_once: Iterable[tuple[int, dict[int, int], Group]]) -> int:
+        """A state after what is done at once in it."""
+        for mask, memo, group in at_once:
+            key = state & mask
+            difference = memo.get(key)
+            if difference is None:
+                values = [self.cells.of(key, cell) for cell in group.cells]
+                moves = () if group.moves is None else group.moves(*values)
+                difference = memo[key] = sum(self._difference(group, values, new) for _, new in moves)
+            state += difference
+        return state
+
+    def _work_out(self, group: Group, memo: dict[int, _Steps], key: int, state: int) -> _Steps:
         """What a group does for one combination of its cells, as differences; and whether an invariant is broken."""
         cells = self.cells
         values = [cells.of(key, cell) for cell in group.cells]
@@ -273,12 +273,26 @@ class Search:
             for kind, text in group.check(*values):
                 if kind not in self.findings:
                     self.findings[kind] = Finding(kind, text, self.progress.depth, state)
-        steps: tuple[int, ...] = ()
-        if group.moves is not None:
-            differences = (self._difference(group, values, new) for _, new in group.moves(*values))
-            steps = tuple(dict.fromkeys(d for d in differences if d))
-        memo[key] = steps
-        return steps
+        steps: dict[int, tuple[_AtOnce, ...]] = {}
+        for _, new in group.moves(*values) if group.moves is not None else ():
+            difference = self._difference(group, values, new)
+            if difference:
+                steps[difference] = self._concerned(group, values, new)
+        plain = tuple(difference for difference, at_once in steps.items() if not at_once)
+        unsettled = tuple((difference, at_once) for difference, at_once in steps.items() if at_once)
+        memo[key] = found = (plain, unsettled) if steps else ()
+        return found
+
+    def _concerned(
+        self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]
+    ) -> tuple[_AtOnce, ...]:
+        """The groups that may have a step at once after this one: those that look at what it changed."""
+        changed = {
+            cell: (was, becomes)
+            for cell, was, becomes in zip(group.cells, old, new, strict=True)
+            if becomes is not was
+        }
+        return tuple(entry for entry in self._at_once if _matters(entry.group, changed))
 
     def _difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
         """What a step adds to a packed state."""
@@ -317,21 +331,25 @@ class Search:
         return told[::-1]
 
     def _between(self, parent: int, state: int) -> Told:
-        before = self.cells.row(parent)
-        for group in self.model.groups:
+        before, after = self.cells.row(parent), self.cells.row(state)
+        for _, _, group in self._table:
             values = [before[cell] for cell in group.cells]
             for happening, new in group.moves(*values) if group.moves is not None else ():
-                if parent + self._difference(group, values, new) == state:
-                    names = self.model.names
-                    return Told(
-                        happening,
-                        tuple(
-                            (names[cell], was, becomes)
-                            for cell, was, becomes in zip(group.cells, values, new, strict=True)
-                            if was != becomes
-                        ),
-                    )
+                step = parent + self._difference(group, values, new)
+                if self._settled(step, self._concerned(group, values, new)) == state:
+                    changes = zip(self.model.names, before, after, strict=True)
+                    return Told(happening, tuple(change for change in changes if change[1] != change[2]))
         raise AssertionError("a state has no step that leads to it")
+
+
+def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
+    """Whether a group whose step is taken at once may have got one, where cells have changed (from, to)."""
+    look = group.at_once
+    assert look is not None
+    looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]
+    return any(was != becomes for was, becomes in looked) and all(
+        becomes is not None for _, becomes in looked
+    )
 
 
 @contextmanager
