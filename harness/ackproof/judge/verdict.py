@@ -111,7 +111,7 @@ def _classes(
         }
         forbidden = {topic: topics[topic] for topic, r in rulings.items() if r.stand is Stand.FORBIDDEN}
         if not forbidden or count == 0:
-            said = _strictest(list(rulings.values()))
+            said = _said(run, anomaly, count, rulings, topics)
             seen = "" if count or said.chance is not Chance.POSSIBLE else "possible, not seen: "
             yield ClassJudgement(
                 anomaly=anomaly,
@@ -134,6 +134,23 @@ def _classes(
             why=why if against == count else f"{why} ({against} of {count} stand against that)",
             predicted=first.chance or "",
         )
+
+
+def _said(
+    run: CaseDir,
+    anomaly: str,
+    count: int,
+    rulings: Mapping[str, Ruling],
+    topics: Mapping[str, Promises],
+) -> Ruling:
+    """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
+    unknown = {topic: topics[topic] for topic, one in rulings.items() if one.chance is Chance.UNKNOWN}
+    others = [one for topic, one in rulings.items() if topic not in unknown]
+    if count and unknown and others:
+        elsewhere = topics.keys() - unknown.keys()
+        if _count_against(run, anomaly, count, unknown, permitting=elsewhere) == 0:
+            return _strictest(others)
+    return _strictest(list(rulings.values()))
 
 
 def _idempotent(case: Case) -> bool:

@@ -10,7 +10,7 @@ from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance, PredictionFile
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 
 from .conftest import MakeRun, Predicted, Replayed
 
@@ -163,3 +163,39 @@ def test_a_replay_that_contradicts_the_final_read_is_no_evidence(make_run: MakeR
     (reason,) = verdict.reasons
     assert reason.startswith("2 acknowledged records must be gone")
     assert reason.endswith("such as orders/0 offset 7: a later leader cut it")
+
+
+TWO_TOPICS = """\
+name: t
+topics:
+  orders: {partitions: 1, replication_factor: 3, config: {min.insync.replicas: 1}}
+  gone: {partitions: 1, replication_factor: 3, config: {min.insync.replicas: 1}}
+workload: {producers: {acks: all, idempotence: true}, duration: 2s}
+faults:
+  - recreate: {topic: gone}
+    at: 1s
+"""
+
+
+@pytest.mark.parametrize(("topic", "said"), [("gone", Verdict.PASS), ("orders", Verdict.INCONCLUSIVE)])
+def test_what_is_unknown_on_one_topic_is_open_only_if_it_was_seen_there(
+    make_run: MakeRun, prediction: Predicted, topic: str, said: Verdict
+) -> None:
+    """A topic that is deleted on purpose loses what it held; that says nothing of another one's prediction."""
+    unknown = PredictedClass(anomaly="lost", chance=Chance.UNKNOWN, why="as planted", topics=("orders",))
+    prediction.file = PredictionFile(classes=(unknown,), observed=True)
+    finding = {
+        "class": "lost",
+        "topic": topic,
+        "partition": 0,
+        "producer": 0,
+        "offset": 3,
+        "seq": 3,
+        "detail": "",
+    }
+    bins = {("orders", 0): (0, 30), ("gone", 0): (0, 30)}
+    verdict = judge_case(make_run(experiment=TWO_TOPICS, findings=[finding], acked_bins=bins, lost=1))
+    assert (verdict.verdict, [why for why in verdict.reasons if "lost" in why] == []) == (
+        said,
+        said is Verdict.PASS,
+    )
