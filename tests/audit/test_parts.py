@@ -99,6 +99,28 @@ def test_identities(keys, values, one_producer) -> None:
     assert identities.find(squeezed(producer), ints(s for _, s in values)).tolist() == expected
 
 
+@pytest.mark.parametrize("producer", [0, 2, 4])
+def test_identities_of_one_producer_who_has_none(producer) -> None:
+    identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, 6, 5, 6]))
+    asked = squeezed(np.full(3, producer, dtype=np.int32))
+    assert identities.find(asked, ints([5, 6, 7])).tolist() == [-1] * 3
+    assert Identities(ints([]).astype(np.int32), ints([])).find(asked, ints([5, 6, 7])).tolist() == [-1] * 3
+
+
+@pytest.mark.parametrize("far", [6, 2**62])
+def test_identities_that_stand_between_others(far) -> None:
+    """Just outside of what its producer has, where the numbers of another begin; far apart, between two of its own."""
+    identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, far, 5, far]))
+    for producer, first in ((1, 0), (3, 2)):
+        for asked in (np.full(6, producer, dtype=np.int32), constant(producer, "i4", 6)):
+            found = identities.find(asked, ints([4, 5, 7, far - 1, far, far + 1])).tolist()
+            assert found == [-1, first, -1, first if far == 6 else -1, first + 1, -1]
+
+
+def test_lookup_among_nothing() -> None:
+    assert Lookup(ints([])).find(ints([-1, 0, 1])).tolist() == [-1] * 3
+
+
 @many
 @given(
     st.lists(tame),
