@@ -217,7 +217,7 @@ def measure(exams: Iterable[Exam], root: Path, kept: Path) -> dict[str, Measured
         assert answer.fate == "survived", f"without a mutant {exam.name} {answer.fate}"
         found[exam.name] = Measured(answer.seconds, pickle.loads(file.read_bytes()))
         known[key] = found[exam.name]
-        kept.write_bytes(pickle.dumps(known))
+    kept.write_bytes(pickle.dumps(known))
     return found
 
 

@@ -13,9 +13,10 @@ import pytest
 from ackproof import processes
 from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.ledger import unreadable
-from ackproof.audit.load import _words
+from ackproof.audit.load import Place, _words
 from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.series import _latencies
+from ackproof.audit.strangers import Presence, Register, shares
 from ackproof.audit.units import Limits
 
 from .agreement import agree, write
@@ -197,3 +198,31 @@ def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
         path = write(tmp_path / str(seed), drawn, luck)
         (result,) = audit_all([path], LocalContext, lambda _: None, Limits(range_rows=range_rows))
         agree(drawn, path, result)
+
+
+def found_in(path, produced, reads, **limits) -> dict[str, int]:
+    directory = write_ledger(path, produced, reads)
+    (result,) = audit_all([directory], LocalContext, lambda _: None, Limits(**limits))
+    assert result.file is not None
+    return {name: count for name, count in result.file.counts.items() if count}
+
+
+def test_acked_at_the_very_first_offset_and_found_behind_it(tmp_path) -> None:
+    assert found_in(tmp_path / "case", [sent(5, 0)], [read(5, 3)]) == {"displaced": 1}
+
+
+@pytest.mark.parametrize("limits", [{}, {"whole_rows": 0, "share_rows": 2, "split_rows": 2}])
+def test_two_strangers_each_in_two_partitions(tmp_path, limits) -> None:
+    reads = [read(seq, seq, partition=partition) for partition in (0, 1) for seq in (7, 8)]
+    assert found_in(tmp_path / "case", [sent(1, 0, outcome=1)], reads, **limits) == {
+        "phantom": 4,
+        "duplicate": 2,
+    }
+
+
+def test_a_register_of_bitmaps_alone() -> None:
+    seq = np.arange(3000, dtype=np.int64)
+    presence = Presence(Place("t", 0), np.zeros(3000, np.int32), seq, seq % 2 == 0)
+    ((_, share),) = shares(presence, 1)
+    produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
+    assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])

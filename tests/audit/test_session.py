@@ -69,11 +69,15 @@ def test_ctrl_c_while_spark_starts_ends_it_all_the_same(monkeypatch) -> None:
         said.append("ended")
 
     monkeypatch.setattr(session, "spark_context", starts_slowly)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
     starting = session.Starting(None, lambda _: None)
     main = threading.get_ident()
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
-    with pytest.raises(KeyboardInterrupt):
-        starting.context()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            starting.context()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not started.is_set()
     threading.Timer(0.2, waits.set).start()
     starting.close()
