@@ -18,6 +18,7 @@ from ackproof.plan.problems import InvalidExperiment
 from ackproof.plan.storm import Storm
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
+from ackproof.rundir.timeline import EventKind, read_timeline
 
 ROOT = Path(__file__).parents[2]
 MATRIX = ROOT / "experiments" / "acks-matrix.yaml"
@@ -77,6 +78,15 @@ def test_the_same_seed_leaves_the_same_ledgers_byte_for_byte(tmp_path: Path) -> 
     )
     assert len(first) == 4  # two producers, a live reader, the final reader
     assert first == second
+
+
+def test_the_timeline_begins_with_who_leads_and_who_is_in_sync(tmp_path: Path) -> None:
+    """What comes later is held against it: when an ISR first shrank, say."""
+    run_in_model(small(), CaseDir(tmp_path / "a"), "")
+    events, _ = read_timeline(CaseDir(tmp_path / "a").timeline)
+    first = [event for event in events if event.kind in (EventKind.LEADER, EventKind.ISR)][:2]
+    assert [(event.t_ns, event.kind) for event in first] == [(0, EventKind.LEADER), (0, EventKind.ISR)]
+    assert len(first[1].detail["isr"]) == 3  # type: ignore[arg-type]
 
 
 def test_another_seed_leaves_another_run() -> None:

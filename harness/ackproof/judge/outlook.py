@@ -52,6 +52,9 @@ def ruling(
     demanded = any(bound.lowest > 0 for bound in bounds)
     found = prediction.of(anomaly, topic)
     if found is None or (not found.explored and found.why == usual.why):
+        none_at_all = all(bound.highest == 0 for bound in bounds)
+        if usual.stand is Stand.FORBIDDEN and none_at_all:
+            return usual
         if bounds:
             return Ruling(Stand.NOT_JUDGED, "the experiment's expectation decides; there is no prediction")
         return usual

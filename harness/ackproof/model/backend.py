@@ -28,6 +28,7 @@ from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.timeline import Event, EventKind
+from ackproof_reference.metadata import Partition
 
 OnEvent = Callable[[Event], None]
 
@@ -86,14 +87,18 @@ class Recorder:
         """Leaders and ISRs as the controller decided them, and processes that started and ended."""
         simulation = self.simulation
         assert simulation is not None
+        began = simulation.world.began
+        for partition in range(len(simulation.world.partitions)):
+            # What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
+            self._leads(0, began.places[partition], began.images[partition])
+            self._in_sync(0, began.places[partition], began.images[partition])
         for change in simulation.world.changes:
-            place = simulation.world.partitions[change.place].place
+            place = began.places[change.place]
             new, old = change.image, change.before
             if (new.leader, new.leader_epoch) != (old.leader, old.leader_epoch):
-                detail: dict[str, JsonValue] = {"leader": new.leader, "epoch": new.leader_epoch}
-                self.add(EventKind.LEADER, at_ns=change.at_ns, place=place, detail=detail)
+                self._leads(change.at_ns, place, new)
             if set(new.isr) != set(old.isr):
-                self.add(EventKind.ISR, at_ns=change.at_ns, place=place, detail={"isr": list(new.isr)})
+                self._in_sync(change.at_ns, place, new)
         for entry in simulation.world.journal:
             if isinstance(entry, Lived):
                 self.add(entry.kind, at_ns=entry.at_ns, node=entry.node)
@@ -112,6 +117,13 @@ class Recorder:
                     "reason": "the model: its position is not in the log any more",
                 },
             )
+
+    def _leads(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+        detail: dict[str, JsonValue] = {"leader": image.leader, "epoch": image.leader_epoch}
+        self.add(EventKind.LEADER, at_ns=at_ns, place=place, detail=detail)
+
+    def _in_sync(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+        self.add(EventKind.ISR, at_ns=at_ns, place=place, detail={"isr": list(image.isr)})
 
 
 def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:

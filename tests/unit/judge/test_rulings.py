@@ -189,6 +189,15 @@ def test_an_expectation_decides_about_losses(make_run: MakeRun) -> None:
     assert "expectation decides" in said.why
 
 
+@pytest.mark.parametrize(("bound", "forbidden"), [("0", True), ('"<= 5"', None)])
+def test_an_expectation_of_none_leaves_forbidden_what_the_settings_forbid(
+    make_run: MakeRun, bound: str, forbidden: bool | None
+) -> None:
+    """One of up to five decides by itself where there is no prediction."""
+    run = make_run(expect=f"expect:\n  - {{lost: {bound}}}")
+    assert said_of(run, "lost")[1].forbidden is forbidden
+
+
 def test_an_expectation_of_one_loss_says_nothing_of_the_others(make_run: MakeRun) -> None:
     run = make_run(expect='expect:\n  - {lost: "> 0"}', lost=2, vanished=1)
     assert judge_case(run).verdict is Verdict.FAIL

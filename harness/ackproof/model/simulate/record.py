@@ -244,7 +244,9 @@ def samples_now(simulation: Simulation) -> Iterator[Sample]:
             replicas=state.replicas,
             isr=state.isr,
             high_watermark=mark,
-            last_stable=last_stable_offset(partition.log(state.leader)) if leads else -1,
+            last_stable=mark
+            if world.coordinator is None or not leads
+            else last_stable_offset(partition.log(state.leader)),
             log_ends={
                 broker: partition.log(broker).end
                 for broker in state.replicas
