@@ -145,13 +145,18 @@ def reassign(metadata: Metadata, target: tuple[int, ...], rules: Rules) -> Metad
 def cancel_reassignment(metadata: Metadata, rules: Rules) -> Metadata:
     """End a move half way: the replicas of before, and of the ISR who is one (cancelPartitionReassignment, KIP-455).
 
-    The replicas that go raise the leader epoch, whoever leads.
+    The replicas that go raise the leader epoch, whoever leads. Where only replicas that were being added are in sync,
+    the first of before becomes it, if unclean elections are allowed; else the move goes on
+    (PartitionReassignmentRevert).
     """
     old = metadata.partition
     if not old.adding and not old.removing:
         return metadata
     back = tuple(replica for replica in old.replicas if replica not in old.adding)
     isr = tuple(replica for replica in old.isr if replica in back)
+    if not isr and not rules.unclean_election:
+        return metadata
+    isr = isr or back[:1]
     reverted = Metadata(old._replace(replicas=back, adding=(), removing=()), metadata.brokers)
     made = decide(reverted, rules, isr=isr, election=_kind(rules)).partition
     raised = old.leader_epoch + (bool(old.adding) or made.leader != old.leader)

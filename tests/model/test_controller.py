@@ -9,7 +9,7 @@ import pytest
 from ackproof_reference import controller
 from ackproof_reference.election import Election
 from ackproof_reference.messages import AlterPartition, Error
-from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.metadata import Metadata, Registration
 from ackproof_reference.rules import Rules, without
 from partition import metadata, partition
 
@@ -287,44 +287,3 @@ def test_leadership_can_be_handed_to_a_member_of_the_isr() -> None:
     before = metadata(partition(isr=(1, 3)))
     assert controller.hand_over(before, 3, ONE).partition.leader == 3
     assert controller.hand_over(before, 2, ONE) == before
-
-
-# Reassignment
-
-
-def test_a_reassignment_adds_first_and_removes_when_the_target_is_in_sync() -> None:
-    before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
-    moving = controller.reassign(before, (3, 2), ONE)
-    assert moving.partition == Partition((3, 2, 1), 1, 0, 1, (1, 2), adding=(3,), removing=(1,))
-    done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
-    assert done.partition == Partition((3, 2), 3, 1, 2, (3, 2))
-
-
-def test_a_reassignment_that_removes_only_ends_at_once() -> None:
-    done = controller.reassign(metadata(partition()), (1, 2), ONE)
-    assert (done.partition.replicas, done.partition.isr) == ((1, 2), (1, 2))
-    assert (done.partition.removing, done.partition.leader_epoch) == ((), 1)
-
-
-def test_a_reassignment_to_the_same_changes_nothing() -> None:
-    before = metadata(partition())
-    assert controller.reassign(before, (1, 2, 3), ONE) == before
-
-
-def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
-    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (1, 2, 3), ONE)
-    assert (moving.partition.replicas, moving.partition.adding) == ((1, 2, 3), (3,))
-    done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
-    assert (done.partition.adding, done.partition.leader_epoch) == ((), 0)
-
-
-def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
-    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
-    other = controller.reassign(moving, (1, 3), ONE).partition
-    assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))
-
-
-def test_a_reassignment_can_be_turned_back() -> None:
-    before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
-    back = controller.reassign(controller.reassign(before, (3, 2), ONE), (1, 2), ONE)
-    assert (back.partition.replicas, back.partition.adding, back.partition.removing) == ((1, 2), (), ())

@@ -16,6 +16,7 @@ from ackproof_reference.rules import Rules, rules_of
 from ackproof_reference.transactions import (
     State,
     Transaction,
+    aborted,
     add_partition,
     end_transaction,
     init_producer,
@@ -64,6 +65,18 @@ def test_a_transaction_begins_with_its_first_record() -> None:
 def test_what_was_aborted_is_not_handed_over() -> None:
     made = written((1, DATA), (2, DATA), (1, ABORT), (2, COMMIT), (1, DATA), (1, COMMIT))
     assert bases(made) == [1, 4]
+
+
+def test_a_batch_is_aborted_when_the_next_marker_of_its_producer_says_so() -> None:
+    made = written((1, DATA), (2, DATA), (0, DATA), (1, ABORT), (2, COMMIT), (1, DATA))
+    assert [aborted(made, batch) for batch in made.batches if batch.kind == DATA] == [
+        True,
+        False,
+        False,
+        False,
+    ]
+    alone = made.batches[0]._replace(transactional=False)
+    assert not aborted(made, alone)
 
 
 def test_the_high_watermark_bounds_it_too() -> None:

@@ -68,7 +68,7 @@ ROOMS = {
         "ackproof_reference",
         (
             *_model("log", "leader", "isr", "follower", "controller", "rules", "transactions", "placement"),
-            *_model("compaction", "invariants", "zookeeper", "primaries", "quorum"),
+            *_model("compaction", "reassignment", "invariants", "zookeeper", "primaries", "quorum"),
         ),
         root="reference_impl",
         # Of the searches the largest is left out: what it finds is also asked of one state.

@@ -1,0 +1,116 @@
+"""The controller: moves of a partition, how they end and how they are taken back."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from ackproof_reference import controller
+from ackproof_reference.messages import AlterPartition
+from ackproof_reference.metadata import Partition
+from ackproof_reference.rules import Rules
+from partition import metadata, partition
+
+ONE = Rules()
+NO_ELR = Rules(elr=False, unclean_shutdown_detection=False)
+UNCLEAN = replace(NO_ELR, unclean_election=True)
+MOVING = Partition((3, 2, 1), 1, 4, 7, (1, 2), adding=(3,), removing=(1,))
+
+
+def proposal(*isr: int, **more: object) -> AlterPartition:
+    return AlterPartition(1, 0, 0, 0, isr, (0,) * len(isr))._replace(**more)
+
+
+def test_a_reassignment_adds_first_and_removes_when_the_target_is_in_sync() -> None:
+    before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
+    moving = controller.reassign(before, (3, 2), ONE)
+    assert moving.partition == Partition((3, 2, 1), 1, 0, 1, (1, 2), adding=(3,), removing=(1,))
+    done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
+    assert done.partition == Partition((3, 2), 3, 1, 2, (3, 2))
+
+
+def test_a_reassignment_that_removes_only_ends_at_once() -> None:
+    done = controller.reassign(metadata(partition()), (1, 2), ONE)
+    assert (done.partition.replicas, done.partition.isr) == ((1, 2), (1, 2))
+    assert (done.partition.removing, done.partition.leader_epoch) == ((), 1)
+
+
+def test_a_reassignment_to_the_same_changes_nothing() -> None:
+    before = metadata(partition())
+    assert controller.reassign(before, (1, 2, 3), ONE) == before
+
+
+def test_a_reassignment_that_adds_only_ends_when_all_are_in_sync() -> None:
+    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (1, 2, 3), ONE)
+    assert (moving.partition.replicas, moving.partition.adding) == ((1, 2, 3), (3,))
+    done, _ = controller.alter_partition(moving, proposal(1, 2, 3, partition_epoch=1), ONE)
+    assert (done.partition.adding, done.partition.leader_epoch) == ((), 0)
+
+
+def test_another_reassignment_takes_the_place_of_one_under_way() -> None:
+    moving = controller.reassign(metadata(partition(replicas=(1, 2), isr=(1, 2))), (3, 2), ONE)
+    other = controller.reassign(moving, (1, 3), ONE).partition
+    assert (other.replicas, other.adding, other.removing) == ((1, 3, 2), (3,), (2,))
+
+
+def test_a_reassignment_can_be_turned_back() -> None:
+    before = metadata(partition(replicas=(1, 2), isr=(1, 2)))
+    back = controller.reassign(controller.reassign(before, (3, 2), ONE), (1, 2), ONE)
+    assert (back.partition.replicas, back.partition.adding, back.partition.removing) == ((1, 2), (), ())
+
+
+# Taken back
+
+
+def test_a_move_that_is_cancelled_leaves_the_replicas_of_before() -> None:
+    after = controller.cancel_reassignment(metadata(MOVING), ONE).partition
+    assert after == Partition((2, 1), 1, 5, 8, (1, 2))
+
+
+def test_a_leader_that_was_being_added_is_followed_by_one_of_before() -> None:
+    led = MOVING._replace(leader=3, isr=(3, 2))
+    assert controller.cancel_reassignment(metadata(led), ONE).partition == Partition((2, 1), 2, 5, 8, (2,))
+
+
+def test_where_nobody_goes_the_leader_epoch_rises_with_another_leader_only() -> None:
+    removing = Partition((1, 2, 3), 1, 4, 7, (1, 3), removing=(3,))
+    after = controller.cancel_reassignment(metadata(removing), ONE).partition
+    assert after == Partition((1, 2, 3), 1, 4, 8, (1, 3))
+    leaderless = metadata(removing._replace(leader=-1), fenced=(1,))
+    after = controller.cancel_reassignment(leaderless, NO_ELR).partition
+    assert (after.leader, after.leader_epoch) == (3, 5)
+    adding = Partition((1, 2, 3), 1, 4, 7, (1, 2), adding=(3,))
+    assert controller.cancel_reassignment(metadata(adding), ONE).partition == Partition(
+        (1, 2), 1, 5, 8, (1, 2)
+    )
+
+
+def test_without_a_move_there_is_nothing_to_cancel() -> None:
+    before = metadata(partition())
+    assert controller.cancel_reassignment(before, ONE) is before
+
+
+@pytest.mark.parametrize("rules", [ONE, NO_ELR])
+def test_a_move_goes_on_while_only_new_replicas_are_in_sync(rules: Rules) -> None:
+    """It could be cancelled by an unclean election only (PartitionReassignmentRevert)."""
+    before = metadata(MOVING._replace(leader=3, isr=(3,)))
+    assert controller.cancel_reassignment(before, rules) is before
+
+
+def test_with_unclean_elections_the_first_of_before_becomes_the_isr() -> None:
+    before = MOVING._replace(leader=3, isr=(3,))
+    after = controller.cancel_reassignment(metadata(before), UNCLEAN).partition
+    assert after == Partition((2, 1), 2, 5, 8, (2,))
+    dead = controller.cancel_reassignment(metadata(before, fenced=(2,)), UNCLEAN).partition
+    assert (dead.leader, dead.isr, dead.recovering) == (1, (1,), True)
+
+
+def test_another_minimum_makes_nobody_eligible() -> None:
+    """Setting min.insync.replicas clears the ELR and the last known leader (KIP-966)."""
+    eligible = metadata(partition(isr=(1,), elr=(2,), version=3))
+    assert controller.clear_eligible(eligible).partition == partition(isr=(1,), version=4)
+    last = metadata(partition(leader=-1, isr=(), last=2, version=3))
+    assert controller.clear_eligible(last).partition == partition(leader=-1, isr=(), version=4)
+    before = metadata(partition())
+    assert controller.clear_eligible(before) is before
