@@ -62,17 +62,19 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         copies: int = 1,
         offsets: Sequence[int] = (3, 13),
         expect: str = "",
+        also: Sequence[dict[str, Any]] = (),
+        read: Sequence[dict[str, Any]] = (),
     ) -> tuple[int, VerdictFile]:
         run = make_run(
             producers="acks: all, idempotence: true",
             attempts=[attempt(3, 0.5), attempt(4, 0.5), attempt(5, 0.5, outcome=outcome)],
-            findings=[finding("duplicate")] * copies,
-            duplicate=copies,
+            findings=[finding("duplicate")] * copies + [{**finding("duplicate"), **one} for one in also],
+            duplicate=copies + len(also),
             expect=expect,
         )
         folder = run.consumed / "client=f0"
         folder.mkdir(parents=True)
-        rows = [_row(offset, 3) for offset in offsets] + [_row(4, 4)]
+        rows = [_row(offset, 3) for offset in offsets] + [_row(4, 4), *read]
         pq.write_table(pa.Table.from_pylist(rows, schema=CONSUMED), folder / "part-000000.parquet")
         if batches is not None:
             run.observed.mkdir(exist_ok=True)
@@ -127,6 +129,41 @@ def test_two_copies_in_the_new_epoch_are_one_too_many(judged: Judged) -> None:
 def test_the_longest_log_knows_and_a_gap_excuses_nothing(judged: Judged) -> None:
     short, long = _batch(0, 9, 7, 0, node=2), _batch(0, 9, 7, 0)
     assert judged([short, long, _batch(14, 19, 7, 1)])[0] == 0
+
+
+def test_what_is_outside_of_all_batches_excuses_nothing(judged: Judged) -> None:
+    """Before the first, between two, behind the last: nobody knows the epoch there. A batch's ends belong to it."""
+    assert judged([_batch(5, 9, 7, 0), _batch(10, 19, 7, 1)], offsets=(3, 6))[0] == 0
+
+
+def test_what_is_behind_a_batch_is_not_in_it(judged: Judged) -> None:
+    assert judged([_batch(0, 4, 7, 0), _batch(5, 6, 7, 1)], offsets=(3, 8))[0] == 0
+
+
+def test_the_ends_of_a_batch_are_in_it(judged: Judged) -> None:
+    assert judged([_batch(0, 3, 7, 0), _batch(13, 19, 7, 1)])[0] == 1
+
+
+def test_logs_that_say_nothing_of_the_partition_excuse_nothing(judged: Judged) -> None:
+    again, said = judged([{**_batch(0, 19, 7, 0), "partition": 1}])
+    assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
+TWO_EPOCHS = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+
+
+def test_copies_are_told_by_place_and_producer(judged: Judged) -> None:
+    """Of seq 4 too there is one in each epoch, and what is complained of stands in another partition."""
+    assert judged(TWO_EPOCHS, also=[{"seq": 4, "partition": 1}], read=[_row(14, 4)])[0] == 1
+
+
+def test_only_who_gave_up_is_excused(judged: Judged) -> None:
+    read = [_row(5, 8, producer=1), _row(15, 8, producer=1)]
+    assert judged(TWO_EPOCHS, also=[{"producer": 1, "seq": 8}], read=read)[0] == 1
+
+
+def test_a_copy_that_the_final_read_does_not_show_takes_nothing_from_the_others(judged: Judged) -> None:
+    assert judged(TWO_EPOCHS, also=[{"seq": 5}])[0] == 1
 
 
 def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: Judged) -> None:

@@ -77,6 +77,20 @@ def test_without_time_it_says_what_it_left_out(experiment) -> None:  # type: ign
     assert "what 1 of them expect was not held against the prediction" in found.rest
 
 
+def test_a_demand_beside_what_is_none_is_found(experiment) -> None:  # type: ignore[no-untyped-def]
+    assert len(demands(cases(load(experiment('{duplicate: "> 0", lost: 0}')))).impossible) == 1
+
+
+def test_each_case_is_asked_once_however_often_it_is_run(experiment) -> None:  # type: ignore[no-untyped-def]
+    spec = load(experiment('{duplicate: "> 0"}'))
+    assert len(demands(cases(spec, repeat=3)).impossible) == 1
+    assert demands(cases(spec, repeat=3), within_s=-1).left_out == 1
+
+
+def test_who_demands_nothing_is_not_left_out(experiment) -> None:  # type: ignore[no-untyped-def]
+    assert demands(cases(load(experiment("{lost: 0}"))), within_s=-1).left_out == 0
+
+
 def test_validate_refuses_the_file_with_the_same_words(  # type: ignore[no-untyped-def]
     experiment, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -273,3 +273,26 @@ def test_what_was_never_acknowledged_shows_nothing(make_run: MakeRun) -> None:
 def test_one_record_is_something(make_run: MakeRun) -> None:
     records = RecordCounts(produced=1, acked=1, consumed_final=1)
     passes(make_run(audit={"records": records}))
+
+
+_TRANSACTIONAL = "acks: all, idempotence: true, transaction_size: 10"
+
+
+@pytest.mark.parametrize(
+    ("producers", "committed", "records", "said"),
+    [
+        (_TRANSACTIONAL, WHOLE.partitions, -1, ""),
+        (_TRANSACTIONAL, WHOLE.partitions, 40, ""),
+        (_TRANSACTIONAL, WHOLE.partitions, 41, "the final reader at read_committed was handed 41 records"),
+        (_TRANSACTIONAL, (), -1, "there was no final read at read_committed"),
+        ("acks: all", (), -1, ""),
+    ],
+)
+def test_what_was_written_in_transactions_is_read_at_read_committed_too(
+    make_run: MakeRun, producers: str, committed: tuple[Any, ...], records: int, said: str
+) -> None:
+    second = tuple(one.model_copy(update={"records": records}) for one in committed)
+    final = WHOLE.model_copy(update={"committed": second})
+    verdict = judge_case(make_run(producers=producers, final=final, audit={"consumed_committed": 40}))
+    assert (verdict.verdict is Verdict.PASS) is (not said), verdict.reasons
+    assert said in " ".join(verdict.reasons)

@@ -131,6 +131,34 @@ def test_a_loss_that_no_step_explains_fails_under_any_settings(
     assert ConformanceFile.load(run.conformance_json) == said
 
 
+@pytest.mark.parametrize(
+    ("acks", "of_lost", "note"),
+    [
+        ("all", {"by_interval": 2}, "2 of 3 lost have no acknowledged offset to be traced by"),
+        ("0", {"by_interval": 2}, ""),
+        ("all", {"explained": 3}, ""),
+    ],
+)
+def test_losses_that_no_offset_tells_are_said_where_acks_have_offsets(
+    make_run: MakeRun, prediction: Predicted, replay: Replayed, acks: str, of_lost: dict[str, int], note: str
+) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    replay.file = _lost(**of_lost)
+    verdict = judge_case(make_run(producers=f"acks: {acks}", min_insync=1, lost=3))
+    assert [text for text in verdict.not_judged if "explanations" in text] == (
+        [f"explanations: {note}"] if note else []
+    )
+    traced = [text for text in verdict.witnesses if "traced to the step" in text]
+    assert traced == (["lost: all 3 are traced to the step that took them"] if "explained" in of_lost else [])
+
+
+def test_a_replay_has_nothing_to_explain_where_nothing_is_lost(make_run: MakeRun, replay: Replayed) -> None:
+    replay.file = ConformanceFile()
+    verdict = judge_case(make_run(producers="acks: all"))
+    assert verdict.verdict is Verdict.PASS
+    assert [text for text in verdict.not_judged if "explanations" in text] == []
+
+
 def test_an_unexplained_loss_needs_full_evidence(
     make_run: MakeRun, prediction: Predicted, replay: Replayed
 ) -> None:
