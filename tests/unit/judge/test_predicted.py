@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.judge.outlook import impossible_demands
+from ackproof.judge.forbidden import Ruling, Stand, rule
+from ackproof.judge.outlook import impossible_demands, ruling
+from ackproof.model.cases import promises_for
 from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
@@ -159,6 +161,42 @@ def test_a_replay_has_nothing_to_explain_where_nothing_is_lost(make_run: MakeRun
     assert [text for text in verdict.not_judged if "explanations" in text] == []
 
 
+def _explained(anomaly: str, count: int, explained: int = 0, unexplained: int = 0) -> ConformanceFile:
+    one = ClassExplained(anomaly=anomaly, count=count, explained=explained, unexplained=unexplained)
+    return ConformanceFile(replayed=9, classes=(one,))
+
+
+@pytest.mark.parametrize(
+    ("said", "silent"),
+    [
+        (_explained("displaced", 3, explained=3), False),
+        (_explained("lost", 0), False),
+        (_explained("lost", 3, explained=3), True),
+    ],
+)
+def test_only_what_was_lost_is_an_answer_for_what_was_lost(
+    make_run: MakeRun, prediction: Predicted, replay: Replayed, said: ConformanceFile, silent: bool
+) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    replay.file = said
+    verdict = judge_case(make_run(producers="acks: 1", min_insync=1, lost=3))
+    assert any("says nothing of what was lost" in text for text in verdict.not_judged) is not silent
+    assert not any("all 0 are traced" in text for text in verdict.witnesses)
+
+
+def test_what_is_no_loss_needs_no_explanation(make_run: MakeRun, replay: Replayed) -> None:
+    replay.file = _explained("vanished", 3, unexplained=3)
+    assert judge_case(make_run(producers="acks: 1", min_insync=1)).verdict is Verdict.PASS
+
+
+def test_an_audit_that_did_not_look_for_losses_asks_for_no_explanation(
+    make_run: MakeRun, replay: Replayed
+) -> None:
+    replay.file = ConformanceFile()
+    verdict = judge_case(make_run(producers="acks: 1", audit={"counts": {"phantom": 0}}))
+    assert [text for text in verdict.not_judged if "explanations" in text] == []
+
+
 def test_an_unexplained_loss_needs_full_evidence(
     make_run: MakeRun, prediction: Predicted, replay: Replayed
 ) -> None:
@@ -173,6 +211,36 @@ def test_a_forbidden_step_fails_even_if_nothing_is_lost(make_run: MakeRun, repla
     verdict = judge_case(make_run(producers="acks: all"))
     assert verdict.verdict is Verdict.FAIL
     assert "election out of the ISR: 4 leads; KIP-966 (the first of 2" in verdict.reasons[0]
+
+
+def test_one_forbidden_step_is_not_the_first_of_several(make_run: MakeRun, replay: Replayed) -> None:
+    step = ForbiddenStep(rule="election out of the ISR", text="4 leads", state_before="", source="KIP-966")
+    replay.file = ConformanceFile(replayed=9, forbidden=step, forbidden_steps=1)
+    assert judge_case(make_run(producers="acks: all")).reasons[0].endswith("4 leads; KIP-966")
+
+
+def test_what_is_unknown_and_demanded_is_not_forbidden(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.UNKNOWN)
+    run = make_run(producers="acks: all", min_insync=2, expect='expect: [{lost: "> 0"}]', lost=1)
+    assert judge_case(run).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: MakeRun) -> None:
+    """Nothing is said of the class; or by the settings' own rule alone. All else is a prediction."""
+    run = make_run(producers="acks: all", min_insync=2)
+    promises = promises_for(Case.from_resolved(CaseFile.load(run.case_json).resolved), "orders")
+    usual = rule("lost", promises)
+
+    def said(*classes: PredictedClass) -> Ruling:
+        return ruling(PredictionFile(classes=classes), "lost", "orders", promises, ())
+
+    def possible(why: str, *, explored: bool) -> PredictedClass:
+        return PredictedClass(anomaly="lost", chance=Chance.POSSIBLE, why=why, explored=explored)
+
+    assert usual.stand is Stand.FORBIDDEN
+    assert said() == said(possible(usual.why, explored=False)) == usual
+    for found in (possible(usual.why, explored=True), possible("another", explored=False)):
+        assert said(found).stand is Stand.ALLOWED
 
 
 def test_a_replay_that_contradicts_the_final_read_is_no_evidence(make_run: MakeRun, replay: Replayed) -> None:
