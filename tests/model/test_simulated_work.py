@@ -130,6 +130,30 @@ def test_unclean_elections_that_are_switched_on_take_place_and_lose(tmp_path: Pa
     assert lost(told) > 1000
 
 
+def test_a_log_dir_that_fails_takes_what_lies_in_it_and_nothing_else(tmp_path: Path) -> None:
+    """Two log dirs: t/0 lies in the first, u/0 in the second; broker 1 leads both, and lives on."""
+    path = tmp_path / "dirs.yaml"
+    text = FILE.format(
+        kafka="4.3.1", faults="  - fail_log_dir: {target: leader(t/0)}\n    at: 1s\n    for: 2s\n"
+    )
+    path.write_text(
+        text.replace("controllers: 3", "controllers: 3, log_dirs: 2").replace(
+            "workload:", "  u: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}\nworkload:"
+        )
+    )
+    (case,) = cases(load(path, backend="model"))
+    simulation = simulated(case, tmp_path / "run", seed=5, batches=60)
+    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    told = conform(CaseDir(tmp_path / "run"), simulation.case)
+    assert (told.forbidden, lost(told)) == (None, 0)
+    assert told.steps["log dir of broker N failed"] == 1
+    moved = [change for change in simulation.world.changes if change.image.leader != change.before.leader]
+    assert moved[0].place == 0
+    # u/0 moves when the broker is stopped to be started anew, and not before.
+    assert simulation.lives[0].confirmed
+    assert [change.at_ns > 3 * 10**9 for change in moved if change.place == 1] == [True]
+
+
 def test_a_topic_that_is_made_anew_has_lost_what_it_held(tmp_path: Path) -> None:
     simulation, told = worked(tmp_path, "  - recreate: {topic: t}\n    at: 1s\n")
     assert 500 < lost(told) < 2500
@@ -154,6 +178,7 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
     [
         ("set: {topic: t, config: {retention.ms: 1}}", "it does not know the setting 'retention.ms'"),
         ("remove_controller: {target: controller}", "it takes the quorum of controllers as given"),
+        ("fail_log_dir: {target: broker(1), how: read_only}", "no files and no bytes"),
     ],
 )
 def test_what_would_change_nothing_is_refused(tmp_path: Path, text: str, why: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ackproof.plan.fault_disks import FailLogDir, FullDisk
 from ackproof.plan.fault_planned import SetConfig
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
@@ -27,6 +28,8 @@ POSSIBLE: Final = frozenset(
         "lose_quorum",
         "power_loss",
         "empty_disk",
+        "full_disk",
+        "fail_log_dir",
         "elect_preferred",
         "elect_unclean",
         "reassign",
@@ -70,7 +73,7 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(
             (
-                "full_disk", "fail_log_dir", "slow_disk", "flip_bits", "truncate_segment", "delete_checkpoint",
+                "slow_disk", "flip_bits", "truncate_segment", "delete_checkpoint",
                 "move_log_dir",
             ),
             _BYTES,
@@ -126,6 +129,10 @@ def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
                     yield _Lack(body, kind, why, key=True, drawn=True)
         elif why := why_not(fault.kind) or _of_mode(fault.kind, spec):
             yield _Lack(body, fault.kind, why, key=True)
+        elif isinstance(fault, FullDisk) and fault.leave:
+            yield _Lack((*body, "leave"), fault.kind, _BYTES, key=True)
+        elif isinstance(fault, FailLogDir) and fault.how == "read_only":
+            yield _Lack((*body, "how"), fault.kind, _BYTES, key=True)
         elif isinstance(fault, SetConfig) and (why := _of_settings(fault.kind, fault.config)):
             yield _Lack((*body, "config"), fault.kind, why, key=True)
     for name, topic in spec.topics.items():

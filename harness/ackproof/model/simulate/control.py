@@ -356,6 +356,7 @@ class Control:
             clean = broker.process.epoch if broker.process.clean else NOBODY
             image, registered = register(partition.image, node, clean, self.rules(partition))
             partition.brokers[node] = start(broker, registered)
+            partition.failed.discard(node)
             self.apply(partition, image)
         self.joined.add(node)
         self.starting.discard(node)

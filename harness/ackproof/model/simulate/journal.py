@@ -56,6 +56,15 @@ class Stood(NamedTuple):
     epoch: int
 
 
+class LostDir(NamedTuple):
+    """A broker lost a log dir; `left`: the numbers of those that work."""
+
+    at_ns: int
+    node: int
+    epoch: int
+    left: tuple[int, ...]
+
+
 class Configured(NamedTuple):
     """A setting of a topic, or of all brokers (''), changed; None: back to what it was without it."""
 
@@ -96,7 +105,7 @@ class Lived(NamedTuple):
     kind: EventKind
 
 
-Entry: TypeAlias = Change | Stood | Configured | Levelled | Dropped | Created | Lived
+Entry: TypeAlias = Change | Stood | LostDir | Configured | Levelled | Dropped | Created | Lived
 
 
 class Beginning(NamedTuple):
@@ -107,6 +116,8 @@ class Beginning(NamedTuple):
     topics: Mapping[str, Mapping[str, str]]
     places: Sequence[Place]
     images: Sequence[Partition]
+    log_dirs: int = 1
+    """Of each broker; partitions are dealt to them in turn."""
 
 
 NOTHING_YET: Final = Beginning((), False, {}, (), ())
@@ -115,9 +126,20 @@ NOTHING_YET: Final = Beginning((), False, {}, (), ())
 class _Log:
     """Records take offsets as they come."""
 
-    def __init__(self, wall_ns: int) -> None:
+    def __init__(self, wall_ns: int, began: Beginning) -> None:
         self._wall_ns = wall_ns
         self._next = 0
+        self._dirs = began.log_dirs if began.log_dirs > 1 else 0
+        self._places = {place: number for number, place in enumerate(began.places)}
+
+    def directories(self, place: Place, replicas: Sequence[int]) -> tuple[str, ...]:
+        """The log dir of each replica; with one a broker nobody asks."""
+        number = self._places[place]
+        return tuple(_dir(broker, number % self._dirs) for broker in replicas) if self._dirs else ()
+
+    def log_dirs(self, broker: int) -> tuple[str, ...]:
+        """All of a broker's."""
+        return tuple(_dir(broker, number) for number in range(self._dirs))
 
     def head(self, at_ns: int) -> Decided:
         """What every record has."""
@@ -127,15 +149,23 @@ class _Log:
         )
 
 
+def _dir(broker: int, number: int) -> str:
+    return f"{broker}.{number}"
+
+
 def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Iterator[MetadataRecord]:
     """The metadata log of a run that began at this wall-clock time."""
-    log = _Log(wall_ns)
+    log = _Log(wall_ns, began)
     yield from _first(began, log)
     for entry in journal:
         if isinstance(entry, Change):
             yield _partition(log, entry.at_ns, began.places[entry.place], entry.image, entry.before)
         elif isinstance(entry, Stood):
             yield _stood(log, entry)
+        elif isinstance(entry, LostDir):
+            left = tuple(_dir(entry.node, number) for number in entry.left)
+            head = vars(log.head(entry.at_ns))
+            yield BrokerChanged(**head, node=entry.node, broker_epoch=entry.epoch, log_dirs=left)
         elif isinstance(entry, Configured):
             yield _configured(log, entry)
         elif isinstance(entry, Levelled):
@@ -171,7 +201,12 @@ def _stood(log: _Log, entry: Stood) -> MetadataRecord:
     if entry.standing is Standing.REGISTERED:
         name = f"{entry.node}.{entry.epoch}"
         return BrokerRegistered(
-            **head, node=entry.node, broker_epoch=entry.epoch, incarnation=name, fenced=True
+            **head,
+            node=entry.node,
+            broker_epoch=entry.epoch,
+            incarnation=name,
+            fenced=True,
+            log_dirs=log.log_dirs(entry.node),
         )
     fenced = {Standing.FENCED: True, Standing.UNFENCED: False}.get(entry.standing)
     stopping = True if entry.standing is Standing.STOPPING else None
@@ -213,5 +248,6 @@ def _partition(
         elr=image.elr,
         last_known_elr=() if image.last_known_leader == NO_LEADER else (image.last_known_leader,),
         recovering=image.recovering,
+        directories=log.directories(place, image.replicas),
         changed=changed,
     )

@@ -14,9 +14,9 @@ from ackproof.model.simulate.clock import SECOND, Clock
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
 from ackproof.model.simulate.requests import Asked, Parked
 from ackproof.model.simulate.timing import Timing
-from ackproof_reference.broker import Broker, Follower, Leader, Message
+from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
 from ackproof_reference.follower import next_request
-from ackproof_reference.leader import may_shrink, propose_shrink, time_out
+from ackproof_reference.leader import may_shrink, propose_shrink, resign, time_out
 from ackproof_reference.log import Log, flush
 from ackproof_reference.messages import (
     AlterPartition,
@@ -82,6 +82,8 @@ class PartitionRun:
     timed: set[int] = field(default_factory=set)
     own: dict[int, Rules] = field(default_factory=dict)
     """Of brokers that go by other rules than the controller: another release, a setting not heard of yet."""
+    failed: set[int] = field(default_factory=set)
+    """Brokers whose log dir with this partition has failed; only a new start brings them back."""
     throttle: int = 0
     """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
     written: dict[tuple[int, int, int], object] = field(default_factory=dict)
@@ -140,6 +142,8 @@ class PartitionRun:
 
     def learn(self, at: int, image: Metadata) -> None:
         """A broker applies an image."""
+        if at in self.failed:
+            return
         before = self.brokers[at].process.role
         self.step(at, image)
         self.around.learned(self, at)
@@ -373,6 +377,16 @@ class PartitionRun:
             del self.parked[follower]
         for key in [key for key in self.asked if key[0] == at]:
             del self.asked[key]
+
+    def lose_log(self, at: int) -> None:
+        """A broker can no longer write to its log, and serves it no more (ReplicaManager.handleLogDirFailure)."""
+        before = self.brokers[at]
+        self.failed.add(at)
+        self.brokers[at] = with_role(before, None)
+        self.tokens[at] = self.tokens.get(at, 0) + 1
+        self.proposed.pop(at, None)
+        self._after(at, before, self.brokers[at], resign(before))
+        self._wake(at)
 
     def leads(self, at: int) -> bool:
         """Whether a broker believes to lead."""

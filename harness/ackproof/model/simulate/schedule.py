@@ -14,6 +14,7 @@ from ackproof.model.simulate import (  # noqa: F401 — each registers what it d
     faults_clients,
     faults_config,
     faults_crashes,
+    faults_disks,
     faults_links,
     faults_planned,
     faults_rollouts,

@@ -342,6 +342,7 @@ def make_world(setting: Setting, case: Case) -> World:
         },
         [partition.place for partition in everything],
         [partition.image.partition for partition in everything],
+        experiment.cluster.log_dirs,
     )
     for node in brokers:
         network.hosts[node].broken = _Lost(control, node)

@@ -1,0 +1,102 @@
+"""Log dirs that fail, in the model: nothing can be written there any more, so what lies in it is served no more."""
+
+from __future__ import annotations
+
+from ackproof.model.simulate.clock import MS
+from ackproof.model.simulate.faults import DownRun, does
+from ackproof.model.simulate.journal import LostDir
+from ackproof.model.simulate.partition import PartitionRun
+from ackproof.plan.fault_disks import FailLogDir, FullDisk, LogDirFault
+from ackproof_reference.controller import fence
+
+
+@does(FullDisk, FailLogDir)
+class LogDirRun(DownRun):
+    """A broker whose only log dir fails ends (LogManager.handleLogDirFailure); one with several lives on without it."""
+
+    @property
+    def single(self) -> bool:
+        """Whether a broker has one log dir."""
+        return self.world.case.experiment.cluster.log_dirs == 1
+
+    def inject(self) -> str:
+        """Let it fail."""
+        if self.single:
+            return f"{super().inject()}: the only log dir failed"
+        self.must_run()
+        self.lives = {node: self.host(node).life for node in self.nodes}
+        for node in self.nodes:
+            lost = self._lying_there()
+            for partition in lost:
+                partition.lose_log(node)
+            self._tell_later(node, lost)
+        return f"log dir {self._which + 1} of {self.names()} failed"
+
+    @property
+    def _which(self) -> int:
+        """Counts from 0: the one that is named, or that of the role's partition."""
+        assert isinstance(self.fault, LogDirFault)
+        if self.fault.dir is not None:
+            return self.fault.dir - 1
+        role = self.fault.target
+        if role.topic is None or role.partition is None:
+            return 0
+        return self._dir_of(self.world.partition(role.topic, role.partition))
+
+    def _dir_of(self, partition: PartitionRun) -> int:
+        """Every broker has its partitions dealt to its log dirs in turn."""
+        return self.world.control.partitions.index(partition) % self.world.case.experiment.cluster.log_dirs
+
+    def _lying_there(self) -> list[PartitionRun]:
+        return [one for one in self.world.control.partitions if self._dir_of(one) == self._which]
+
+    def _tell_later(self, node: int, lost: list[PartitionRun]) -> None:
+        """Its next heartbeat says that a log dir has failed."""
+        wait = int(self.world.random.random() * self.world.timing.heartbeat) + MS
+        self.world.clock.after(wait, self._told, node, lost)
+
+    def _told(self, node: int, lost: list[PartitionRun]) -> None:
+        """ReplicationControlManager.handleDirectoriesOffline (KIP-858)."""
+        control = self.world.control
+        if self.host(node).life != self.lives[node]:
+            return
+        if not control.reaches(node):
+            self._tell_later(node, lost)
+            return
+        for partition in lost:
+            # Out of the ISR and not elected, as one that is fenced; but it is not.
+            without = fence(partition.image, node, control.rules(partition)).partition
+            control.apply(partition, partition.image._replace(partition=without))
+        left = tuple(
+            number for number in range(self.world.case.experiment.cluster.log_dirs) if number != self._which
+        )
+        epoch = lost[0].image.registration(node).epoch
+        self.world.journal.append(LostDir(self.world.clock.now, node, epoch, left))
+
+    def bites(self) -> bool:
+        """Gone; or what lies there is served no more."""
+        if self.single:
+            return super().bites()
+        return all(node in partition.failed for node in self.nodes for partition in self._lying_there())
+
+    def heal(self) -> str:
+        """Mend it; only a new start brings it back."""
+        if self.single:
+            return super().heal()
+        for node in self.nodes:
+            if self.host(node).life == self.lives[node]:
+                self.world.control.terminate(node, lambda node=node: self.world.control.start(node))  # type: ignore[misc]
+        return f"SIGTERM and start of {self.names()}"
+
+    def healed(self) -> bool:
+        """It answers, and holds its replicas in sync again."""
+        return super().healed() and not any(
+            node in partition.failed
+            or (
+                node in partition.image.partition.replicas
+                and node not in partition.image.partition.isr
+                and not self.world.held_down(node)
+            )
+            for node in self.nodes
+            for partition in self.world.control.partitions
+        )
