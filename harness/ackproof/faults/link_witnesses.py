@@ -114,14 +114,19 @@ class _Thin:
 
 @dataclass(frozen=True)
 class _Late:
-    """Of a delayed link: how long a question and its answer take. `value` in seconds, the mean of a few."""
+    """Of a delayed link: how long a question and its answer take. `value` in seconds, the median of a few.
+
+    The median, because one look that a busy machine held up would hide the delay, or pass for it.
+    """
 
     latency: float
 
     def look(self, mesh: Mesh, link: Link) -> Look:
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
-        mean = statistics.mean(answer.seconds for answer in rounds)
-        return Look(all(answer.passed for answer in rounds), mean, f"a round trip takes {mean * 1000:.1f} ms")
+        middle = statistics.median(answer.seconds for answer in rounds)
+        return Look(
+            all(answer.passed for answer in rounds), middle, f"a round trip takes {middle * 1000:.1f} ms"
+        )
 
     def bit(self, before: Look, now: Look) -> bool:
         return now.passes and now.value >= before.value + self.latency

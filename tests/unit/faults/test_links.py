@@ -62,6 +62,8 @@ class FakeMesh:
     stuck: set[Link] = field(default_factory=set)
     laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
     broken: set[Link] = field(default_factory=set)
+    held_up: list[float] = field(default_factory=list)
+    """So many seconds more for each of the next probes: the machine is busy."""
 
     def links(self) -> frozenset[Link]:
         return self.every
@@ -85,7 +87,7 @@ class FakeMesh:
         effects = list(self.laid.get(link, {}).values()) if link in self.broken else []
         if link in self.broken and not effects:
             return Answer("refused", 0.0)
-        seconds = 0.001
+        seconds = 0.001 + (self.held_up.pop(0) if self.held_up else 0.0)
         for effect in effects:
             match effect:
                 case Cut():
@@ -328,3 +330,23 @@ def test_flapping_that_goes_astray(ground: Ground, monkeypatch: pytest.MonkeyPat
     with pytest.raises(FaultNotConfirmed, match="to be seen down"):
         injection.confirm()
     injection.heal()
+
+
+def test_a_busy_moment_hides_no_delay(ground: Ground) -> None:
+    """One of the looks before took long: the delay is seen all the same."""
+    assert ground.mesh is not None
+    ground.mesh.held_up = [0.0, 0.9]
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: a round trip takes 201.0 ms"
+
+
+def test_busy_moments_do_not_pass_for_a_delay(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ground.mesh is not None
+    ground.mesh.astray = {Link(2, 1)}
+    monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    ground.mesh.held_up = [0.0, 0.9, 0.9, 0.0, 0.0]
+    with pytest.raises(FaultNotConfirmed, match="to show on"):
+        injection.confirm()
