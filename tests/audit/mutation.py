@@ -126,7 +126,7 @@ class Asking:
         return chosen, len(chosen) == len(ordered)
 
     def limit_s(self, name: str) -> float:
-        return 15 + 8 * self.measured[name].seconds
+        return 3 + 6 * self.measured[name].seconds
 
 
 def areas(mutant: Mutant) -> tuple[str, str]:

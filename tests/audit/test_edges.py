@@ -14,7 +14,9 @@ from ackproof import processes
 from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.ledger import unreadable
 from ackproof.audit.load import Place, _words
+from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.pipeline import _cause, audit_all
+from ackproof.audit.rows import Rows
 from ackproof.audit.series import _latencies
 from ackproof.audit.strangers import Presence, Register, shares
 from ackproof.audit.units import Limits
@@ -226,3 +228,22 @@ def test_a_register_of_bitmaps_alone() -> None:
     ((_, share),) = shares(presence, 1)
     produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
     assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])
+
+
+def test_a_pile_keeps_no_more_in_memory_than_it_may(tmp_path) -> None:
+    """And what it puts away comes back first, number for number, however far apart they are."""
+    pile = Pile({"a": "i8"}, 3, Scratch(tmp_path, "x"))
+    far = [-5, 2**32 - 2, 7]
+    pile.add(Rows({"a": np.array(far)}, 3))
+    assert list(tmp_path.iterdir()) == []
+    pile.add(Rows({"a": np.array([1])}, 1))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert [row for chunk in pile.chunks() for row in chunk["a"].tolist()] == [*far, 1]
+
+
+def test_very_many_ranges(tmp_path) -> None:
+    """More than eight bits can number at once."""
+    pile = Pile({"a": "i8"}, 1000, Scratch(tmp_path, "x"))
+    pile.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
+    found = [rows["a"].tolist() for (rows,) in ranges([pile], ("a",), 1)]
+    assert found == [[number] for number in reversed(range(400))]
