@@ -107,7 +107,7 @@ class Asking:
         def price(exam: Exam) -> float:
             if first and first in exam.name:
                 return -1.0
-            few = 1.0 if exam.name.startswith(("ledgers 0-", "ledgers 2-")) else 0.05
+            few = 0.5 if exam.name == "ledgers 0-2 whole" else 0.1
             rate = max(
                 (self.killed[area][exam.name] + few) / (self.asked[area][exam.name] + 2)
                 for area in areas(mutant)

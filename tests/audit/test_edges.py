@@ -12,20 +12,21 @@ import pytest
 
 from ackproof import processes
 from ackproof.audit.clients import ListedClient, read_clients
-from ackproof.audit.ledger import unreadable
+from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
 from ackproof.audit.load import Place, _words
 from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.pipeline import _cause, audit_all
+from ackproof.audit.planning import plan
 from ackproof.audit.rows import Rows
 from ackproof.audit.series import _latencies
 from ackproof.audit.strangers import Presence, Register, shares
-from ackproof.audit.units import Limits
+from ackproof.audit.units import Limits, Target
 
 from .agreement import agree, write
-from .ledgers import write_ledger
+from .ledgers import write_case, write_ledger
 from .local import LocalContext
 from .local_run import READ, SENT, part, refused
-from .rows import read, sent
+from .rows import live, read, sent
 from .strategies import Drawn
 
 
@@ -247,3 +248,64 @@ def test_very_many_ranges(tmp_path) -> None:
     pile.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
     found = [rows["a"].tolist() for (rows,) in ranges([pile], ("a",), 1)]
     assert found == [[number] for number in reversed(range(400))]
+
+
+def test_what_a_footer_tells_of_row_groups(tmp_path) -> None:
+    """The one topic, partition and phase of all rows, where there is one; and whether there may be transactions."""
+    rows = [sent(0), sent(1), sent(2), sent(3, partition=1), sent(4, topic="u"), sent(5, txn=0)]
+    reads = [read(0), read(1), read(2), live(3, reader=9)]
+    ledger = examine(write_ledger(tmp_path / "case", rows, reads, row_group_size=2), set_aside={})
+    groups = {part.kind: part.groups for part in ledger.parts}
+    assert groups["produced"] == (
+        RowGroup(0, 2, "t", 0, None, False),
+        RowGroup(1, 2, "t", None, None, False),
+        RowGroup(2, 2, None, 0, None, True),
+    )
+    assert groups["consumed"] == (RowGroup(0, 2, "t", 0, 1), RowGroup(1, 2, "t", 0, None))
+
+
+def test_a_column_that_is_there_twice(run, ledger) -> None:
+    path = part(ledger)
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.append_column("seq", table["seq"]), path)
+    refused(run, ledger, "column seq is there 2 times")
+
+
+@pytest.mark.parametrize(
+    ("ended", "open_producers"),
+    [
+        (["produced/p0", "consumed/x"], set()),
+        (["consumed/x"], {0}),
+        (["produced/p0"], {5}),
+        (["produced/p0", "consumed/p0"], {5}),
+        (["consumed/p0"], {0, 5}),
+    ],
+)
+def test_whose_end_is_open(ledger, ended, open_producers) -> None:
+    """Who has left an END where he produced; or among the readers, if he has no folder among the producers."""
+    write_case(ledger, [{"id": "p0"}, {"id": "x", "producer": 5}], ended=ended)
+    assert examine(ledger, set_aside={}).open_producers == open_producers
+
+
+def test_what_one_task_takes_apart_has_a_bound() -> None:
+    def a_part(name: str, *rows: int) -> Part:
+        groups = tuple(RowGroup(number, count, None, None, None) for number, count in enumerate(rows))
+        return Part(name, "produced", "c", groups, ())
+
+    class Held:
+        parts = (a_part("x", 4, 5, 4, 20, 1), a_part("y", 3), a_part("z", 5))
+
+    planned = plan(Held, Target(0, "d", "w", frozenset(), 1), Limits(whole_rows=0, split_rows=9), frozenset())
+    found = [[(piece.part.path, piece.rows) for piece in unit.pieces] for unit in planned.splits]
+    assert found == [[("x", 9)], [("x", 4)], [("x", 20)], [("x", 1), ("y", 3), ("z", 5)]]
+
+
+def test_a_disk_that_is_full_while_a_task_writes(run, ledger, monkeypatch) -> None:
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("ackproof.audit.units.pq.write_table", full)
+    (result,) = run(ledger)
+    assert (result.code, result.file) == (2, None)
+    assert "the results cannot be written" in result.reasons[0]
+    assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]

@@ -32,10 +32,11 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
     """Judges a healthy run whose replicas have these logs. `isr`: as it was seen last."""
 
     def judge(
-        *logs: bytes | None,
+        *logs: bytes | tuple[int, bytes] | None,
         final: FinalReadFile | None = None,
         isr: tuple[int, ...] = (1, 2, 3),
         consumed: int = 100,
+        unread: bool = False,
     ) -> VerdictFile:
         read = final or _read()
         run = make_run(
@@ -48,7 +49,8 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             if data is not None:
                 folder = log_dirs[-1].path / "orders-0"
                 folder.mkdir()
-                (folder / f"{0:020d}.log").write_bytes(data)
+                base, data = data if isinstance(data, tuple) else (0, data)
+                (folder / f"{base:020d}.log").write_bytes(data)
         collect(log_dirs, ["orders"], run)
         sample = Sample(
             t_ns=1,
@@ -61,6 +63,8 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             high_watermark=100,
         )
         run.samples.write_text(sample.model_dump_json() + "\n", encoding="utf-8")
+        if unread:
+            run.final_read.unlink()
         return judge_case(run)
 
     return judge
@@ -102,6 +106,29 @@ def test_logs_that_differ_below_the_high_watermark_fail(judged: Judged) -> None:
         "orders/0: nodes 1 and 2 are in the ISR, and below the high watermark their logs differ from offset 60 on "
         "(2 batches)",
     )
+
+
+def test_logs_that_differ_confirm_nothing(judged: Judged) -> None:
+    log = batch(0, [b"x"] * 60) + batch(60, [b"Y"] * 40, epoch=1)
+    assert judged(GOOD, log, GOOD).witnesses == ()
+
+
+def test_what_one_replica_has_deleted_already_is_not_compared(judged: Judged) -> None:
+    said = judged(GOOD, (60, batch(60, [b"y"] * 40, epoch=1)), GOOD)
+    assert (said.verdict, said.reasons) == (Verdict.PASS, ())
+    assert len(said.witnesses) == 1
+
+
+def test_logs_without_a_final_read_are_no_witness(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, unread=True)
+    assert said.reasons == ("there was no final read",)
+    assert any("the logs on disk were not seen" in text for text in said.not_judged)
+
+
+def test_where_no_isr_was_seen_no_log_is_a_witness(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, isr=())
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert said.reasons == ("orders/0: no log on disk was seen of any replica",)
 
 
 def test_an_epoch_that_differs_is_a_difference(judged: Judged) -> None:
