@@ -21,7 +21,7 @@ from ackproof.plan.cases import Case, reseeded
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
-from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.schema import CONSUMED, FINDINGS
 
 _SEQS = 1 << 40
 
@@ -46,7 +46,8 @@ def _gone(run: CaseDir, without: Sequence[int]) -> list[dict[str, object]]:
     sent = ds.dataset([str(part) for part in parts(run.produced)]).to_table(
         filter=pc.field("outcome") == int(Outcome.ACKED)
     )
-    read = ds.dataset([str(part) for part in parts(run.consumed)]).to_table(
+    # With its schema: a run in which nothing could be read has no part.
+    read = ds.dataset([str(part) for part in parts(run.consumed)], CONSUMED, "parquet").to_table(
         filter=pc.field("phase") == int(ReadPhase.FINAL)
     )
     mine, there = (

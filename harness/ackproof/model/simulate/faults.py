@@ -68,6 +68,14 @@ class Virtual:
                     f"{self.fault.kind} is aimed at node {node}, which is {state}: nothing to break"
                 )
 
+    def must_be_heard(self) -> None:
+        """An administrator asks a broker, which asks the active controller."""
+        control = self.world.control
+        if control.active < 0:
+            raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
+        if not any(control.ready(broker) and control.reaches(broker) for broker in control.brokers):
+            raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
+
     def names(self) -> str:
         """The nodes in words."""
         return "node " + ", ".join(map(str, self.nodes))

@@ -45,8 +45,7 @@ class SetRun(Virtual):
         return f"asked for {self.fault}"
 
     def _must_be_heard(self) -> None:
-        if self.world.control.active < 0:
-            raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
+        self.must_be_heard()
         if isinstance(self.owner, int) and not self.host(self.owner).running:
             raise FaultNotConfirmed(
                 f"broker {self.owner} does not run, and it alone takes changes of its settings"
@@ -140,8 +139,7 @@ class RecreateRun(Virtual):
 
     def inject(self) -> str:
         """Delete it."""
-        if self.world.control.active < 0:
-            raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
+        self.must_be_heard()
         self.world.journal.append(Dropped(self.world.clock.now, self.topic))
         for at in self.places:
             partition = self.world.partitions[at]

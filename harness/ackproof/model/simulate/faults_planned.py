@@ -16,11 +16,6 @@ from ackproof_reference.controller import cancel_reassignment, elect, reassign
 from ackproof_reference.election import Election
 
 
-def _must_have_controller(fault: FaultSpec, world: World) -> None:
-    if world.control.active < 0:
-        raise FaultNotConfirmed(f"{fault.kind}: there is no active controller")
-
-
 @does(ElectPreferred, ElectUnclean)
 class ElectRun(Virtual):
     """An administrator asks for an election."""
@@ -32,7 +27,7 @@ class ElectRun(Virtual):
         partition = self.world.partition(place.topic, place.partition)
         kind = Election.PREFERRED if isinstance(self.fault, ElectPreferred) else Election.UNCLEAN
         self.before = partition.image.partition
-        _must_have_controller(self.fault, self.world)
+        self.must_be_heard()
         image = elect(partition.image, kind, self.world.control.rules(partition))
         if image is partition.image:
             raise FaultNotConfirmed(f"{self.fault.kind}: leader {self.before.leader} stays as it was")
@@ -54,7 +49,7 @@ class _MoveRun(Virtual):
 
     def inject(self) -> str:
         """Ask the controller."""
-        _must_have_controller(self.fault, self.world)
+        self.must_be_heard()
         self.before = self.partition.image.partition
         if self.before.replicas == self.to:
             raise FaultNotConfirmed(f"it has the replicas {list(self.to)} already: nothing to move")
@@ -110,7 +105,7 @@ class CancelRun(_MoveRun):
             raise FaultNotConfirmed(
                 "it was through before it was cancelled; a smaller throttle makes it last"
             )
-        _must_have_controller(self.fault, self.world)
+        self.must_be_heard()
         image = cancel_reassignment(self.partition.image, self.world.control.rules(self.partition))
         self.world.control.apply(self.partition, image)
         return "cancelled it"
@@ -130,7 +125,7 @@ class DecommissionRun(DownRun):
         """Move and stop, or kill and move."""
         assert isinstance(self.fault, Decommission)
         self.must_run()
-        _must_have_controller(self.fault, self.world)
+        self.must_be_heard()
         self.drain = self.fault.drain
         self.gone = False
         if not self.drain:
