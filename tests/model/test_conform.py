@@ -283,3 +283,32 @@ def test_before_4_3_another_log_dir_of_a_replica_empties_the_elr(
     told = ObservedRun(records=records, kafka=kafka).conformed(tmp_path)
     assert (told.forbidden is not None) is (forbidden or not named)
     assert told.forbidden is None or told.forbidden.offset == 34
+
+
+@pytest.mark.parametrize("cleared", [True, False])
+def test_who_was_eligible_may_not_lead_once_that_was_forgotten(tmp_path: Path, cleared: bool) -> None:
+    """4.3.1 does so when min.insync.replicas is set while nobody leads: the partition stays without a leader."""
+    setting = {"kind": "config", "resource": 2, "name": "orders", "key": "min.insync.replicas", "value": "2"}
+    forgotten = {
+        "offset": 36,
+        "epoch": 1,
+        "timestamp_ms": 9000,
+        "kind": "eligible-cleared",
+        "topic": "orders",
+    }
+    records = [
+        {"offset": 0, "epoch": 1, "timestamp_ms": 1, "kind": "feature", "feature": ELR, "level": 1},
+        {"offset": 1, "epoch": 1, "timestamp_ms": 2, **setting},
+        *beginning(),
+        partition(30, 5000, 2, (1, 1), [2, 3], "isr", "leader"),
+        broker(31, 5000, 1, 1, fenced=True),
+        {**partition(32, 5500, 2, (1, 2), [2], "isr", "elr"), "elr": [3]},
+        broker(33, 5500, 3, 3, fenced=True),
+        {**partition(34, 6000, -1, (2, 3), [], "isr", "leader", "elr"), "elr": [2, 3], "last_known_elr": [2]},
+        broker(35, 6000, 2, 2, fenced=True),
+        *([forgotten] if cleared else []),
+        {**partition(38, 9500, 3, (3, 4 + cleared), [3], "isr", "leader", "elr"), "elr": [2] * (not cleared)},
+        broker(39, 9500, 3, 3, fenced=False),
+    ]
+    told = ObservedRun(records=records).conformed(tmp_path)
+    assert (told.forbidden is not None) is cleared

@@ -19,11 +19,13 @@ from ackproof.rundir.metadata import (
     BrokerRegistered,
     BrokerUnregistered,
     ConfigDecided,
+    EligibleCleared,
     FeatureDecided,
     MetadataRecord,
     PartitionDecided,
     TopicRemoved,
 )
+from ackproof_reference.controller import clear_eligible
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 
@@ -88,6 +90,10 @@ class Image:
             self._features[record.feature] = record.level
         elif isinstance(record, ConfigDecided):
             self._configure(record)
+        elif isinstance(record, EligibleCleared):
+            for place, known in self.partitions.items():
+                if record.topic in ("", place[0]):
+                    self.partitions[place] = clear_eligible(Metadata(known, ())).partition
         elif isinstance(record, TopicRemoved):
             for place in [place for place in self.partitions if place[0] == record.topic]:
                 del self.partitions[place]

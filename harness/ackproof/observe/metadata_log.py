@@ -21,6 +21,7 @@ from ackproof.rundir.metadata import (
     BrokerRegistered,
     BrokerUnregistered,
     ConfigDecided,
+    EligibleCleared,
     FeatureDecided,
     MetadataRecord,
     OtherDecided,
@@ -136,6 +137,7 @@ class MetadataLog:
             9: self._topic_removed,
             12: _feature,
             17: _broker_change,
+            28: self._eligible_cleared,
         }
 
     def _topic(self, body: _Body, _version: int, when: When) -> MetadataRecord:
@@ -151,6 +153,16 @@ class MetadataLog:
         for place in [place for place in self._partitions if place[0] == topic_id]:
             del self._partitions[place]
         return TopicRemoved(**vars(when), topic=name, topic_id=topic_id)
+
+    def _eligible_cleared(self, body: _Body, _version: int, when: When) -> MetadataRecord:
+        topic = body.text() or ""
+        body.tagged()
+        for place, before in self._partitions.items():
+            if topic in ("", before.topic) and (before.elr or before.last_known_elr):
+                # A change like any other, without a record of its own (ReplicationControlManager.removeTopicElrs).
+                update = {"elr": (), "last_known_elr": (), "partition_epoch": before.partition_epoch + 1}
+                self._partitions[place] = before.model_copy(update=update)
+        return EligibleCleared(**vars(when), topic=topic)
 
     def _partition(self, body: _Body, version: int, when: When) -> MetadataRecord:
         partition, topic_id = body.number("i"), body.id()

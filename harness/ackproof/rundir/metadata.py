@@ -118,6 +118,14 @@ class ConfigDecided(Decided):
     value: str | None
 
 
+class EligibleCleared(Decided):
+    """ClearElrRecord (28): the eligible leader replicas of a topic's partitions ('': of all) are forgotten, and who led
+    last. Written with min.insync.replicas, since 4.1."""
+
+    kind: Literal["eligible-cleared"] = "eligible-cleared"
+    topic: str
+
+
 class OtherDecided(Decided):
     """A record of another kind, by its API key."""
 
@@ -134,6 +142,7 @@ MetadataRecord: TypeAlias = Annotated[
     | BrokerUnregistered
     | FeatureDecided
     | ConfigDecided
+    | EligibleCleared
     | OtherDecided,
     Field(discriminator="kind"),
 ]

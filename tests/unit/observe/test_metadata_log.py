@@ -150,6 +150,20 @@ def test_log_dirs_of_brokers_and_of_replicas() -> None:
     assert (decided.fenced, decided.log_dirs) == (None, (str(uuid.UUID(int=12)),))
 
 
+@pytest.mark.parametrize(("topic", "cleared"), [("orders", True), ("", True), ("others", False)])
+def test_eligible_replicas_are_forgotten_with_a_record_of_their_own(topic: str, cleared: bool) -> None:
+    """ClearElrRecord takes the next partition epoch of each partition that had any."""
+    record = _frame(28, 0, _text(topic), _tags())
+    _, made, _, after = _decode(
+        TOPIC_RECORD, PARTITION, record, _frame(5, 0, struct.pack(">i", 4), TOPIC.bytes, _tags())
+    )
+    assert _partition(made).elr == (3,)
+    assert (_partition(after).elr, _partition(after).last_known_elr) == (
+        ((), ()) if cleared else ((3,), (2,))
+    )
+    assert _partition(after).partition_epoch == _partition(made).partition_epoch + 1 + cleared
+
+
 def test_a_topic_that_is_gone_takes_its_partitions_along() -> None:
     assert [record.kind for record in _decode(TOPIC_RECORD, PARTITION, REMOVE)] == [
         "topic",
