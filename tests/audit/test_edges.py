@@ -309,3 +309,19 @@ def test_a_disk_that_is_full_while_a_task_writes(run, ledger, monkeypatch) -> No
     assert (result.code, result.file) == (2, None)
     assert "the results cannot be written" in result.reasons[0]
     assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [("t", 0), ("t", 70_000)],
+        [("t", 0), ("t", 1), ("t", 131_072), ("u", 70_000), ("u", 131_072), ("v", 131_072)],
+        [("t", 3), ("t", 4), ("u", 3), ("u", 4)],
+    ],
+)
+def test_places_in_one_row_group_are_told_apart(tmp_path, places) -> None:
+    at = [dict(zip(("topic", "partition"), place, strict=True)) for place in places]
+    produced = [sent(n, n // len(at), **at[n % len(at)]) for n in range(3 * len(at))]
+    reads = [read(n, n // len(at), **at[n % len(at)]) for n in range(3 * len(at))]
+    for number, limits in enumerate(({}, {"whole_rows": 0, "split_rows": 100})):
+        assert found_in(tmp_path / str(number), produced, reads[1:], **limits) == {"lost": 1}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,8 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.samples import Sample
 from broker_files import batch
+
+from .conftest import EXPERIMENT
 
 MakeRun = Callable[..., CaseDir]
 GOOD = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1)
@@ -37,10 +40,18 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
         isr: tuple[int, ...] = (1, 2, 3),
         consumed: int = 100,
         unread: bool = False,
+        policy: str = "delete",
+        later: bool = False,
+        beside: bytes = b"",
     ) -> VerdictFile:
         read = final or _read()
+        topic = f"{{min.insync.replicas: 2, cleanup.policy: {policy}}}"
         run = make_run(
-            final=read, audit={"records": {"produced": 100, "acked": 100, "consumed_final": consumed}}
+            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
+                "{min.insync.replicas: 2}", topic
+            ),
+            final=read,
+            audit={"records": {"produced": 100, "acked": 100, "consumed_final": consumed}},
         )
         log_dirs = []
         for number, data in enumerate(logs, start=1):
@@ -51,6 +62,9 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
                 folder.mkdir()
                 base, data = data if isinstance(data, tuple) else (0, data)
                 (folder / f"{base:020d}.log").write_bytes(data)
+            if beside:
+                (log_dirs[-1].path / "orders-1").mkdir()
+                (log_dirs[-1].path / "orders-1" / f"{0:020d}.log").write_bytes(beside)
         collect(log_dirs, ["orders"], run)
         sample = Sample(
             t_ns=1,
@@ -62,7 +76,9 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             isr=isr,
             high_watermark=100,
         )
-        run.samples.write_text(sample.model_dump_json() + "\n", encoding="utf-8")
+        lines = [sample, sample.model_copy(update={"t_ns": 2, "isr": ()})] if later else [sample]
+        text = "".join(f"{line.model_dump_json()}\n" for line in lines)
+        run.samples.write_text(text, encoding="utf-8")
         if unread:
             run.final_read.unlink()
         return judge_case(run)
@@ -160,6 +176,56 @@ def test_records_of_transactions_may_be_handed_or_not(judged: Judged) -> None:
 def test_but_not_fewer_than_those_without(judged: Judged) -> None:
     log = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1, pid=3, txn=True)
     assert judged(log, log, log, final=_read(records=59), consumed=59).verdict is Verdict.INCONCLUSIVE
+
+
+OTHER = batch(0, [b"x"] * 60) + batch(60, [b"Y"] * 40, epoch=1)
+
+
+@pytest.mark.parametrize(("records", "good"), [(-1, True), (0, False), (100, True)])
+def test_what_the_reader_was_handed_is_held_against_the_logs_where_it_is_known(
+    judged: Judged, records: int, good: bool
+) -> None:
+    said = judged(GOOD, GOOD, GOOD, final=_read(records=records), consumed=max(records, 0))
+    assert (said.verdict is Verdict.PASS) is good, said.reasons
+    assert len(said.witnesses) == good
+
+
+@pytest.mark.parametrize("change", [{"final": _read(complete=False)}, {"policy": "compact"}])
+def test_logs_are_not_compared_where_they_may_differ(judged: Judged, change: dict[str, Any]) -> None:
+    assert judged(GOOD, OTHER, GOOD, **change).verdict is not Verdict.FAIL
+
+
+def test_the_last_isr_that_was_seen_counts(judged: Judged) -> None:
+    assert len(judged(GOOD, GOOD, GOOD, later=True).witnesses) == 1
+
+
+def test_each_partition_has_logs_of_its_own(judged: Judged) -> None:
+    said = judged(GOOD, GOOD, GOOD, beside=batch(0, [b"q"] * 5))
+    assert (said.verdict, said.reasons) == (Verdict.PASS, ())
+
+
+@pytest.mark.parametrize(
+    ("log", "final"),
+    [
+        (batch(0, [b"x"] * 60) + batch(60, [b"y"] * 60), _read()),
+        (batch(0, [b"x"] * 60) + batch(60, [b"y"] * 41), _read()),
+        (GOOD, _read(start=30, records=70)),
+        (GOOD, _read(start=59, records=41)),
+    ],
+    ids=["over the end", "up to the end", "over the start", "from the start"],
+)
+def test_of_a_batch_over_an_end_of_the_read_some_records_are_handed(
+    judged: Judged, log: bytes, final: FinalReadFile
+) -> None:
+    said = judged(log, log, log, final=final, consumed=final.partitions[0].records)
+    assert (said.verdict, said.reasons) == (Verdict.PASS, ())
+
+
+def test_the_first_difference_is_named(judged: Judged) -> None:
+    one, other = (
+        batch(0, [b"x"] * 60) + batch(60, [byte] * 20) + batch(80, [byte] * 20) for byte in (b"y", b"Y")
+    )
+    assert "differ from offset 60 on (4 batches)" in judged(one, other, one).reasons[0]
 
 
 def test_a_run_without_logs_says_that_there_is_no_witness(make_run: MakeRun) -> None:
