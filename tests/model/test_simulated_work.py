@@ -161,6 +161,19 @@ def test_a_topic_that_is_made_anew_has_lost_what_it_held(tmp_path: Path) -> None
     assert simulation.world.partitions[0].log(1).start == 0
 
 
+def test_a_topic_is_made_anew_while_a_broker_of_it_is_gone(tmp_path: Path) -> None:
+    """Its replica there is no leader's to wait for: the new topic leads without it, and takes it in when it returns."""
+    faults = """\
+  - kill: {target: broker(1)}
+    at: 500ms
+    restart_after: 6s
+  - recreate: {topic: t}
+    after: {fault: 1, by: 4s}
+"""
+    simulation, _ = worked(tmp_path, faults)
+    assert set(simulation.world.partitions[0].image.partition.isr) == {1, 2, 3}
+
+
 @pytest.mark.parametrize("kafka", ["3.9.2", "4.0.2", "4.2.1"])
 def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -> None:
     simulation, told = worked(tmp_path, '  - upgrade: {to: "4.3.1"}\n    at: 1s\n', kafka)

@@ -389,8 +389,8 @@ class PartitionRun:
         self._wake(at)
 
     def leads(self, at: int) -> bool:
-        """Whether a broker believes to lead."""
-        return isinstance(self.brokers[at].process.role, Leader)
+        """Whether a broker believes to lead; nobody (-1) does not."""
+        return at in self.brokers and isinstance(self.brokers[at].process.role, Leader)
 
     def follows(self, at: int, leader: int) -> bool:
         """Whether a broker follows this one."""
