@@ -126,7 +126,7 @@ def test_lone_numbers_in_a_block_that_is_a_bitmap(run, tmp_path) -> None:
     """Of several partitions, behind those of another producer; two of them are one."""
     rows = [sent(seq, seq, producer=0, partition=2) for seq in (1, 2)]
     rows += [sent(n, producer=1) for n in range(3000)]
-    rows += [sent(n, producer=1, partition=1) for n in (4000, 5000)]
+    rows += [sent(n, producer=1, partition=1) for n in (4000, 4500, 5000)]
     (result,) = run(write_ledger(tmp_path / "good", rows, [read(0, producer=1)]))
     assert (result.code, result.reasons) == (0, ())
     rows.append(sent(5000, producer=1, partition=2))

@@ -17,7 +17,7 @@ from ackproof.audit.load import Place, _words
 from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.planning import plan
-from ackproof.audit.rows import Rows
+from ackproof.audit.rows import Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.strangers import Presence, Register, shares
 from ackproof.audit.units import Limits, Target
@@ -97,7 +97,7 @@ def test_only_what_a_dead_audit_left_is_swept(run, ledger) -> None:
 
 def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
     """Neither fits beside the other into one integer; both are sorted all the same."""
-    far = 1 << 22
+    far = 1 << 23
     for rank, latency, count in (
         ([far, 0, far, 0], [7, 3, 5, 1], far + 1),
         ([1, 0, 1, 0], [2**41 + 1, 3, 2**41 - 1, 1], 2),
@@ -325,3 +325,9 @@ def test_places_in_one_row_group_are_told_apart(tmp_path, places) -> None:
     reads = [read(n, n // len(at), **at[n % len(at)]) for n in range(3 * len(at))]
     for number, limits in enumerate(({}, {"whole_rows": 0, "split_rows": 100})):
         assert found_in(tmp_path / str(number), produced, reads[1:], **limits) == {"lost": 1}
+
+
+def test_rows_under_a_mask_are_as_many_as_it_lets_through() -> None:
+    rows = Rows({"a": constant(7, "i8", 5), "b": np.arange(5)}, 5)
+    few = rows.take(rows["b"] > 2)
+    assert (len(few), few["a"].tolist(), few["b"].tolist()) == (2, [7, 7], [3, 4])

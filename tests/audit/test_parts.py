@@ -107,7 +107,7 @@ def test_identities_of_one_producer_who_has_none(producer) -> None:
     assert Identities(ints([]).astype(np.int32), ints([])).find(asked, ints([5, 6, 7])).tolist() == [-1] * 3
 
 
-@pytest.mark.parametrize("far", [6, 2**62])
+@pytest.mark.parametrize("far", [6, 2**62, 2**63 - 2])
 def test_identities_that_stand_between_others(far) -> None:
     """Just outside of what its producer has, where the numbers of another begin; far apart, between two of its own."""
     identities = Identities(ints([1, 1, 3, 3]).astype(np.int32), ints([5, far, 5, far]))
