@@ -56,7 +56,7 @@ def test_what_is_unknown_at_one_bound_is_asked_anew_at_another(monkeypatch: pyte
 
 
 def test_several_are_worked_out_at_once_and_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(place.os, "sched_getaffinity", lambda _: {0, 1})
+    monkeypatch.setattr(place, "cores", lambda: 2)
     scopes = [ONE_KILL, replace(ONE_KILL, acks=-1), ONE_KILL]
     seen = list(ask_ahead(scopes, max_states=20_000))
     assert seen == [(1, 2), (2, 2)]

@@ -11,17 +11,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import signal
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Final
 
 import ackproof_reference
 from ackproof.errors import BadInput
+from ackproof.model.workers import cores, in_processes
 from ackproof.provision.cache import cache_root
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import Chance, StoryStep
@@ -33,8 +31,8 @@ from ackproof_reference.explore.story import shown, tell
 
 EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
-USUAL_STATES: Final = 200_000
-"""Distinct states that a prediction looks at: two seconds on an idle core."""
+USUAL_STATES: Final = 300_000
+"""Distinct states that a prediction looks at: some four seconds on an idle core."""
 _SMALLER_SHARE: Final = 8
 """Each smaller world gets this part of them at most: three eighths at least are left for the large one."""
 
@@ -101,27 +99,12 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
     With one to be worked out, or one core, nothing is done here: `answers` works it out itself.
     """
     new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
-    workers = min(len(os.sched_getaffinity(0)), len(new))
-    if workers < 2:
+    if min(cores(), len(new)) < 2:
         return
-    pool = ProcessPoolExecutor(workers, initializer=_deaf)
-    try:
-        asked = {pool.submit(_worked_out, scope, max_states, None): scope for scope in new}
-        for number, done in enumerate(as_completed(asked), start=1):
-            _keep(asked[done], done.result())
-            yield number, len(new)
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _deaf() -> None:
-    """Ctrl-C is for the parent, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    work = partial(_worked_out, max_states=max_states, watch=None)
+    for number, (scope, found) in enumerate(in_processes(work, new), start=1):
+        _keep(scope, found)
+        yield number, len(new)
 
 
 def _key(scope: Scope, bound: int | None) -> str:

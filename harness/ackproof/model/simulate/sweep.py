@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 from pydantic import JsonValue
 
+from ackproof.model import workers
 from ackproof.model.simulate.counts import Counts, counts_of
 from ackproof.model.simulate.producers import FULL_RATE
 from ackproof.model.simulate.run import Simulation, setting_of
@@ -86,24 +85,9 @@ def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
 
 
 def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
-    """A process per core; they are ended at once when the caller stops."""
-    workers = min(len(os.sched_getaffinity(0)), len(chunks))
-    pool = ProcessPoolExecutor(workers, initializer=_deaf)
-    try:
-        for done in as_completed([pool.submit(chunk_of, resolved, chunk) for chunk in chunks]):
-            yield done.result()
-    except BaseException:
-        for process in list((pool._processes or {}).values()):
-            process.terminate()
-        raise
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _deaf() -> None:
-    """Ctrl-C is for the parent, which ends its workers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    """A process per core."""
+    for _, done in workers.in_processes(partial(chunk_of, resolved), chunks):
+        yield done
 
 
 def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Progress) -> SimulationFile:
