@@ -1,0 +1,41 @@
+"""Processes beside this one, for what takes long and needs no order; they never outlive whoever asked."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from typing import TypeVar
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+def cores() -> int:
+    """How many of them can really work at once."""
+    return len(os.sched_getaffinity(0))
+
+
+def in_processes(work: Callable[[Task], Result], tasks: Sequence[Task]) -> Iterator[tuple[Task, Result]]:
+    """Each task with what came of it, as they are done; a process per core, ended at once when the caller stops.
+
+    `work` and the tasks are pickled. Raises what `work` raises.
+    """
+    pool = ProcessPoolExecutor(min(cores(), len(tasks)), initializer=_deaf)
+    try:
+        asked = {pool.submit(work, task): task for task in tasks}
+        for done in as_completed(asked):
+            yield asked[done], done.result()
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _deaf() -> None:
+    """Ctrl-C is for the parent, which ends its workers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
