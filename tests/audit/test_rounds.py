@@ -1,0 +1,260 @@
+"""What one round of the audit does with a directory: who is asked, what is said, what is put into place."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.audit import pipeline
+from ackproof.audit.anomalies import FINDINGS
+from ackproof.audit.ledger import Ledger
+from ackproof.audit.pipeline import _cause, _conclude, _Job, _Ready, audit_all
+from ackproof.audit.planning import plan
+from ackproof.audit.results import exit_code
+from ackproof.audit.series import _latencies
+from ackproof.audit.stages import Counted
+from ackproof.audit.units import Broken, Limits, Target
+
+from .agreement import agree
+from .ledgers import consumed_table, produced_table, write_case, write_ledger
+from .local import LocalContext
+from .local_run import BUCKETS, READ, SENT, part, refused
+from .rows import committed, live, read, sent, transaction
+from .strategies import Drawn
+
+COMMITTED, ABORTED = 0, 1
+
+
+def nobody():
+    raise AssertionError("Spark was asked for")
+
+
+def test_without_a_row_spark_is_not_asked_for(tmp_path) -> None:
+    for kind in ("produced", "consumed"):
+        (tmp_path / "case" / "ledger" / kind).mkdir(parents=True)
+    (result,) = audit_all([tmp_path / "case"], nobody, lambda _: None, Limits())
+    assert (result.code, exit_code([result])) == (2, 2)
+    assert result.reasons[0] == "ledger/produced: no rows"
+
+
+def test_a_file_whose_footer_is_true_is_read_once(ledger) -> None:
+    said: list[str] = []
+    (result,) = audit_all([ledger], LocalContext, said.append, BUCKETS)
+    assert result.code == 0
+    assert [one for one in said if one.startswith("reading")] == ["reading the footers of 1 directory"]
+
+
+def test_findings_are_a_table_also_when_there_are_none(run, ledger) -> None:
+    (result,) = run(ledger)
+    assert result.code == 0
+    assert pq.read_table(ledger / "findings").schema.names == FINDINGS.names
+
+
+def test_findings_that_an_audit_left_without_an_answer_are_replaced(run, ledger) -> None:
+    """It was killed between putting its findings and its answer into place."""
+    (ledger / "findings").mkdir()
+    (ledger / "findings" / "part-9.parquet").write_bytes(b"of a dead audit")
+    (result,) = run(ledger)
+    assert (result.code, result.reasons) == (0, ())
+    assert not (ledger / "findings" / "part-9.parquet").exists()
+
+
+@pytest.mark.parametrize(
+    ("where", "said"),
+    [
+        ("make_work", "cannot be read or written (No space left on device)"),
+        ("results.publish", "the results cannot be written (No space left on device)"),
+    ],
+)
+@pytest.mark.parametrize("strange", [False, True])
+def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, said, strange) -> None:
+    def full(*_: object) -> None:
+        raise OSError("no number") if strange else OSError(28, "No space left on device")
+
+    owner = pipeline.results if where.startswith("results") else pipeline
+    monkeypatch.setattr(owner, where.rpartition(".")[2], full)
+    (result,) = run(ledger)
+    assert result.code == 2
+    said = said.replace("No space left on device", "no number") if strange else said
+    assert result.reasons == (f"{ledger}: {said}",)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
+    directory = tmp_path / "case"
+    directory.mkdir()
+    job = _Job(0, directory, directory / ".audit", existed=True)
+    ledger, target = Ledger(directory), Target(0, str(directory), str(job.work), frozenset(), 1)
+    ready = _Ready(job, ledger, target, plan(ledger, target, Limits(), frozenset()), Counted(0))
+    ready.troubles.append(Broken(0, "the disk is full"))
+    if gone:
+        directory.rmdir()
+    _conclude(ready)
+    assert job.result is not None
+    expected = f"{directory}: disappeared while it was read" if gone else "the disk is full"
+    assert (job.result.code, job.result.file, job.result.reasons) == (2, None, (expected,))
+
+
+def test_blank_lines_are_no_cause() -> None:
+    assert _cause("\n : \njava.lang.Error: it\n") == "java.lang.Error: it"
+
+
+def test_a_middle_between_four_latencies() -> None:
+    found = _latencies(np.zeros(4, np.int64), np.array([0, 10, 20, 100]) * 1_000_000, 1)
+    assert found["p50_ms"].tolist() == [15.0]
+
+
+@pytest.mark.parametrize(("kind", "column"), [("produced", "outcome"), ("consumed", "phase")])
+def test_one_bad_value_among_good_ones(run, ledger, kind, column) -> None:
+    path = part(ledger, kind)
+    table = pq.read_table(path)
+    values = table.column(column).to_pylist()
+    values[3] = 9
+    bad = table.set_column(
+        table.schema.get_field_index(column), column, pa.array(values, table.schema.field(column).type)
+    )
+    pq.write_table(bad, path, write_statistics=False)
+    refused(run, ledger, f"column {column} holds 9, which means nothing")
+
+
+def one_file(directory, kind, table, **options):
+    folder = directory / "ledger" / kind / "client=x"
+    folder.mkdir(parents=True)
+    pq.write_table(table, folder / "part-0.parquet", **options)
+
+
+def check(tmp_path, produced, reads):
+    """One file a kind, in the order given, against the plain implementation."""
+    drawn = Drawn(tuple(produced), tuple(reads), None, ())
+    directory = tmp_path / "case"
+    for each in (Limits(), BUCKETS, Limits(range_rows=2)):
+        shutil.rmtree(directory, ignore_errors=True)
+        one_file(directory, "produced", produced_table(produced), write_statistics=False)
+        one_file(directory, "consumed", consumed_table(reads), write_statistics=False)
+        (result,) = audit_all([directory], LocalContext, lambda _: None, each)
+        agree(drawn, directory, result)
+
+
+def test_another_topic_in_the_middle_of_a_file(tmp_path) -> None:
+    produced = [sent(0, topic="a"), sent(1, 0, topic="b"), sent(2, 1, topic="a")]
+    reads = [read(0, topic="a"), read(2, 1, topic="a")]
+    check(tmp_path, produced, reads)
+
+
+def test_partitions_whose_numbers_are_equal_in_sixteen_bits(tmp_path) -> None:
+    numbers = (0, 4464, 4464 + (1 << 16))
+    produced = [sent(n, 0, partition=at) for n, at in enumerate(numbers)]
+    reads = [read(n, 0, partition=at) for n, at in enumerate(numbers) if n != 1]
+    check(tmp_path, produced, reads)
+
+
+def test_several_records_at_one_offset_of_which_the_later_is_read_first(tmp_path) -> None:
+    """A log that was rewritten between two reads: in each range the copies are put in order first."""
+    produced = [sent(n, n % 3, producer=p) for p in (0, 1) for n in range(6)]
+    reads = [read(n, 5 - n, producer=p) for n in range(6) for p in (1, 0)]
+    reads += [live(n, 5 - n, producer=1 - n % 2) for n in range(6)]
+    check(tmp_path, produced, reads)
+
+
+def test_a_producer_that_came_to_its_end_keeps_no_other_open(run, tmp_path) -> None:
+    """p0 is closed: a record beyond its ledger is nobody's, though p1 was cut short."""
+    produced = [sent(0), sent(0, 1, producer=1)]
+    directory = write_ledger(tmp_path / "case", produced, [read(0), read(0, 1, producer=1), read(7, 2)])
+    write_case(
+        directory,
+        [{"id": "p0"}, {"id": "p1", "killed": True}, {"id": "r9"}],
+        ended=["produced/p0", "consumed/r9"],
+    )
+    (result,) = run(directory)
+    assert result.file is not None
+    assert (result.file.counts["phantom"], result.file.unledgered) == (1, 0)
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_behind_a_broken_file_of_a_client_the_next_is_read(run, tmp_path, broken) -> None:
+    directory = write_ledger(tmp_path / "case", SENT, READ)
+    folder = part(directory, "consumed").parent
+    shutil.rmtree(folder)
+    folder.mkdir()
+    for number, rows in enumerate((READ[:2], READ[2:])):
+        pq.write_table(consumed_table(rows), folder / f"part-{number}.parquet")
+    path = folder / f"part-{broken}.parquet"
+    raw = path.read_bytes()
+    path.write_bytes(raw[:4] + bytes(60) + raw[64:])
+    (result,) = run(directory)
+    assert result.file is not None
+    assert result.code == 2
+    assert result.file.records.consumed_final == (4, 2)[broken]
+
+
+THREE = [sent(n, txn=0) for n in range(3)]
+ALL = [read(n) for n in range(3)]
+AT_THE_END = [committed(n, read_ns=9) for n in range(3)]
+OWED = "ledger/transactions: says nothing of the transactions of 3 produced rows"
+
+
+def test_a_table_that_is_not_one_is_refused_though_nobody_writes_in_transactions(run, ledger) -> None:
+    folder = ledger / "ledger" / "transactions" / "client=p0"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table({"producer": ["zero"]}), folder / "part-0.parquet")
+    refused(run, ledger, "column producer is string")
+
+
+def test_a_final_read_at_read_committed_counts_also_without_a_table(run, tmp_path) -> None:
+    (result,) = run(write_ledger(tmp_path / "case", THREE, [*ALL, *AT_THE_END]))
+    assert result.reasons == (OWED,)
+
+
+@pytest.mark.parametrize("statistics", [True, False])
+def test_both_final_reads_in_one_file(run, tmp_path, statistics) -> None:
+    directory = write_ledger(tmp_path / "case", THREE, ALL, [transaction(0, COMMITTED)])
+    shutil.rmtree(directory / "ledger" / "consumed")
+    table = consumed_table([*ALL, *AT_THE_END])
+    one_file(directory, "consumed", table, row_group_size=3, write_statistics=statistics)
+    (result,) = run(directory)
+    assert (result.code, result.reasons) == (0, ())
+
+
+@pytest.mark.parametrize("first", [-1, 0])
+def test_a_file_of_which_only_some_row_groups_are_in_transactions(run, tmp_path, first) -> None:
+    """What was aborted is found, whether the transaction is in the first rows or behind them."""
+    plain, inside = sent(0), sent(1, txn=0)
+    rows = (
+        [plain, inside] if first < 0 else [inside._replace(seq=0, offset=0), plain._replace(seq=1, offset=1)]
+    )
+    reads = [read(n) for n in range(2)]
+    aborted = next(row for row in rows if row.txn == 0)
+    directory = write_ledger(
+        tmp_path / "case",
+        [],
+        [*reads, *(committed(n, read_ns=9) for n in range(2))],
+        [transaction(0, ABORTED)],
+    )
+    shutil.rmtree(directory / "ledger" / "produced", ignore_errors=True)
+    one_file(directory, "produced", produced_table(rows), row_group_size=1)
+    (result,) = run(directory)
+    assert result.file is not None, result.reasons
+    assert (result.code, result.file.counts["aborted-read"]) == (0, 1), aborted
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_ledger_of_one_transaction_that_was_aborted(run, tmp_path, count) -> None:
+    rows, reads = THREE[:count], ALL[:count]
+    directory = write_ledger(
+        tmp_path / "case", rows, [*reads, *AT_THE_END[:count]], [transaction(0, ABORTED)]
+    )
+    (result,) = run(directory)
+    assert result.file is not None
+    assert result.file.counts["aborted-read"] == count
+
+
+def test_a_commit_that_was_asked_for_after_the_final_read(run, tmp_path) -> None:
+    """The final reader alone was handed the records, and before anybody had asked for the commit."""
+    table = [transaction(0, COMMITTED, commit_ns=50)]
+    (result,) = run(write_ledger(tmp_path / "case", THREE, [*ALL, *AT_THE_END], table))
+    assert result.file is not None
+    assert result.file.counts["early-read"] == 3
