@@ -100,12 +100,9 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[str, int]]:
     """The partitions that the faults name; every one that is written to where a fault names none."""
     named: set[tuple[str, int]] = set()
+    known = _partitions(case, case.experiment.topics)
     for fault in faults:
-        mine = {
-            (role.topic, role.partition)
-            for role in fault.targets
-            if role.topic in case.experiment.topics and role.partition is not None
-        }
+        mine = known & {(role.topic, role.partition) for role in fault.targets}
         if not mine:
             return _partitions(case, case.experiment.topic_names())
         named |= mine

@@ -66,11 +66,9 @@ def judge_case(run: CaseDir) -> VerdictFile:
     ]
     unmet = _unmet_lower_bounds(expects, audit.counts, prediction)
     if again:
-        broken = {breach.anomaly for breach in breaches}
         unmet += [
             f"{breach.reason}: {again} were {SENT_AGAIN}"
             for breach in _broken_upper_bounds(expects, audit.counts)
-            if breach.anomaly not in broken
         ]
 
     proven = [*(b.reason for b in breaches if b.anomaly in PRESENCE), *logs.breaks]
@@ -145,11 +143,9 @@ def _said(
 ) -> Ruling:
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.chance is Chance.UNKNOWN}
-    others = [one for topic, one in rulings.items() if topic not in unknown]
-    if count and unknown and others:
-        elsewhere = topics.keys() - unknown.keys()
-        if _count_against(run, anomaly, count, unknown, permitting=elsewhere) == 0:
-            return _strictest(others)
+    elsewhere = topics.keys() - unknown.keys()
+    if count and unknown and _count_against(run, anomaly, count, unknown, permitting=elsewhere) == 0:
+        return _strictest([one for one in rulings.values() if one.chance is not Chance.UNKNOWN])
     return _strictest(list(rulings.values()))
 
 

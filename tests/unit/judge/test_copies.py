@@ -64,13 +64,16 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         expect: str = "",
         also: Sequence[dict[str, Any]] = (),
         read: Sequence[dict[str, Any]] = (),
+        producers: str = "acks: all, idempotence: true",
+        **counts: int,
     ) -> tuple[int, VerdictFile]:
         run = make_run(
-            producers="acks: all, idempotence: true",
+            producers=producers,
             attempts=[attempt(3, 0.5), attempt(4, 0.5), attempt(5, 0.5, outcome=outcome)],
             findings=[finding("duplicate")] * copies + [{**finding("duplicate"), **one} for one in also],
             duplicate=copies + len(also),
             expect=expect,
+            **counts,
         )
         folder = run.consumed / "client=f0"
         folder.mkdir(parents=True)
@@ -164,6 +167,22 @@ def test_only_who_gave_up_is_excused(judged: Judged) -> None:
 
 def test_a_copy_that_the_final_read_does_not_show_takes_nothing_from_the_others(judged: Judged) -> None:
     assert judged(TWO_EPOCHS, also=[{"seq": 5}])[0] == 1
+
+
+def test_a_batch_without_a_producer_id_is_of_no_session(judged: Judged) -> None:
+    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, -1, -1)])[0] == 0
+
+
+def test_who_is_not_idempotent_is_excused_nothing(judged: Judged) -> None:
+    said = judged(TWO_EPOCHS, producers="acks: all, idempotence: false, retries: 0")[1]
+    assert said.verdict is Verdict.FAIL
+    assert said.reasons == ("duplicate: 1, and retries = 0: nothing is sent twice",)
+
+
+def test_what_was_sent_again_excuses_no_loss(judged: Judged) -> None:
+    said = judged(TWO_EPOCHS, lost=1)[1]
+    assert said.verdict is Verdict.FAIL
+    assert [reason.partition(":")[0] for reason in said.reasons] == ["lost"]
 
 
 def test_an_expectation_that_the_client_broke_is_not_held_against_kafka(judged: Judged) -> None:

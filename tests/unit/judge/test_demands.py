@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ackproof.cli import main_code
 from ackproof.judge import demands as place
 from ackproof.judge.demands import demands
-from ackproof.plan.cases import cases, load
+from ackproof.model.answers import USUAL_STATES
+from ackproof.plan.cases import Case, cases, load
+from ackproof.rundir.prediction import PredictionFile
 
 EXPERIMENT = """\
 name: x
@@ -96,3 +99,29 @@ def test_validate_refuses_the_file_with_the_same_words(  # type: ignore[no-untyp
 ) -> None:
     assert main_code(["validate", str(experiment('{duplicate: "> 0"}'))]) == 254
     assert "demands what is predicted impossible" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_case_is_begun_until_the_time_is_over(  # type: ignore[no-untyped-def]
+    experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "time", SimpleNamespace(monotonic=lambda: 5.0))
+    assert demands(cases(load(experiment('{duplicate: "> 0"}'))), within_s=0).left_out == 0
+
+
+@pytest.mark.parametrize(
+    ("known", "most"), [((), "quick"), ((1,), "quick"), ((2,), "quick"), ((1, 2), "usual")]
+)
+def test_a_long_look_is_taken_only_where_every_world_is_known(  # type: ignore[no-untyped-def]
+    experiment, monkeypatch: pytest.MonkeyPatch, known: tuple[int, ...], most: str
+) -> None:
+    looks = []
+
+    def look(_case: Case, *, max_states: int) -> PredictionFile:
+        looks.append(max_states)
+        return PredictionFile()
+
+    monkeypatch.setattr(place, "scopes_of", lambda _cases: (1, 2))
+    monkeypatch.setattr(place, "remembered", lambda scope: scope if scope in known else None)
+    monkeypatch.setattr(place, "outlook_of", look)
+    assert demands(cases(load(experiment('{lost: "> 0"}')))).impossible == []
+    assert looks == [{"quick": place.QUICK_STATES, "usual": USUAL_STATES}[most]]

@@ -76,6 +76,15 @@ def test_a_fault_that_names_a_node_needs_acks_on_all_that_is_written_to(make_run
     )
 
 
+def test_a_fault_that_names_a_coordinator_needs_acks_on_all_that_is_written_to(make_run: MakeRun) -> None:
+    """Its log is no topic of the experiment."""
+    experiment = TWO_PARTITIONS.replace("TARGET", "leader(__transaction_state/0)").replace(
+        "{topics: [orders]}", "{topics: [orders], idempotence: true, transaction_size: 10}"
+    )
+    run = make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0,)})
+    assert "nothing was acknowledged on orders/1 after the last fault had healed" in judge_case(run).reasons
+
+
 def test_a_topic_that_nobody_writes_to_needs_no_acks(make_run: MakeRun) -> None:
     experiment = TWO_PARTITIONS.replace("TARGET", "broker(1)")
     passes(make_run(experiment=experiment, acked_bins={("orders", 0): (0, 30), ("orders", 1): (0, 30)}))

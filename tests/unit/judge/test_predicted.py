@@ -27,6 +27,7 @@ def test_what_is_predicted_impossible_fails_whatever_was_promised(
     verdict = judge_case(make_run(producers="acks: 1", min_insync=1, **{anomaly: 1}))
     assert verdict.verdict is Verdict.FAIL
     assert "predicted impossible: as planted" in verdict.reasons[0]
+    assert [one.predicted for one in verdict.classes if one.anomaly == anomaly] == ["impossible"]
 
 
 @pytest.mark.parametrize("anomaly", LOSS)
@@ -35,7 +36,11 @@ def test_what_is_predicted_possible_passes(make_run: MakeRun, prediction: Predic
     verdict = judge_case(make_run(producers="acks: all", min_insync=2, **{anomaly: 1}))
     assert verdict.verdict is Verdict.PASS
     (said,) = [one for one in verdict.classes if one.anomaly == anomaly]
-    assert (said.forbidden, said.predicted) == (False, "possible")
+    assert (said.forbidden, said.predicted, said.why) == (
+        False,
+        "possible",
+        "predicted possible: as planted",
+    )
 
 
 def test_possible_and_not_seen_is_shown_as_that(make_run: MakeRun, prediction: Predicted) -> None:

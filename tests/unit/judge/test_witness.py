@@ -32,7 +32,10 @@ def _read(records: int = 100, end: int = 100, **other: object) -> FinalReadFile:
 
 @pytest.fixture
 def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
-    """Judges a healthy run whose replicas have these logs. `isr`: as it was seen last."""
+    """Judges a healthy run whose replicas have these logs. `isr`: as it was seen last.
+
+    `torn`: the node whose log has bytes that are no batch, and a further segment behind them.
+    """
 
     def judge(
         *logs: bytes | tuple[int, bytes] | None,
@@ -43,6 +46,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
         policy: str = "delete",
         later: bool = False,
         beside: bytes = b"",
+        torn: int = 0,
     ) -> VerdictFile:
         read = final or _read()
         topic = f"{{min.insync.replicas: 2, cleanup.policy: {policy}}}"
@@ -62,6 +66,10 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
                 folder.mkdir()
                 base, data = data if isinstance(data, tuple) else (0, data)
                 (folder / f"{base:020d}.log").write_bytes(data)
+            if number == torn:
+                last = max(folder.glob("*.log"))
+                last.write_bytes(last.read_bytes() + b"torn")
+                (folder / f"{100:020d}.log").write_bytes(batch(100, [b"z"]))
             if beside:
                 (log_dirs[-1].path / "orders-1").mkdir()
                 (log_dirs[-1].path / "orders-1" / f"{0:020d}.log").write_bytes(beside)
@@ -176,6 +184,28 @@ def test_records_of_transactions_may_be_handed_or_not(judged: Judged) -> None:
 def test_but_not_fewer_than_those_without(judged: Judged) -> None:
     log = batch(0, [b"x"] * 60) + batch(60, [b"y"] * 40, epoch=1, pid=3, txn=True)
     assert judged(log, log, log, final=_read(records=59), consumed=59).verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_log_that_cannot_be_read_to_its_end_is_a_doubt_and_proves_nothing(judged: Judged) -> None:
+    """What it holds is not held against the others, nor do these confirm anything without it."""
+    said = judged(GOOD, batch(0, [b"x"] * 60), GOOD, torn=2)
+    assert (said.verdict, said.witnesses) == (Verdict.INCONCLUSIVE, ())
+    (reason,) = said.reasons
+    assert reason.startswith("orders/0: the log of node 2: ")
+
+
+def _marker(first: int) -> bytes:
+    """A control batch, by its header."""
+    data = bytearray(batch(first, [b"m"]))
+    data[22] |= 0x20
+    return bytes(data)
+
+
+@pytest.mark.parametrize(("records", "verdict"), [(100, Verdict.PASS), (101, Verdict.INCONCLUSIVE)])
+def test_a_marker_is_handed_to_nobody(judged: Judged, records: int, verdict: Verdict) -> None:
+    log = GOOD + _marker(100)
+    final = _read(records=records, end=101)
+    assert judged(log, log, log, final=final, consumed=records).verdict is verdict
 
 
 OTHER = batch(0, [b"x"] * 60) + batch(60, [b"Y"] * 40, epoch=1)

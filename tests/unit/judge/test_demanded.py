@@ -1,0 +1,116 @@
+"""Demands and their predictions: what is said of an expectation that was not met, and of one that allows nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.judge.outlook import impossible_demands
+from ackproof.judge.verdict import OF_THE_MODEL, _unmet_lower_bounds
+from ackproof.plan.expectations import Bound, ExpectSpec
+from ackproof.plan.on_model import MODEL
+from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+
+from .conftest import MakeRun, Predicted
+
+TO_LOSE = (ExpectSpec(bounds={"lost": Bound.parse("> 0")}),)
+TWO_TOPICS = """\
+name: t
+topics:
+  orders: {config: {min.insync.replicas: 1}}
+  other: {config: {min.insync.replicas: 1}}
+workload: {producers: {acks: all}, duration: 1s}
+faults: [{kill: {target: broker(1)}, at: 1s, restart_after: 1s}]
+"""
+ACKED = {("orders", 0): (0, 30), ("other", 0): (0, 30)}
+
+
+def _of(said: VerdictFile, anomaly: str) -> ClassJudgement:
+    (one,) = [one for one in said.classes if one.anomaly == anomaly]
+    return one
+
+
+@pytest.mark.parametrize("chance", [Chance.UNKNOWN, Chance.POSSIBLE])
+def test_an_unmet_demand_for_what_may_be_is_said_without_more(
+    make_run: MakeRun, prediction: Predicted, chance: Chance
+) -> None:
+    prediction.says(lost=chance)
+    said = judge_case(make_run(producers="acks: 1", expect='expect: [{lost: "> 0"}]'))
+    assert said.reasons == ("not demonstrated: expected lost > 0, counted 0",)
+
+
+def test_what_the_settings_alone_forbid_is_not_laid_to_the_observed_faults(make_run: MakeRun) -> None:
+    said = judge_case(make_run(producers="idempotence: true", expect='expect: [{duplicate: "> 0"}]'))
+    assert said.reasons == ("not demonstrated: expected duplicate > 0, counted 0",)
+
+
+def test_a_demand_of_which_nothing_is_predicted_is_only_unmet() -> None:
+    nothing = PredictionFile()
+    assert list(impossible_demands(nothing, TO_LOSE)) == []
+    assert _unmet_lower_bounds(TO_LOSE, {"lost": 0}, nothing) == [
+        "not demonstrated: expected lost > 0, counted 0"
+    ]
+
+
+def test_an_expectation_of_none_is_no_demand(make_run: MakeRun, prediction: Predicted) -> None:
+    """What is unknown, promised and not demanded stands as forbidden."""
+    prediction.says(lost=Chance.UNKNOWN)
+    said = judge_case(make_run(expect="expect: [{lost: 0}]"))
+    assert _of(said, "lost").forbidden is True
+
+
+def test_of_several_expectations_each_must_be_of_none_to_leave_a_loss_forbidden(make_run: MakeRun) -> None:
+    said = judge_case(make_run(expect='expect: [{lost: 0}, {lost: "<= 5"}]'))
+    assert _of(said, "lost").forbidden is None
+
+
+def test_one_demand_among_several_expectations_is_one(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.UNKNOWN)
+    said = judge_case(make_run(expect='expect: [{lost: "> 0"}, {lost: "<= 5"}]'))
+    assert _of(said, "lost").forbidden is None
+
+
+def _of_two_topics(orders: Chance, other: Chance) -> PredictionFile:
+    both = {"orders": orders, "other": other}
+    return PredictionFile(
+        classes=tuple(
+            PredictedClass(anomaly="lost", chance=chance, why="as planted", topics=(topic,))
+            for topic, chance in both.items()
+        )
+    )
+
+
+def test_what_is_unknown_on_one_topic_is_shown_until_something_is_seen(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.file = _of_two_topics(Chance.UNKNOWN, Chance.POSSIBLE)
+    said = judge_case(make_run(experiment=TWO_TOPICS, acked_bins=ACKED))
+    assert (_of(said, "lost").forbidden, _of(said, "lost").predicted) == (None, "unknown")
+
+
+def test_what_is_unknown_on_every_topic_is_open_wherever_it_was_seen(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.file = _of_two_topics(Chance.UNKNOWN, Chance.UNKNOWN)
+    said = judge_case(make_run(experiment=TWO_TOPICS, acked_bins=ACKED, lost=2))
+    assert said.reasons == ("lost: 2, and the prediction is unknown: as planted",)
+
+
+def test_a_prediction_for_one_topic_leaves_the_other_to_its_settings(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    found = PredictedClass(anomaly="lost", chance=Chance.IMPOSSIBLE, why="as planted", topics=("orders",))
+    prediction.file = PredictionFile(classes=(found,))
+    run = make_run(experiment=TWO_TOPICS, acked_bins=ACKED)
+    judge_case(run)
+    other = PredictionFile.load(run.prediction_json).of("lost", "other")
+    assert other is not None
+    assert (other.chance, other.explored) == (Chance.UNKNOWN, False)
+
+
+@pytest.mark.parametrize(("backend", "said"), [("process", False), (MODEL, True)])
+def test_a_run_of_the_model_judges_the_model_and_says_so(make_run: MakeRun, backend: str, said: bool) -> None:
+    run = make_run()
+    CaseFile.load(run.case_json).model_copy(update={"backend": backend}).save(run.case_json)
+    assert (OF_THE_MODEL in judge_case(run).not_judged) is said
