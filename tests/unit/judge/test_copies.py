@@ -11,7 +11,7 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.judge.copies import sent_again
-from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.replicas import BATCHES
@@ -167,6 +167,13 @@ def test_only_who_gave_up_is_excused(judged: Judged) -> None:
 
 def test_a_copy_that_the_final_read_does_not_show_takes_nothing_from_the_others(judged: Judged) -> None:
     assert judged(TWO_EPOCHS, also=[{"seq": 5}])[0] == 1
+
+
+def test_a_run_that_left_no_ledger_has_no_copies_to_excuse(make_run: MakeRun) -> None:
+    run = make_run(producers="acks: all, idempotence: true", audit={"records": RecordCounts()})
+    run.observed.mkdir(exist_ok=True)
+    pq.write_table(BATCHES.empty_table(), run.replica_batches)
+    assert "nothing was produced" in judge_case(run).reasons
 
 
 def test_a_batch_without_a_producer_id_is_of_no_session(judged: Judged) -> None:

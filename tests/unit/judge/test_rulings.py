@@ -189,6 +189,12 @@ def test_an_expectation_decides_about_losses(make_run: MakeRun) -> None:
     assert "expectation decides" in said.why
 
 
+def test_an_expectation_of_none_decides_where_nothing_is_promised(make_run: MakeRun) -> None:
+    _, said = said_of(make_run(producers="acks: 1", expect="expect:\n  - {lost: 0}"), "lost")
+    assert said.forbidden is None
+    assert "expectation decides" in said.why
+
+
 @pytest.mark.parametrize(("bound", "forbidden"), [("0", True), ('"<= 5"', None)])
 def test_an_expectation_of_none_leaves_forbidden_what_the_settings_forbid(
     make_run: MakeRun, bound: str, forbidden: bool | None
