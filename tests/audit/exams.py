@@ -35,7 +35,13 @@ from .strategies import Drawn, directories
 
 TESTS = (
     *("test_classes.py", "test_transactions.py", "test_parts.py", "test_bad_ledgers.py", "test_session.py"),
-    *("test_planted_ledgers.py", "test_other_ledgers.py", "test_edges.py", "test_tables.py"),
+    *(
+        "test_planted_ledgers.py",
+        "test_other_ledgers.py",
+        "test_edges.py",
+        "test_rounds.py",
+        "test_tables.py",
+    ),
 )
 """Not test_agreement.py: the random ledgers are its, always the same ones."""
 LEDGERS = ((0, 2), (2, 8), (8, 24), (24, 40))

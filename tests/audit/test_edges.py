@@ -100,6 +100,7 @@ def test_latencies_of_very_many_bins_and_very_long_ones() -> None:
     far = 1 << 23
     for rank, latency, count in (
         ([far, 0, far, 0], [7, 3, 5, 1], far + 1),
+        ([far, 0, far, 0], [3, 7, 1, 5], far + 1),
         ([1, 0, 1, 0], [2**41 + 1, 3, 2**41 - 1, 1], 2),
         ([1, 0, 1, 0], [2**41 + 1, 2**40, 2**40 - 1, 1], 2),
     ):

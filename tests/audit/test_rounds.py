@@ -41,11 +41,18 @@ def test_without_a_row_spark_is_not_asked_for(tmp_path) -> None:
     assert result.reasons[0] == "ledger/produced: no rows"
 
 
-def test_a_file_whose_footer_is_true_is_read_once(ledger) -> None:
-    said: list[str] = []
-    (result,) = audit_all([ledger], LocalContext, said.append, BUCKETS)
-    assert result.code == 0
-    assert [one for one in said if one.startswith("reading")] == ["reading the footers of 1 directory"]
+@pytest.mark.parametrize("txn", [-1, 0])
+def test_files_whose_footers_are_true_are_read_once(tmp_path, txn) -> None:
+    """Their statistics name one partition and the phases, and they are right. A doubt would heal, and cost a round."""
+    rows = [sent(n, txn=txn) for n in range(6)]
+    reads = [read(n) for n in range(6)] + [committed(n, read_ns=9) for n in range(6) if txn == 0]
+    table = [transaction(0, COMMITTED, commit_ns=5)] if txn == 0 else []
+    ledger = write_ledger(tmp_path / "case", rows, reads, table)
+    for limits in (Limits(), BUCKETS):
+        said: list[str] = []
+        (result,) = audit_all([ledger], LocalContext, said.append, limits)
+        assert (result.code, result.reasons) == (0, ())
+        assert [one for one in said if one.startswith("reading")] == ["reading the footers of 1 directory"]
 
 
 def test_findings_are_a_table_also_when_there_are_none(run, ledger) -> None:
@@ -250,6 +257,15 @@ def test_a_ledger_of_one_transaction_that_was_aborted(run, tmp_path, count) -> N
     (result,) = run(directory)
     assert result.file is not None
     assert result.file.counts["aborted-read"] == count
+
+
+def test_one_transaction_over_all_of_two_partitions(run, tmp_path) -> None:
+    """All rows of each partition are of transaction 0: as a column, one number that is kept once."""
+    rows = [sent(n, n // 2, partition=n % 2, txn=0) for n in range(6)]
+    reads = [each(n, n // 2, partition=n % 2) for each in (read, committed) for n in range(6)]
+    (result,) = run(write_ledger(tmp_path / "case", rows, reads, [transaction(0, ABORTED)]))
+    assert result.file is not None
+    assert result.file.counts["aborted-read"] == 6
 
 
 def test_a_commit_that_was_asked_for_after_the_final_read(run, tmp_path) -> None:
