@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,14 @@ from ackproof.interrupts import interrupts_wait, sigterm_as_interrupt
 from ackproof.phases import Orders
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.layout import CaseDir
+
+
+@pytest.fixture(autouse=True)
+def heard() -> Iterator[None]:
+    """A shell's background jobs ignore SIGINT, and so would these tests."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
