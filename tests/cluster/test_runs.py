@@ -172,6 +172,7 @@ def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
     assert str(tmp_path) not in again.stdout
 
 
+@pytest.mark.nightly
 def test_two_batches_at_once_do_not_disturb_each_other(tmp_path: Path) -> None:
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:

@@ -137,6 +137,7 @@ def test_containers_of_living_harnesses_are_not_swept(engine: Engine, tmp_path: 
         run.wait(60)
 
 
+@pytest.mark.nightly
 def test_a_run_whose_engine_dies_says_so_in_a_line(engine: Engine, tmp_path: Path) -> None:
     """The engine is reached through a relay, which dies while load runs."""
     file = tmp_path / "calm.yaml"
