@@ -21,7 +21,7 @@ from ackproof.rundir.layout import CaseDir
 
 @pytest.fixture(autouse=True)
 def heard() -> Iterator[None]:
-    """A shell's background jobs ignore SIGINT, and so would these tests."""
+    """As in a process of its own: pyspark, in a session of tests, puts a handler of its own in this place."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)

@@ -233,6 +233,12 @@ _KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
 )
 
 
+SESSION_TIME_OUT: Final[Mapping[str, str]] = MappingProxyType(
+    {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
+)
+"""Which setting says how long a broker may be silent, by `ClusterSpec.mode`."""
+
+
 def time_out(spec: ClusterSpec, name: str) -> int:
     """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for others than
     replica.lag.time.max.ms, broker.session.timeout.ms and zookeeper.session.timeout.ms.

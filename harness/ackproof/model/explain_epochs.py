@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from ackproof.cluster.properties import longest_time_out
+from ackproof.cluster.properties import SESSION_TIME_OUT, longest_time_out
 from ackproof.model.conform_metadata import Moment
 from ackproof.model.conform_rules import plain
 from ackproof.model.observed import Observed
@@ -30,7 +30,6 @@ Bools = npt.NDArray[np.bool_]
 
 SLACK_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
-_SESSION: Final = {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
 NEVER: Final = np.iinfo(np.int64).max
 
 
@@ -56,7 +55,7 @@ def learns_ns(cluster: ClusterSpec) -> int:
     One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
     times a session); the second session is what a broker that is heard of may lag behind the metadata log.
     """
-    return 2_000_000 * longest_time_out(cluster, _SESSION[cluster.mode])
+    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode])
 
 
 def reigns(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[Reign]:

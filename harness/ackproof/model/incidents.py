@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ackproof.cluster.properties import time_out
+from ackproof.cluster.properties import SESSION_TIME_OUT, time_out
 from ackproof.plan.cases import Case
 from ackproof.plan.fault_crashes import CrashLoop
 from ackproof.plan.fault_links import IsolateFault, LinkFault
@@ -142,13 +142,12 @@ class _Planned(NamedTuple):
 
     def noticed(self, fault: FaultSpec, nodes: int) -> Incidents:
         """Brokers that stand still: fenced when their session ends, or dropped from the ISR as slow."""
-        session = _SESSION[self.case.experiment.cluster.mode]
+        session = SESSION_TIME_OUT[self.case.experiment.cluster.mode]
         if self.lasts(fault, session):
             return Incidents(cuts=nodes)
         return Incidents(shrinks=nodes) if self.lasts(fault, _LAG) else NOTHING
 
 
-_SESSION: Final = {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
 _LAG: Final = "replica.lag.time.max.ms"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ackproof.cluster.properties import configured
+from ackproof.cluster.properties import SESSION_TIME_OUT, configured
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.plan.spec import ClusterSpec
 
@@ -75,7 +75,7 @@ def timing_of(cluster: ClusterSpec) -> Timing:
         return round(float(found[name]) * MS)
 
     zookeeper = cluster.mode == "zookeeper"
-    session = ms("zookeeper.session.timeout.ms" if zookeeper else "broker.session.timeout.ms")
+    session = ms(SESSION_TIME_OUT[cluster.mode])
     return Timing(
         fetch_wait=ms("replica.fetch.wait.max.ms"),
         fetch_backoff=ms("replica.fetch.backoff.ms"),
