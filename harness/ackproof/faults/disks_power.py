@@ -1,16 +1,18 @@
 """Power loss: what was not fsynced is gone.
 
 The true way shuts the ext4 below the node's data down without a flush of its journal; a file of ours, written just
-before and not synced, is the witness: it is gone after the next mount. The other way, for those who are not root,
-cuts the logs after SIGKILL. Both say how far each log reached before and after.
+before and not synced, is the witness: what it held is gone after the next mount. The other way, for those who are not
+root, cuts the logs after SIGKILL. Both say how far each log reached before and after.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
+from ackproof.cluster.disks import FileSystem
 from ackproof.cluster.disks_log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.errors import FaultNotConfirmed
@@ -21,9 +23,37 @@ from ackproof.plan.fault_disks import PowerLoss, flush_settings
 from ackproof.plan.faults import FaultSpec
 
 CANARY: Final = ".ackproof-canary"
+_CANARY_BYTES: Final = 4096
 _SHOWN: Final = 6
 
 Ends = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A file that is written and not synced. `name`: whose disk it is on."""
+
+    name: str
+    path: Path
+    content: bytes
+
+    @classmethod
+    def sit(cls, name: str, system: FileSystem) -> Self:
+        """Write one. Raises OSError when the file system takes nothing."""
+        made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
+        made.path.write_bytes(made.content)
+        return made
+
+    def lives(self) -> bool:
+        """Whether the disk has what was written to it.
+
+        Its name may be there: ext4 commits its journal every 5 s, and when anybody's fsync asks for it, and a name
+        goes with that; its blocks are allocated only when it is written out itself, so it is empty then.
+        """
+        try:
+            return self.path.read_bytes() == self.content
+        except FileNotFoundError:
+            return False
 
 
 @injects(PowerLoss)
@@ -38,6 +68,7 @@ class PowerLossInjection(DiskInjection):
         self._keep = fault.keep
         self._before: dict[int, Ends] = {}
         self._down: set[int] = set()
+        self._canaries: list[Canary] = []
 
     @property
     def _by_device(self) -> bool:
@@ -56,12 +87,11 @@ class PowerLossInjection(DiskInjection):
         """What had not reached the disk is not there any more."""
         witness = self._until(NodeState.GONE, GONE_WITHIN_S)
         if self._by_device:
-            for node in self.nodes:
-                for canary in _canaries(node):
-                    if canary.exists():
-                        raise FaultNotConfirmed(
-                            f"power_loss: a file that {node.name}'s disk had not synced is still there"
-                        )
+            for canary in self._canaries:
+                if canary.lives():
+                    raise FaultNotConfirmed(
+                        f"power_loss: a file that {canary.name}'s disk had not synced is still there"
+                    )
             witness += "; a file written just before and not synced is gone from every disk"
         shrunk, lines = self._shrunk()
         if not shrunk and not self._by_device:
@@ -86,9 +116,9 @@ class PowerLossInjection(DiskInjection):
         # Nothing is written any more; what a log holds now is what the machine's memory and disk hold.
         self._until(NodeState.STOPPED, GONE_WITHIN_S)
         self._before = {node.id: _ends(node) for node in self.nodes}
-        for node in self.nodes:
-            for canary in _canaries(node):
-                canary.write_bytes(os.urandom(4096))
+        self._canaries = [
+            Canary.sit(node.name, system) for node in self.nodes for system in node.disk.file_systems
+        ]
         for node in self.nodes:
             self._down.add(node.id)
             for system in node.disk.file_systems:
@@ -149,7 +179,3 @@ class PowerLossInjection(DiskInjection):
 
 def _ends(node: Node) -> Ends:
     return {place: log_end(replica) for place, replica in node.disk.partitions().items()}
-
-
-def _canaries(node: Node) -> list[Path]:
-    return [system.at / CANARY for system in node.disk.file_systems]

@@ -54,7 +54,10 @@ class Table:
             return f"{seconds:5.1f}s" if yes else "    NO"
 
         cells = f"{cell(row.bit, row.bit_s)} {cell(row.healed, row.recovered_s)} {cell(row.isr_back, row.isr_back_s)}"
-        return f"{row.name:<{width}}  {row.backend:<8} {cells}"
+        said = (
+            "" if row.good else f"  {'; '.join(row.failures) or row.witness or 'its ISRs did not fill again'}"
+        )
+        return f"{row.name:<{width}}  {row.backend:<8} {cells}{said}"
 
     def missing(self, refusals: Mapping[str, Collection[str]], backends: Sequence[str]) -> list[str]:
         """The cells that no good row fills. `refusals`: each kind of fault, and the backends that it is not for."""

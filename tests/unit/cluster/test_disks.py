@@ -54,7 +54,8 @@ def test_without_power_only_what_was_fsynced_is_left(system: FileSystem) -> None
     assert not system.answers()
     system.remount()
     assert kept.read_bytes() == b"1"
-    assert not lost.exists()
+    # The journal may have been committed in between, and the name with it: never what it held.
+    assert not lost.exists() or lost.read_bytes() == b""
 
 
 @root

@@ -1,0 +1,51 @@
+"""The witness of a true power loss: a file that was written and not synced (root)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster import disks
+from ackproof.cluster.disks import SMALLEST, FileSystem
+from ackproof.faults.disks_power import CANARY, Canary
+
+pytestmark = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[FileSystem]:
+    made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")
+    made.make(SMALLEST)
+    yield made
+    made.unmount()
+
+
+def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:
+    canary = Canary.sit("broker-1", system)
+    assert canary.lives()
+    system.lose_power()
+    system.remount()
+    assert not canary.lives()
+
+
+def test_nor_when_the_journal_was_committed_in_between(system: FileSystem) -> None:
+    """An fsync that was under way when the node was stopped does that: only the name is on the disk then."""
+    with (system.at / "another").open("wb") as another:
+        canary = Canary.sit("broker-1", system)
+        another.write(b"1")
+        another.flush()
+        os.fsync(another.fileno())
+    system.lose_power()
+    system.remount()
+    assert (system.at / CANARY).exists()
+    assert not canary.lives()
+
+
+def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
+    """What was written is written out by an orderly unmount: the canary says so."""
+    canary = Canary.sit("broker-1", system)
+    system.remount()
+    assert canary.lives()
