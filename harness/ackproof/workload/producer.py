@@ -10,8 +10,7 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +22,11 @@ from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
 from ackproof.workload.converter import Converter
-from ackproof.workload.journal import DONE, RESULT, WORDS, Journal, JournalMeta, pack_result
-from ackproof.workload.outcomes import REFUSED
+from ackproof.workload.journal import RESULT, Journal, JournalMeta
 from ackproof.workload.pace import Pace
 from ackproof.workload.reports import Reports
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, Place, ProducerSettings
+from ackproof.workload.sending import Sender
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, ProducerSettings
 from ackproof.workload.sockets import unread_bytes
 from ackproof.workload.transactions import Transactions
 
@@ -67,6 +66,15 @@ class ProducerProcess:
                 "error_cb": self._on_error,
                 "stats_cb": self.reports.on_statistics,
             }
+        )
+        self.sender = Sender(
+            self.client,
+            self.journal,
+            self.board,
+            settings,
+            serve=self._serve,
+            ending=self._ending,
+            failed=self.reports.ended_by,
         )
         self.transactions = self._transactions(folder) if settings.transaction_size else None
         starts = None if self.transactions is None else self.transactions.starts
@@ -119,14 +127,12 @@ class ProducerProcess:
         encode = BulkEncoder(
             settings.run_id, settings.producer, settings.places, settings.first_place, settings.value_size
         )
-        first = settings.first_place % len(settings.places)
-        places = islice(cycle(settings.places), first, None)
         pace = None if settings.rate is None else Pace(settings.rate, time.monotonic())
         block, rows = self.block, settings.chunk_rows
         seq = 0
         while not self._ending():
             if seq % rows == 0:
-                words = self.journal.extend()
+                self.journal.extend()
             self._name_places(seq, block)
             at = 0
             values = encode.values(seq, block)
@@ -134,7 +140,7 @@ class ProducerProcess:
                 stop = block if pace is None else self._await_due(pace, at)
                 if self.transactions is not None and at < stop:
                     stop = min(stop, at + self.transactions.room(seq + at))
-                sent = self._send(words, (seq + at) % rows, values[at:stop], places)
+                sent = self.sender.send(seq + at, values[at:stop])
                 at += sent
                 self.board.sent = seq + at
                 if pace is not None:
@@ -167,48 +173,6 @@ class ProducerProcess:
             # librdkafka waits in whole milliseconds: below that, one, and what is due goes out together
             self._serve(min(_IDLE_S, max(_TICK_S, pace.wait_s(now))))
         return at
-
-    def _send(self, words: memoryview, row: int, values: list[bytes], places: Iterator[Place]) -> int:
-        """Send these values, the first of them from `row`. How many were sent or refused; fewer when ending."""
-        produce, now = self.client.produce, time.monotonic_ns
-        at = row * WORDS
-        sent = 0
-        for value, (topic, partition) in zip(values, places, strict=False):
-            words[at] = now()
-            try:
-                produce(topic, value, None, partition)
-            except BufferError:
-                words[at] = 0  # nothing was taken: no attempt yet
-                if not self._send_when_room(words, at, value, topic, partition):
-                    return sent
-            except KafkaException as error:
-                self._refused(words, at, error.args[0])
-            at += WORDS
-            sent += 1
-        return sent
-
-    def _send_when_room(self, words: memoryview, at: int, value: bytes, topic: str, partition: int) -> bool:
-        """Back-pressure: serve reports and try the same record again. False when it was not sent before the end."""
-        while not self._ending():
-            self._serve(0.01)
-            words[at] = time.monotonic_ns()
-            try:
-                self.client.produce(topic, value, None, partition)
-            except BufferError:
-                words[at] = 0
-                continue
-            except KafkaException as error:
-                self._refused(words, at, error.args[0])
-            return True
-        return False
-
-    def _refused(self, words: memoryview, at: int, error: KafkaError) -> None:
-        """The library did not take the record: a failed attempt. It will hardly take the next: go slowly."""
-        words[at + RESULT] = pack_result(words[at + RESULT] & 0xFFFFFFFF, error.code(), REFUSED)
-        words[at + DONE] = time.monotonic_ns()
-        self.board.failed += 1
-        self.reports.ended_by(error)
-        self._serve(0.01)
 
     def _serve(self, timeout_s: float, serve: Callable[[float], int] | None = None) -> None:
         """Serve delivery reports, by `poll` or `flush`. A fatal error comes as an exception, once."""

@@ -1,0 +1,185 @@
+"""Records on their way to librdkafka: one by one, or a place at a time when many are due.
+
+Every send is in the journal before the library sees it. A record that the library does not take for want of room
+(back-pressure) is no attempt: its row is cleared, and it is tried again once reports were served. One that it refuses
+for another reason is a failed attempt.
+
+At full speed the records of a block go out place by place, in order of their seqs within each: one call takes a third
+of what as many calls take. They share one `sent`, that of the call.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from confluent_kafka import KafkaError, KafkaException, Producer
+
+from ackproof.workload.board import Board
+from ackproof.workload.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
+from ackproof.workload.outcomes import REFUSED
+from ackproof.workload.settings import Place, ProducerSettings
+
+_MANY: Final = 8
+"""So many records for each place are faster handed over together."""
+_ROOM_S: Final = 0.01
+"""How long reports are served before a record is offered again, and after one was refused: the next hardly fares
+better."""
+
+
+class Sender:
+    """Sends the records of one producer. Record seq goes to place (seq + first_place) % len(places).
+
+    `serve` serves delivery reports for so many seconds at most, `ending` says whether nothing more is to be sent,
+    `failed` takes the errors that the library gives at once.
+    """
+
+    def __init__(
+        self,
+        client: Producer,
+        journal: Journal,
+        board: Board,
+        settings: ProducerSettings,
+        *,
+        serve: Callable[[float], None],
+        ending: Callable[[], bool],
+        failed: Callable[[KafkaError], None],
+    ) -> None:
+        self._client = client
+        self._journal = journal
+        self._board = board
+        self._mask = settings.chunk_rows - 1
+        self._first = settings.first_place
+        self._places = settings.places
+        self._round: list[Place] = list(settings.places)
+        self._serve = serve
+        self._ending = ending
+        self._failed = failed
+
+    def send(self, seq: int, values: list[bytes]) -> int:
+        """Send the records seq, seq + 1, …, which are in the journal's current chunk.
+
+        Returns how many were sent or refused; fewer than all only when ending.
+        """
+        if len(values) >= _MANY * len(self._places):
+            return self._place_by_place(seq, values)
+        return self._one_by_one(seq, values)
+
+    # -- one by one ---------------------------------------------------------------------------------------------
+
+    def _one_by_one(self, seq: int, values: list[bytes]) -> int:
+        produce, now = self._client.produce, time.monotonic_ns
+        words = self._journal.current.words
+        at = (seq & self._mask) * WORDS
+        for sent, (value, (topic, partition)) in enumerate(
+            zip(values, self._places_from(seq, len(values)), strict=True)
+        ):
+            words[at] = now()
+            try:
+                produce(topic, value, None, partition)
+            except BufferError:
+                words[at] = 0  # nothing was taken: no attempt yet
+                if not self._when_room(words, at, value, topic, partition):
+                    return sent
+            except KafkaException as error:
+                self._refused(words, at, error.args[0])
+            at += WORDS
+        return len(values)
+
+    def _places_from(self, seq: int, count: int) -> list[Place]:
+        number = len(self._places)
+        begin = (seq + self._first) % number
+        while len(self._round) < begin + count:
+            self._round += self._places
+        return self._round[begin : begin + count]
+
+    def _when_room(self, words: memoryview, at: int, value: bytes, topic: str, partition: int) -> bool:
+        """Back-pressure: serve reports and try the same record again. False when it was not sent before the end."""
+        while not self._ending():
+            self._serve(_ROOM_S)
+            words[at] = time.monotonic_ns()
+            try:
+                self._client.produce(topic, value, None, partition)
+            except BufferError:
+                words[at] = 0
+                continue
+            except KafkaException as error:
+                self._refused(words, at, error.args[0])
+            return True
+        return False
+
+    def _refused(self, words: memoryview, at: int, error: KafkaError) -> None:
+        """The library did not take the record: a failed attempt."""
+        words[at + RESULT] = pack_result(words[at + RESULT] & 0xFFFFFFFF, error.code(), REFUSED)
+        words[at + DONE] = time.monotonic_ns()
+        self._board.failed += 1
+        self._failed(error)
+        self._serve(_ROOM_S)
+
+    # -- a place at a time --------------------------------------------------------------------------------------
+
+    def _place_by_place(self, seq: int, values: list[bytes]) -> int:
+        number = len(self._places)
+        row = seq & self._mask
+        matrix = self._journal.current.matrix
+        dealt_with = 0
+        for nth in range(number):
+            rows = matrix[row + nth : row + len(values) : number]
+            place = self._places[(seq + nth + self._first) % number]
+            dealt_with += self._together(rows, place, values[nth::number])
+            if self._ending():
+                break
+        return dealt_with
+
+    def _together(self, rows: Matrix, place: Place, values: list[bytes]) -> int:
+        """Send these to one place. `rows` is theirs, a view of the journal. How many were sent or refused."""
+        waiting = np.arange(len(values))
+        while True:
+            messages: list[dict[str, object]] = [{"value": values[one]} for one in waiting.tolist()]
+            rows[waiting, SENT] = time.monotonic_ns()
+            if self._offer(messages, place) == len(messages):
+                return len(values)
+            waiting = self._not_taken(rows, waiting, messages)
+            if not len(waiting):
+                return len(values)
+            if self._ending():
+                return len(values) - len(waiting)
+            self._serve(_ROOM_S)
+
+    def _offer(self, messages: list[dict[str, object]], place: Place) -> int:
+        """How many the library took. Those that it did not have its reason in `_error`."""
+        try:
+            taken: int = self._client.produce_batch(place.topic, messages, place.partition)
+        except KafkaException as error:  # the topic's name, say: none was taken
+            for message in messages:
+                message["_error"] = error.args[0]
+            return 0
+        return taken
+
+    def _not_taken(
+        self,
+        rows: Matrix,
+        offered: np.ndarray[tuple[int], np.dtype[np.int64]],
+        messages: list[dict[str, object]],
+    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        """Those for which there was no room, their rows cleared. The others that were not taken are refused."""
+        full = []
+        refused: KafkaError | None = None
+        for one, message in zip(offered.tolist(), messages, strict=True):
+            error = message.get("_error")
+            if not isinstance(error, KafkaError):
+                continue
+            if error.code() == KafkaError._QUEUE_FULL:
+                full.append(one)
+                continue
+            refused = error
+            rows[one, RESULT] = pack_result(int(rows[one, RESULT]) & 0xFFFFFFFF, error.code(), REFUSED)
+            rows[one, DONE] = time.monotonic_ns()
+            self._board.failed += 1
+        rows[full, SENT] = 0  # no attempts yet
+        if refused is not None:
+            self._failed(refused)
+            self._serve(_ROOM_S)
+        return np.array(full, np.int64)
