@@ -1,0 +1,131 @@
+"""Two ways in which Kafka forgets who was eligible to lead (KIP-966), told by the model before they were seen.
+
+All replicas of a partition end one after the other, each in good order: with ELR its ISR is empty then, and the last
+ones are eligible. Whoever of these comes back leads, and nothing is lost. Unless the controller has forgotten them:
+
+* min.insync.replicas is set while nobody leads (ClearElrRecord): with all
+  replicas back the partition stays without a leader, until an operator makes one of them the leader uncleanly;
+* before 4.3 a replica is assigned to another log dir (`handleAssignReplicasToDirs`), which writes the ELR anew: empty.
+
+Nothing is lost by either; what is lost is availability. Should a release mend one of them, its test fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster import admin
+from ackproof.cluster.admin import Election, Owner, Whose
+from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.errors import WaitTimeout
+from ackproof.plan.spec import TopicSpec
+from ackproof.wait import wait_until
+
+from .conftest import Clusters
+from .helpers import await_full_isr, partition_of, produce
+
+pytestmark = [pytest.mark.cluster, pytest.mark.nightly]
+ORDERS = TopicPartition("orders", 0)
+SESSION_S = 3.0
+NOBODY_FOR_S = 3 * SESSION_S
+"""Whoever may lead does so within one session."""
+
+
+def _cluster(clusters: Clusters, kafka: str, log_dirs: int = 1) -> ProcessCluster:
+    cluster = clusters.start(
+        kafka=kafka,
+        brokers=3,
+        controllers=1,
+        log_dirs=log_dirs,
+        config={"broker.session.timeout.ms": int(SESSION_S * 1000)},
+        features={"eligible.leader.replicas.version": 1},
+    )
+    topic = TopicSpec.model_validate(
+        {"assignment": [[1, 2, 3]], "config": {"min.insync.replicas": 2}, "partitions": 1}
+    )
+    cluster.create_topics({"orders": topic})
+    assert produce(cluster, "orders", 100) == 100
+    return cluster
+
+
+def _stop(cluster: ProcessCluster, node: int) -> None:
+    """In good order; until it has left the ISR."""
+    assert cluster.node(node).stop()
+    if cluster.running_links():
+        _until(cluster, lambda state: node not in state.isr)
+
+
+def _start(cluster: ProcessCluster, *nodes: int) -> None:
+    for node in nodes:
+        cluster.node(node).start()
+    for node in nodes:
+        cluster.node(node).await_ready(30.0)
+
+
+def _until(cluster: ProcessCluster, look: Callable[[PartitionState], bool]) -> PartitionState:
+    wait_until(
+        lambda: look(partition_of(cluster, "orders")),
+        what="the partition",
+        timeout_s=20.0,
+        state=lambda: str(partition_of(cluster, "orders")),
+    )
+    return partition_of(cluster, "orders")
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_min_insync_replicas_set_while_nobody_leads(clusters: Clusters, forgotten: bool) -> None:
+    cluster = _cluster(clusters, "4.3.1")
+    for node in (3, 2, 1):
+        _stop(cluster, node)
+    _start(cluster, 3)
+    state = _until(cluster, lambda state: bool(state.eligible))
+    assert (state.leader, state.isr, set(state.eligible)) == (-1, (), {1, 2})
+    if forgotten:
+        link = cluster.running_links()[3]
+        admin.alter_config(link, {Owner(Whose.TOPIC, "orders"): {"min.insync.replicas": "1"}})
+        _until(cluster, lambda state: not state.eligible)
+    _start(cluster, 1, 2)
+    if not forgotten:
+        await_full_isr(cluster, "orders")
+        return
+    with pytest.raises(WaitTimeout):
+        wait_until(
+            lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
+        )
+    assert set(cluster.running_links()) == {1, 2, 3}
+    admin.elect(cluster.running_links()[1], ORDERS, Election.UNCLEAN)
+    await_full_isr(cluster, "orders")
+    assert produce(cluster, "orders", 10) == 10
+
+
+@pytest.mark.parametrize(("kafka", "forgotten"), [("4.2.1", True), ("4.3.1", False)])
+def test_a_replica_goes_to_another_log_dir(clusters: Clusters, kafka: str, forgotten: bool) -> None:
+    cluster = _cluster(clusters, kafka, log_dirs=2)
+    for node in (3, 2):
+        _stop(cluster, node)
+    state = _until(cluster, lambda state: bool(state.eligible))
+    assert (state.leader, state.isr, state.eligible) == (1, (1,), (2,))
+    link = cluster.running_links()[1]
+    where = {path: held for path, held in admin.log_dirs(link).items() if Path(path).is_dir()}
+    (other,) = [path for path, held in where.items() if ORDERS not in held]
+    admin.move_log_dir(link, ORDERS, other)
+    wait_until(lambda: ORDERS in admin.log_dirs(link)[other], what="the move", timeout_s=30.0)
+    epoch = state.leader_epoch
+    if forgotten:
+        _until(cluster, lambda state: not state.eligible)
+    # The leader ends too. Whoever was eligible leads as soon as it is back, or nobody does.
+    _stop(cluster, 1)
+    _start(cluster, 2)
+    if not forgotten:
+        assert _until(cluster, lambda state: state.leader == 2).leader_epoch > epoch
+        return
+    with pytest.raises(WaitTimeout):
+        wait_until(
+            lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
+        )
+    _start(cluster, 1, 3)
+    await_full_isr(cluster, "orders")
