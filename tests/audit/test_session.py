@@ -131,6 +131,7 @@ def run(ledger: Path, cache: Path) -> list[str]:
 
 
 @pytest.mark.audit
+@pytest.mark.nightly
 def test_the_class_data_archive_is_made_once_and_used(tmp_path) -> None:
     ledger = write_ledger(tmp_path / "case", SENT, READ)
     made = run(ledger, tmp_path / "cache")

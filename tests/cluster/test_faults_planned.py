@@ -50,6 +50,7 @@ def test_settings_change_and_are_put_back(bench: Bench, fault: str) -> None:
     assert bite.witness.startswith("DescribeConfigs at broker")
 
 
+@pytest.mark.nightly
 def test_an_unclean_election_by_hand(bench: Bench) -> None:
     bite = planned.elect_unclean(bench)
     assert bite.good, bite

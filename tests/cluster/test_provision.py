@@ -82,6 +82,7 @@ print(class_data_archive(kafka_jars("4.3.1"), "broker", find_java()))
 """
 
 
+@pytest.mark.nightly
 def test_archives_are_made_once_and_a_damaged_one_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

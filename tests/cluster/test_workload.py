@@ -143,7 +143,7 @@ def test_healthy(load: Runs) -> None:
         assert identities(run.consumed(reader)) == produced.keys()
 
 
-@pytest.mark.parametrize("idempotence", [False, True])
+@pytest.mark.parametrize("idempotence", [pytest.param(False, marks=pytest.mark.nightly), True])
 def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> None:
     run = load(rate="2000/s", idempotence=idempotence)
     run.until_acked(1000)
@@ -240,6 +240,7 @@ def test_a_live_reader_meets_an_unclean_election(load: Runs) -> None:
     assert max(row["leader_epoch"] for row in live) > min(row["leader_epoch"] for row in live)
 
 
+@pytest.mark.nightly
 def test_no_in_sync_replicas_are_failed_attempts_without_retries(load: Runs) -> None:
     run = load(partitions=1, rate="1000/s", retries=0, live=0, request_timeout="2s")
     run.until_acked(300)

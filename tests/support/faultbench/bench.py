@@ -202,6 +202,22 @@ class Bench:
             TABLE.rows.append(bite)
         return bite
 
+    def aimed_at_the_dead(self, *kinds: str) -> dict[str, Bite]:
+        """What becomes of each of these faults when it is aimed at a node that was stopped; it runs afterwards."""
+        self.await_full_isr()
+        node = self.cluster.node(2)
+        done = {}
+        try:
+            for kind in kinds:
+                if node.alive:
+                    node.stop()
+                done[kind] = self.bite(f"{kind}: {{target: broker(2)}}", record=False, settled=False)
+        finally:
+            if not node.alive:
+                node.start()
+            node.await_ready(60.0)
+        return done
+
     def await_full_isr(self) -> None:
         """Until all replicas of all partitions are in sync. Raises `WaitTimeout`."""
         wait_until(
