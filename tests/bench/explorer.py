@@ -15,8 +15,9 @@ import sys
 import time
 from dataclasses import replace
 
+from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.scope import Budget, Scope, World
-from ackproof_reference.explore.search import Model, Search
+from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import Transactions
 from ackproof_reference.rules import rules_of
 

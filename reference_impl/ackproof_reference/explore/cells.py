@@ -2,19 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from array import array
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ackproof_reference.explore.model import Counting, Model
 
 FIRST_WIDTH = 12
-"""Bits for a cell's number before it has to be widened."""
+"""Bits for a cell's number before it has to be widened, if the model does not say better."""
+
+
+class _Field(NamedTuple):
+    """Where a counter lies in its cell."""
+
+    shift: int
+    mask: int
+
+
+class _Counters:
+    """A cell of counters: each field has bits of its own, so that a group can look at some of them only."""
+
+    def __init__(self, first: Hashable) -> None:
+        record: Any = first
+        self.make = record._make
+        self.fields: dict[str, _Field] = {}
+        self.width = 0
+        self.made: dict[int, Hashable] = {}
+        for name, most in zip(record._fields, record, strict=True):
+            self.fields[name] = _Field(self.width, (1 << most.bit_length()) - 1)
+            self.width += most.bit_length()
+
+    def number(self, value: Iterable[int]) -> int:
+        """The fields side by side. Raises ValueError for one that is more than it was at first."""
+        number = 0
+        for field, count in zip(self.fields.values(), value, strict=True):
+            if not 0 <= count <= field.mask:
+                raise ValueError(f"{value} does not count down")
+            number |= count << field.shift
+        return number
+
+    def value(self, number: int) -> Hashable:
+        """The record again; what was masked out of the number is 0."""
+        made = self.made.get(number)
+        if made is None:
+            made = self.make(number >> field.shift & field.mask for field in self.fields.values())
+            self.made[number] = made
+        return made
+
+    def mask(self, names: Iterable[str]) -> int:
+        """The bits of some fields."""
+        return sum(self.fields[name].mask << self.fields[name].shift for name in names)
 
 
 class Cells:
-    """Numbers for the values of each cell, and the packing of a row of them into one integer."""
+    """Numbers for the values of each cell of a model, and the packing of a row of them into one integer."""
 
-    def __init__(self, count: int, widths: Sequence[int] | None = None) -> None:
-        self.values: list[list[Hashable]] = [[] for _ in range(count)]
-        self.numbers: list[dict[Hashable, int]] = [{} for _ in range(count)]
-        self.widths = list(widths or [FIRST_WIDTH] * count)
+    def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
+        first = model.initial
+        more = model if isinstance(model, Counting) else None
+        self.counters = {cell: _Counters(first[cell]) for cell in (more.counters if more else ())}
+        self.values: list[list[Hashable]] = [[] for _ in first]
+        self.numbers: list[dict[Hashable, int]] = [{} for _ in first]
+        self.widths = list(widths or (more.widths if more else [FIRST_WIDTH] * len(first)))
+        for cell, counters in self.counters.items():
+            self.widths[cell] = counters.width
         self.shifts: list[int] = []
         self.masks: list[int] = []
         self.place()
@@ -29,12 +80,22 @@ class Cells:
         numbers = self.numbers[cell]
         number = numbers.get(value)
         if number is None:
-            number = len(numbers)
-            if number > self.masks[cell]:
-                raise TooNarrowError(cell)
+            if cell in self.counters:
+                number = self.counters[cell].number(value)  # type: ignore[arg-type]
+            else:
+                number = len(numbers)
+                if number > self.masks[cell]:
+                    raise TooNarrowError(cell)
             numbers[value] = number
             self.values[cell].append(value)
         return number
+
+    def mask(self, cells: Iterable[int], counts: Iterable[str] = ()) -> int:
+        """The bits of some cells in a packed state; with `counts` only those fields of a cell of counters."""
+        bits = {cell: self.masks[cell] for cell in cells}
+        for cell in bits.keys() & self.counters.keys() if counts else ():
+            bits[cell] = self.counters[cell].mask(counts)
+        return sum(mask << self.shifts[cell] for cell, mask in bits.items())
 
     def pack(self, row: Sequence[Hashable]) -> int:
         """A state as an integer."""
@@ -42,7 +103,8 @@ class Cells:
 
     def of(self, state: int, cell: int) -> Hashable:
         """One cell's value in a packed state."""
-        return self.values[cell][state >> self.shifts[cell] & self.masks[cell]]
+        number = state >> self.shifts[cell] & self.masks[cell]
+        return self.counters[cell].value(number) if cell in self.counters else self.values[cell][number]
 
     def row(self, state: int) -> tuple[Hashable, ...]:
         """All values of a packed state."""
@@ -55,3 +117,15 @@ class TooNarrowError(Exception):
     def __init__(self, cell: int) -> None:
         super().__init__(cell)
         self.cell = cell
+
+
+def places_of_parents(seen: Mapping[int, int]) -> array[int]:
+    """The place of each state's parent in the order in which they were found; parents come as their children do."""
+    places = array("Q")
+    order = iter(seen)
+    place, at = 0, next(order)
+    for parent in seen.values():
+        while at != parent:
+            place, at = place + 1, next(order)
+        places.append(place)
+    return places

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ackproof_reference.explore.search import Group, Happening, Move
+from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.zookeeper import (
     NOBODY,
     Ensemble,

@@ -12,6 +12,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 from ackproof_reference.broker import Broker, Leader, Process
+from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
     CONTROLLER,
     Scope,
@@ -19,7 +20,6 @@ from ackproof_reference.explore.scope import (
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.search import Group, Happening, Move
 from ackproof_reference.messages import Altered, AlterPartition, EpochEnd, Error, Fetched
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.rules import Rules

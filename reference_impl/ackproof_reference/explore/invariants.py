@@ -6,8 +6,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ackproof_reference.broker import Leader, Process
-from ackproof_reference.explore.scope import CLIENT, CONTROLLER, Client, Scope, log_cell, process_cell
-from ackproof_reference.explore.search import Group
+from ackproof_reference.explore.model import Group
+from ackproof_reference.explore.scope import (
+    CLIENT,
+    CONTROLLER,
+    Client,
+    Scope,
+    log_cell,
+    memory_row,
+    process_cell,
+)
 from ackproof_reference.explore.witness import records
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata
@@ -30,16 +38,16 @@ Broken = Iterator[tuple[str, str]]
 
 def checks(scope: Scope) -> tuple[Group, ...]:
     """All invariants of a scope."""
-    groups = [Group("promises", (CLIENT,), check=_promises)]
+    groups = [Group("promises", (CLIENT,), check=_promises, row=memory_row(1))]
     for broker in scope.ids:
         own = (log_cell(broker), process_cell(broker))
-        groups.append(Group("leader", (CLIENT, CONTROLLER, *own), check=_Complete(scope, broker)))
+        leader = (CLIENT, CONTROLLER, *own)
+        groups.append(Group("leader", leader, check=_Complete(scope, broker), row=memory_row(broker)))
         for other in scope.ids:
             if other > broker:
-                groups.append(Group("logs", (own[0], log_cell(other)), check=_Matching(broker, other)))
-                groups.append(
-                    Group("leaders", (own[1], process_cell(other)), check=_OneLeader(broker, other))
-                )
+                logs, memories = (own[0], log_cell(other)), (own[1], process_cell(other))
+                groups.append(Group("logs", logs, check=_Matching(broker, other), row="logs"))
+                groups.append(Group("leaders", memories, check=_OneLeader(broker, other), row="leaders"))
     return tuple(groups)
 
 

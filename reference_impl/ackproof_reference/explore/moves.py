@@ -20,6 +20,7 @@ from ackproof_reference.broker import (
 )
 from ackproof_reference.election import Election
 from ackproof_reference.explore.forgetting import remembered
+from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.scope import (
     BUDGET,
     CLIENT,
@@ -29,10 +30,10 @@ from ackproof_reference.explore.scope import (
     Scope,
     fetch_cell,
     log_cell,
+    memory_row,
     process_cell,
     proposal_cell,
 )
-from ackproof_reference.explore.search import Group, Happening, Move
 from ackproof_reference.explore.sentences import answered, asked, decided, effects, listed, replied, taken
 from ackproof_reference.explore.witness import witness
 from ackproof_reference.follower import next_request
@@ -57,7 +58,9 @@ Proposal = AlterPartition | Altered | None
 
 def moves(scope: Scope) -> tuple[Group, ...]:
     """All groups of steps of a scope."""
-    groups = [Group("elections", (BUDGET, CONTROLLER), _Elections(scope))]
+    asked_for = ("hand_overs", "preferred", "unclean", "reassignments")
+    elections = _Elections(scope)
+    groups = [Group("elections", (BUDGET, CONTROLLER), elections, row=memory_row(1), counts=asked_for)]
     for broker in scope.ids:
         log, process, fetch, proposal = (
             log_cell(broker),
@@ -65,22 +68,24 @@ def moves(scope: Scope) -> tuple[Group, ...]:
             fetch_cell(broker),
             proposal_cell(broker),
         )
-        groups += [
-            Group("life", (BUDGET, log, process), _Life(scope, broker)),
-            Group("session", (BUDGET, CONTROLLER, log, process), _Session(scope, broker)),
+        dies, stops = ("kills", "power_losses"), ("cuts", "clean_stops")
+        lags, client = ("shrinks", "time_outs"), (BUDGET, CLIENT, log, process)
+        own = [
+            Group("life", (BUDGET, log, process), _Life(scope, broker), counts=dies),
+            Group("session", (BUDGET, CONTROLLER, log, process), _Session(scope, broker), counts=stops),
             Group("metadata", (CLIENT, CONTROLLER, log, process), _Learn(scope, broker)),
             Group("fetching", (log, process, fetch), _Fetching(scope, broker)),
-            Group("loss", (BUDGET, fetch), _Loss(scope, broker)),
-            Group("producing", (BUDGET, CLIENT, log, process), _Producing(scope, broker)),
-            Group("lagging", (BUDGET, log, process, proposal), _Lagging(scope, broker)),
+            Group("loss", (BUDGET, fetch), _Loss(scope, broker), counts=("lost",)),
+            Group("producing", client, _Producing(scope, broker), counts=("retries",)),
+            Group("lagging", (BUDGET, log, process, proposal), _Lagging(scope, broker), counts=lags),
             Group("proposals", (CONTROLLER, proposal), _Proposals(scope, broker)),
             Group("answers", (CLIENT, log, process, proposal), _Answers(scope, broker)),
         ]
-        groups += [
-            Group("serving", (CLIENT, log, process, proposal, fetch_cell(other)), _Serving(scope, broker))
-            for other in scope.ids
-            if other != broker
-        ]
+        groups += [group._replace(row=memory_row(broker)) for group in own]
+        for other in scope.ids:
+            if other != broker:
+                cells = (CLIENT, log, process, proposal, fetch_cell(other))
+                groups.append(Group("serving", cells, _Serving(scope, broker), row=f"leader {broker}"))
     return tuple(groups)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackproof_reference.explore.search import Group, Happening, Move
+from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.witness import records
 from ackproof_reference.log import Log
 from ackproof_reference.pacifica import (

@@ -13,23 +13,18 @@ import pickle
 from array import array
 from pathlib import Path
 
-from ackproof_reference.explore.cells import Cells
-from ackproof_reference.explore.search import Model, Search
+from ackproof_reference.explore.cells import Cells, places_of_parents
+from ackproof_reference.explore.model import Model
+from ackproof_reference.explore.search import Search
 
-_FORMAT = 1
+_FORMAT = 2
 
 
 def save(search: Search, path: Path) -> None:
     """Write a search; the file is replaced only when it is whole."""
     cells = search.cells
     width = (sum(cells.widths) + 7) // 8
-    parents = array("Q")
-    order = iter(search.seen)
-    place, at = 0, next(order)
-    for parent in search.seen.values():
-        while at != parent:
-            place, at = place + 1, next(order)
-        parents.append(place)
+    parents = places_of_parents(search.seen)
     header = {
         "format": _FORMAT,
         "values": cells.values,
@@ -56,9 +51,9 @@ def load(model: Model, path: Path) -> Search:
     """A saved search of the same model, ready to go on. Raises ValueError if it is of another one."""
     with path.open("rb") as file:
         header = pickle.load(file)
-        cells = Cells(len(model.names), header["widths"])
         if header["format"] != _FORMAT or len(header["values"]) != len(model.names):
             raise ValueError(f"{path} holds a search of another model")
+        cells = Cells(model, header["widths"])
         for cell, values in enumerate(header["values"]):
             for value in values:
                 cells.number(cell, value)
@@ -70,11 +65,6 @@ def load(model: Model, path: Path) -> Search:
         raise ValueError(f"{path} holds a search that began elsewhere")
     search = Search(model, header["wanted"])
     search.cells = cells
-    search.seen = {state: states[parent] for state, parent in zip(states, parents, strict=True)}
-    # What still waits was found last: the rest of this level, then the next one.
-    waiting, following = header["waiting"], header["next"]
-    search.level = states[count - following - waiting : count - following]
-    search.next_level = states[count - following :]
     search.findings, search.progress = header["findings"], header["progress"]
-    search.renew()
+    search.restore(states, parents, header["waiting"], header["next"])
     return search

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from ackproof_reference.broker import Broker, Process
-from ackproof_reference.explore.search import Group
+from ackproof_reference.explore.model import Group
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.node import step
@@ -114,6 +114,11 @@ def proposal_cell(broker: int) -> int:
     return log_cell(broker) + 3
 
 
+def memory_row(broker: int) -> str:
+    """The row of what a broker, its controller and its client do: all cells but those of other brokers."""
+    return f"broker {broker}"
+
+
 @dataclass
 class World:
     """A scope as a model for the search. All brokers run and know the cluster; the first replica leads."""
@@ -135,6 +140,16 @@ class World:
             f"{what} of broker {i}" for i in self.scope.ids for what in ("log", "memory", "fetch", "proposal")
         ]
         return ("budget", "client", "controller", *own)
+
+    @property
+    def counters(self) -> Sequence[int]:
+        """What may still go wrong counts down."""
+        return (BUDGET,)
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Brokers' memories differ most. Three brokers come to six digits of an integer (180 bits, 48 bytes)."""
+        return (0, 8, 14, *(width for _ in self.scope.ids for width in (10, 18, 10, 9)))
 
     @property
     def initial(self) -> tuple[Hashable, ...]:

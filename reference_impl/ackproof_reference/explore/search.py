@@ -12,79 +12,18 @@ from __future__ import annotations
 import gc
 import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
-from ackproof_reference.explore.cells import Cells, TooNarrowError
+from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
+from ackproof_reference.explore.model import Happening, Model
+from ackproof_reference.explore.tables import AtOnce, Tables
 
 _SLICE = 8192
 """States between two looks at the clock and the limits."""
 _MORE_WIDTH = 4
-
-
-class Happening(NamedTuple):
-    """One step for a reader: who acts, on whom (as names, "" nobody), and what, as a sentence."""
-
-    actor: str
-    target: str
-    text: str
-
-
-Move = tuple[Happening, tuple[Hashable, ...]]
-
-
-class Group(NamedTuple):
-    """Steps that read and write the same cells.
-
-    `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
-    yields (class, sentence) for each invariant that these values break. With `at_once` its step, at most one, is
-    taken together with the one that made it possible; it must change nothing that anybody looks at, and come to the
-    same however long it waits. `at_once(value)` is what of a cell's value it depends on; None: it has no step then.
-    """
-
-    name: str
-    cells: tuple[int, ...]
-    moves: Callable[..., Iterable[Move]] | None = None
-    check: Callable[..., Iterable[tuple[str, str]]] | None = None
-    at_once: Callable[[Hashable], Hashable] | None = None
-
-
-class _Entry(NamedTuple):
-    """A group with what was worked out about it: for the numbers of its cells (`mask`) the steps."""
-
-    mask: int
-    memo: dict[int, _Steps]
-    group: Group
-
-
-class _AtOnce(NamedTuple):
-    """The same for a group whose step is taken at once; 0 stands for none."""
-
-    mask: int
-    memo: dict[int, int]
-    group: Group
-
-
-_Steps = tuple[()] | tuple[tuple[int, ...], tuple[tuple[int, tuple[_AtOnce, ...]], ...]]
-"""Differences to a packed state; and those after which other groups may have a step at once. Empty: no step at all."""
-
-
-class Model(Protocol):
-    """What can be searched."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """A name for each cell."""
-
-    @property
-    def initial(self) -> tuple[Hashable, ...]:
-        """The first state."""
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        """All its steps and invariants."""
 
 
 class Finding(NamedTuple):
@@ -137,7 +76,7 @@ class Search:
     progress: Progress = field(default_factory=Progress)
 
     def __post_init__(self) -> None:
-        self.cells = Cells(len(self.model.names))
+        self.cells = Cells(self.model)
         first = self.cells.pack(self.model.initial)
         self.seen = {first: first}
         self.level = [first]
@@ -146,17 +85,11 @@ class Search:
 
     def renew(self) -> None:
         """Forget what was worked out about groups; needed when the packing has changed."""
-        self._table = self._groups()
+        self._tables = Tables(self.model.groups, self.cells, self._broken)
 
-        self._at_once = [
-            _AtOnce(self._mask(group), {}, group) for group in self.model.groups if group.at_once is not None
-        ]
-
-    def _groups(self) -> list[_Entry]:
-        return [_Entry(self._mask(group), {}, group) for group in self.model.groups if group.at_once is None]
-
-    def _mask(self, group: Group) -> int:
-        return sum(self.cells.masks[cell] << self.cells.shifts[cell] for cell in group.cells)
+    def _broken(self, kind: str, text: str, state: int) -> None:
+        if kind not in self.findings:
+            self.findings[kind] = Finding(kind, text, self.progress.depth, state)
 
     @property
     def exhausted(self) -> bool:
@@ -180,8 +113,7 @@ class Search:
     def bytes(self) -> int:
         """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
-        sizes = [(len(entry.memo), sys.getsizeof(entry.memo)) for entry in self._table]
-        sizes += [(len(entry.memo), sys.getsizeof(entry.memo)) for entry in self._at_once]
+        sizes = [(count, sys.getsizeof(memo)) for count, memo in self._tables.sizes]
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
         worked_out = sum(count for count, _ in sizes) * 2 * state + sum(size for _, size in sizes)
         return len(self.seen) * state + tables + worked_out
@@ -219,17 +151,17 @@ class Search:
 
     def _look_at(self, end: int) -> None:
         """Take the states of this level up to `end`, and note those that they lead to. The loop that counts."""
-        seen = self.seen
         while self.place < end:
-            level, table, note = self.level, self._table, self.next_level.append
+            seen, level, note = self.seen, self.level, self.next_level.append
+            table = [(row.mask, row.memo, row) for row in self._tables.rows]
             try:
                 for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
                     state = level[self.place]
-                    for mask, memo, group in table:
+                    for mask, memo, row in table:
                         try:
                             found = memo[state & mask]
                         except KeyError:
-                            found = self._work_out(group, memo, state & mask, state)
+                            found = self._tables.work_out(row, state)
                         if not found:
                             continue
                         steps, unsettled = found
@@ -238,88 +170,52 @@ class Search:
                             if successor not in seen:
                                 seen[successor] = state
                                 note(successor)
-                        for difference, at_once in unsettled:
-                            successor = state + difference
-                            for mask_, memo_, group_ in at_once:
-                                try:
-                                    successor += memo_[successor & mask_]
-                                except KeyError:
-                                    successor = self._settled(successor, ((mask_, memo_, group_),))
-                            if successor not in seen:
-                                seen[successor] = state
-                                note(successor)
+                        for at_once, differences in unsettled:
+                            for difference in differences:
+                                successor = state + difference
+                                for mask_, memo_, group in at_once:
+                                    try:
+                                        successor += memo_[successor & mask_]
+                                    except KeyError:
+                                        late = (AtOnce(mask_, memo_, group),)
+                                        successor = self._tables.settled(successor, late)
+                                if successor not in seen:
+                                    seen[successor] = state
+                                    note(successor)
                 self.place = end
             except TooNarrowError as narrow:
+                del seen, level, note  # What is packed anew is let go of on the way.
                 self._widen(narrow.cell)
-                seen = self.seen
-
-    def _settled(self, state: int, at_once: Iterable[tuple[int, dict[int, int], Group]]) -> int:
-        """A state after what is done at once in it."""
-        for mask, memo, group in at_once:
-            key = state & mask
-            difference = memo.get(key)
-            if difference is None:
-                values = [self.cells.of(key, cell) for cell in group.cells]
-                moves = () if group.moves is None else group.moves(*values)
-                difference = memo[key] = sum(self._difference(group, values, new) for _, new in moves)
-            state += difference
-        return state
-
-    def _work_out(self, group: Group, memo: dict[int, _Steps], key: int, state: int) -> _Steps:
-        """What a group does for one combination of its cells, as differences; and whether an invariant is broken."""
-        cells = self.cells
-        values = [cells.of(key, cell) for cell in group.cells]
-        if group.check is not None:
-            for kind, text in group.check(*values):
-                if kind not in self.findings:
-                    self.findings[kind] = Finding(kind, text, self.progress.depth, state)
-        steps: dict[int, tuple[_AtOnce, ...]] = {}
-        for _, new in group.moves(*values) if group.moves is not None else ():
-            difference = self._difference(group, values, new)
-            if difference:
-                steps[difference] = self._concerned(group, values, new)
-        plain = tuple(difference for difference, at_once in steps.items() if not at_once)
-        unsettled = tuple((difference, at_once) for difference, at_once in steps.items() if at_once)
-        memo[key] = found = (plain, unsettled) if steps else ()
-        return found
-
-    def _concerned(
-        self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]
-    ) -> tuple[_AtOnce, ...]:
-        """The groups that may have a step at once after this one: those that look at what it changed."""
-        changed = {
-            cell: (was, becomes)
-            for cell, was, becomes in zip(group.cells, old, new, strict=True)
-            if becomes is not was
-        }
-        return tuple(entry for entry in self._at_once if _matters(entry.group, changed))
-
-    def _difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
-        """What a step adds to a packed state."""
-        cells, sum_ = self.cells, 0
-        for cell, was, becomes in zip(group.cells, old, new, strict=True):
-            if becomes is not was:
-                sum_ += (cells.number(cell, becomes) - cells.number(cell, was)) << cells.shifts[cell]
-        return sum_
 
     def _widen(self, cell: int) -> None:
-        """Give a cell more bits, and pack everything anew."""
-        old = list(zip(self.cells.shifts, self.cells.masks, strict=True))
+        """Give a cell more bits, and pack everything anew; through bytes, so as not to hold all states twice."""
+        above = self.cells.shifts[cell] + self.cells.widths[cell]
+        low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
         self.cells.place()
-        shifts = self.cells.shifts
 
         def anew(state: int) -> int:
-            return sum((state >> shift & mask) << to for (shift, mask), to in zip(old, shifts, strict=True))
+            return state >> above << above + _MORE_WIDTH | state & low
 
-        packed = {state: anew(state) for state in self.seen}
-        parents = iter(self.seen.values())
-        self.seen = {state: packed[parent] for state, parent in zip(packed.values(), parents, strict=True)}
-        self.level = [packed[state] for state in self.level]
-        self.next_level = [packed[state] for state in self.next_level]
+        size = (sum(self.cells.widths) + 7) // 8
+        places = places_of_parents(self.seen)
+        packed = bytearray().join(anew(state).to_bytes(size, "little") for state in self.seen)
+        this, following = len(self.level), len(self.next_level)
+        self.seen, self.level, self.next_level = {}, [], []
         self.findings = {
-            kind: finding._replace(state=packed[finding.state]) for kind, finding in self.findings.items()
+            kind: finding._replace(state=anew(finding.state)) for kind, finding in self.findings.items()
         }
+        states = [int.from_bytes(packed[at : at + size], "little") for at in range(0, len(packed), size)]
+        self.restore(states, places, this, following)
+
+    def restore(self, states: list[int], places: Sequence[int], this: int, following: int) -> None:
+        """Take over states in the order in which they were found, each with its parent's place in it.
+
+        What was found last waits: `this` many of the present level, then `following` of the next one.
+        """
+        self.seen = {state: states[place] for state, place in zip(states, places, strict=True)}
+        self.level = states[len(states) - following - this : len(states) - following]
+        self.next_level = states[len(states) - following :]
         self.renew()
 
     def way_to(self, state: int) -> list[Told]:
@@ -332,24 +228,15 @@ class Search:
 
     def _between(self, parent: int, state: int) -> Told:
         before, after = self.cells.row(parent), self.cells.row(state)
-        for _, _, group in self._table:
+        tables = self._tables
+        for group in self.model.groups:
             values = [before[cell] for cell in group.cells]
-            for happening, new in group.moves(*values) if group.moves is not None else ():
-                step = parent + self._difference(group, values, new)
-                if self._settled(step, self._concerned(group, values, new)) == state:
+            for happening, new in group.moves(*values) if group.moves and not group.at_once else ():
+                step = parent + tables.difference(group, values, new)
+                if tables.settled(step, tables.concerned(group, values, new)) == state:
                     changes = zip(self.model.names, before, after, strict=True)
                     return Told(happening, tuple(change for change in changes if change[1] != change[2]))
         raise AssertionError("a state has no step that leads to it")
-
-
-def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
-    """Whether a group whose step is taken at once may have got one, where cells have changed (from, to)."""
-    look = group.at_once
-    assert look is not None
-    looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]
-    return any(was != becomes for was, becomes in looked) and all(
-        becomes is not None for _, becomes in looked
-    )
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackproof_reference.explore.search import Group, Happening, Move
+from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.log import Batch, Log, append
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.producers import check_sequence
@@ -66,18 +66,20 @@ class Transactions:
     @property
     def groups(self) -> Sequence[Group]:
         """All steps and invariants."""
-        made = [
-            Group("markers", (COORDINATOR, 1 + partition), _Marker(partition), _hanging(partition))
-            for partition in PARTITIONS
-        ]
+        made = []
+        for partition in PARTITIONS:
+            cells = (COORDINATOR, 1 + partition)
+            made.append(Group("markers", cells, _Marker(partition), _hanging(partition), row="client 0"))
         for client in range(self.clients):
             cell = 3 + client
-            made.append(Group("client", (COORDINATOR, cell), _Client(self.rules, client)))
-            made.append(Group("atomic", (COORDINATOR, 1, 2, cell), check=_atomic))
-            made += [
-                Group("arrival", (COORDINATOR, 1 + partition, cell), _Arrival(self.rules, client, partition))
-                for partition in PARTITIONS
+            own = [
+                Group("client", (COORDINATOR, cell), _Client(self.rules, client)),
+                Group("atomic", (COORDINATOR, 1, 2, cell), check=_atomic),
             ]
+            for partition in PARTITIONS:
+                arrives = _Arrival(self.rules, client, partition)
+                own.append(Group("arrival", (COORDINATOR, 1 + partition, cell), arrives))
+            made += [group._replace(row=f"client {client}") for group in own]
         return made
 
 

@@ -1,0 +1,68 @@
+"""What can be searched: a model is a row of cells, and groups of steps and invariants over a few of them each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from typing import NamedTuple, Protocol, runtime_checkable
+
+
+class Happening(NamedTuple):
+    """One step for a reader: who acts, on whom (as names, "" nobody), and what, as a sentence."""
+
+    actor: str
+    target: str
+    text: str
+
+
+Move = tuple[Happening, tuple[Hashable, ...]]
+
+
+class Group(NamedTuple):
+    """Steps that read and write the same cells.
+
+    `moves(*cells)` yields each possible step with the new values of those cells, in the same order. `check(*cells)`
+    yields (class, sentence) for each invariant that these values break. With `at_once` its step, at most one, is
+    taken together with the one that made it possible; it must change nothing that anybody looks at, and come to the
+    same however long it waits. `at_once(value)` is what of a cell's value it depends on; None: it has no step then.
+
+    Groups of one `row` are looked up together, by all their cells at once: worth it where these cells have far fewer
+    combinations than there are states. `counts` are the fields that the group looks at of a cell of counters (see
+    `Counting`); the others it finds to be 0, and leaves alone.
+    """
+
+    name: str
+    cells: tuple[int, ...]
+    moves: Callable[..., Iterable[Move]] | None = None
+    check: Callable[..., Iterable[tuple[str, str]]] | None = None
+    at_once: Callable[[Hashable], Hashable] | None = None
+    row: str = ""
+    counts: tuple[str, ...] = ()
+
+
+class Model(Protocol):
+    """What can be searched."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """A name for each cell."""
+
+    @property
+    def initial(self) -> tuple[Hashable, ...]:
+        """The first state."""
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        """All its steps and invariants."""
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """A model that says more about its cells, which makes a search quicker and smaller and its answers no others."""
+
+    @property
+    def counters(self) -> Sequence[int]:
+        """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        """Bits to number the values of each cell with at first (a cell of counters has its own)."""

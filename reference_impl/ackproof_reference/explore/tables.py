@@ -1,0 +1,193 @@
+"""What groups do, worked out once for each combination of their cells' numbers, as differences to a packed state.
+
+A *row* is the groups that are looked up together. Its table is filled from its groups' own ones, which have far fewer
+entries; the rules themselves are asked only where these have none. What is to be done at once after a step is done
+when the row is worked out if the row has the cells for it, and at each state else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from ackproof_reference.explore.cells import Cells
+from ackproof_reference.explore.model import Group
+
+
+class AtOnce(NamedTuple):
+    """A group whose step is taken at once: for the numbers of its cells (`mask`) the difference, 0 for none."""
+
+    mask: int
+    memo: dict[int, int]
+    group: Group
+
+
+Unsettled = tuple[tuple[tuple[AtOnce, ...], tuple[int, ...]], ...]
+Steps = tuple[()] | tuple[tuple[int, ...], Unsettled]
+"""Differences to a packed state; and groups that may have a step at once, each with the differences after which they
+may. Empty: no step at all."""
+
+Broken = Callable[[str, str, int], None]
+"""Told of a broken invariant: its class, a sentence, the state."""
+
+
+class _Entry(NamedTuple):
+    """Groups of the same cells with what was worked out about them.
+
+    Nothing is kept if that would be the row's table over again, or if there are checks only, which cost little.
+    """
+
+    mask: int
+    memo: dict[int, Steps] | None
+    groups: tuple[Group, ...]
+
+
+class Row(NamedTuple):
+    """Groups that are looked up together."""
+
+    mask: int
+    memo: dict[int, Steps]
+    entries: tuple[_Entry, ...]
+
+
+class Tables:
+    """All rows of a model, for one packing of its cells."""
+
+    def __init__(self, groups: Sequence[Group], cells: Cells, broken: Broken) -> None:
+        self.cells, self._broken = cells, broken
+        self._lists: dict[tuple[int, ...], tuple[AtOnce, ...]] = {}
+        self._ints: dict[int, int] = {}
+        self._tuples: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._plain: dict[tuple[int, ...], Steps] = {}
+        self.at_once = [
+            AtOnce(cells.mask(group.cells), {}, group) for group in groups if group.at_once is not None
+        ]
+        self._looking: dict[int, list[AtOnce]] = {}
+        for entry in self.at_once:
+            for cell in entry.group.cells:
+                self._looking.setdefault(cell, []).append(entry)
+        together: dict[str, list[Group]] = {}
+        for number, group in enumerate(groups):
+            if group.at_once is None:
+                together.setdefault(group.row or f"{number}", []).append(group)
+        self.rows = [self._row(members) for members in together.values()]
+
+    def _row(self, members: Sequence[Group]) -> Row:
+        masks: dict[int, list[Group]] = {}
+        whole = 0
+        for group in members:
+            mask = self.cells.mask(group.cells, group.counts)
+            masks.setdefault(mask, []).append(group)
+            whole |= mask
+        entries = []
+        for mask, groups in masks.items():
+            kept = mask != whole and any(group.moves for group in groups)
+            entries.append(_Entry(mask, {} if kept else None, tuple(groups)))
+        return Row(whole, {}, tuple(entries))
+
+    @property
+    def sizes(self) -> list[tuple[int, dict[int, Steps] | dict[int, int]]]:
+        """All tables, each with its number of entries."""
+        kept: list[dict[int, Steps] | dict[int, int]] = [entry.memo for entry in self.at_once]
+        for row in self.rows:
+            kept += [row.memo, *(entry.memo for entry in row.entries if entry.memo is not None)]
+        return [(len(memo), memo) for memo in kept]
+
+    def work_out(self, row: Row, state: int) -> Steps:
+        """What a row's groups do in a state, kept for all that agree with it in their cells."""
+        plain: dict[int, None] = {}
+        unsettled: dict[int, tuple[AtOnce, ...]] = {}
+        key = state & row.mask
+        for entry in row.entries:
+            own = state & entry.mask
+            found = None if entry.memo is None else entry.memo.get(own)
+            if found is None:
+                found = self._steps(entry, own, state)
+            if found:
+                plain.update(dict.fromkeys(found[0]))
+                for at_once, differences in found[1]:
+                    here = [each for each in at_once if each.mask & row.mask == each.mask]
+                    others = tuple(each for each in at_once if each.mask & row.mask != each.mask)
+                    for difference in differences:
+                        settled = self.settled(key + difference, here) - key if here else difference
+                        unsettled[settled] = (*unsettled.get(settled, ()), *others)
+        row.memo[key] = steps = self._sorted(plain, unsettled)
+        return steps
+
+    def _steps(self, entry: _Entry, own: int, state: int) -> Steps:
+        """What an entry's groups do for one combination of their cells; and whether an invariant is broken."""
+        steps: dict[int, tuple[AtOnce, ...]] = {}
+        for group in entry.groups:
+            values = [self.cells.of(own, cell) for cell in group.cells]
+            if group.check is not None:
+                for kind, text in group.check(*values):
+                    self._broken(kind, text, state)
+            for _, new in group.moves(*values) if group.moves is not None else ():
+                steps[self.difference(group, values, new)] = self.concerned(group, values, new)
+        found = self._sorted({}, steps)
+        if entry.memo is not None:
+            entry.memo[own] = found
+        return found
+
+    def _sorted(self, plain: dict[int, None], steps: Mapping[int, tuple[AtOnce, ...]]) -> Steps:
+        """Differences to be kept, sorted by what is to be looked at after them; equal lists of that are one object."""
+        by: dict[tuple[int, ...], list[int]] = {}
+        for difference, at_once in steps.items():
+            if difference and at_once:
+                which = tuple(map(id, at_once))
+                self._lists.setdefault(which, at_once)
+                by.setdefault(which, []).append(difference)
+            elif difference:
+                plain[difference] = None
+        if not plain and not by:
+            return ()
+        alone = self._one(plain)
+        if not by:
+            return self._plain.setdefault(alone, (alone, ()))
+        return alone, tuple((self._lists[which], self._one(differences)) for which, differences in by.items())
+
+    def _one(self, differences: Iterable[int]) -> tuple[int, ...]:
+        """A tuple of differences, the same object each time: few of them are different."""
+        ints = self._ints
+        made = tuple([ints.setdefault(difference, difference) for difference in differences])
+        return self._tuples.setdefault(made, made)
+
+    def settled(self, state: int, at_once: Iterable[AtOnce]) -> int:
+        """A state after what is done at once in it."""
+        for mask, memo, group in at_once:
+            key = state & mask
+            difference = memo.get(key)
+            if difference is None:
+                values = [self.cells.of(key, cell) for cell in group.cells]
+                moves = () if group.moves is None else group.moves(*values)
+                difference = memo[key] = sum(self.difference(group, values, new) for _, new in moves)
+            state += difference
+        return state
+
+    def concerned(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> tuple[AtOnce, ...]:
+        """The groups that may have a step at once after this one: those that look at what it changed."""
+        changed = {
+            cell: (was, becomes)
+            for cell, was, becomes in zip(group.cells, old, new, strict=True)
+            if becomes is not was and cell in self._looking
+        }
+        near = {id(entry): entry for cell in changed for entry in self._looking[cell]}
+        return tuple(entry for entry in near.values() if _matters(entry.group, changed))
+
+    def difference(self, group: Group, old: Sequence[Hashable], new: Sequence[Hashable]) -> int:
+        """What a step adds to a packed state."""
+        cells, sum_ = self.cells, 0
+        for cell, was, becomes in zip(group.cells, old, new, strict=True):
+            if becomes is not was:
+                sum_ += (cells.number(cell, becomes) - cells.number(cell, was)) << cells.shifts[cell]
+        return sum_
+
+
+def _matters(group: Group, changed: Mapping[int, tuple[Hashable, Hashable]]) -> bool:
+    """Whether a group whose step is taken at once may have got one, where cells have changed (from, to)."""
+    look = group.at_once
+    assert look is not None
+    looked = [(look(changed[cell][0]), look(changed[cell][1])) for cell in group.cells if cell in changed]
+    return any(was != becomes for was, becomes in looked) and all(
+        becomes is not None for _, becomes in looked
+    )

@@ -1,0 +1,171 @@
+"""What makes the search quick changes none of its answers: rows of groups, counters looked at one by one, few bits."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+
+import pytest
+
+from ackproof_reference.explore.cells import Cells, TooNarrowError
+from ackproof_reference.explore.model import Counting, Group, Model
+from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope, World
+from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.transactional import Transactions
+from ackproof_reference.rules import VERSIONS, Rules, rules_of, without
+
+TWO = Rules(min_insync=2)
+BUDGETS = (
+    Budget(kills=1, power_losses=1),
+    Budget(cuts=1, clean_stops=1),
+    Budget(shrinks=1, time_outs=1, lost=1),
+    Budget(lost=1, retries=1),
+    Budget(hand_overs=2, preferred=1),
+    Budget(cuts=1, unclean=1, reassignments=1),
+)
+MODELS: dict[str, Model] = {
+    **{
+        " ".join(name for name, left in budget._asdict().items() if left): World(
+            Scope(TWO, brokers=2, settled=True, targets=((2,),), budget=budget)
+        )
+        for budget in BUDGETS
+    },
+    "no ELR": World(
+        Scope(without(TWO, "eligible leader replicas"), brokers=2, budget=Budget(cuts=1, power_losses=1))
+    ),
+    "before KRaft": World(
+        Scope(VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2))
+    ),
+    "three brokers": World(Scope(TWO, settled=True, budget=Budget(cuts=1))),
+    "the whole search": World(
+        Scope(TWO, brokers=2, settled=True, forgetting=False, budget=Budget(kills=1, shrinks=1))
+    ),
+    "transactions": Transactions(rules_of("3.9"), clients=2),
+}
+
+
+@dataclass
+class Bare:
+    """A model of which nothing is known but its steps: each group is looked up alone, and sees whole cells."""
+
+    model: Model
+
+    @property
+    def names(self) -> Sequence[str]:
+        return self.model.names
+
+    @property
+    def initial(self) -> tuple[Hashable, ...]:
+        return self.model.initial
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        return [group._replace(row="", counts=()) for group in self.model.groups]
+
+
+class Narrow(World):
+    """A world whose numbers run out again and again."""
+
+    @property
+    def widths(self) -> Sequence[int]:
+        return [1] * len(self.names)
+
+
+class Blind(World):
+    """A world with a planted fault: its brokers' lives depend on a counter that they did not name."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.groups = [
+            group._replace(counts=("kills",)) if group.name == "life" else group for group in self.groups
+        ]
+
+
+def searched(model: Model) -> Search:
+    search = Search(model, frozenset({"all of it"}))
+    search.run(max_states=400_000)
+    assert search.exhausted
+    return search
+
+
+def rows(search: Search) -> set[tuple[Hashable, ...]]:
+    return {search.cells.row(state) for state in search.seen}
+
+
+def depths(search: Search) -> dict[str, int]:
+    return {kind: finding.depth for kind, finding in search.findings.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name: str) -> None:
+    quick, plain = searched(MODELS[name]), searched(Bare(MODELS[name]))
+    assert rows(quick) == rows(plain)
+    assert depths(quick) == depths(plain)
+    assert quick.progress.depth == plain.progress.depth
+    for kind, finding in quick.findings.items():
+        assert len(quick.way_to(finding.state)) == len(plain.way_to(plain.findings[kind].state)), kind
+
+
+def test_the_models_above_find_something_and_count_everything() -> None:
+    assert depths(searched(MODELS["no ELR"])).keys() >= {"lost", "vanished"}
+    budgets = [model.scope.budget for model in MODELS.values() if isinstance(model, World)]
+    assert all(any(left) for left in zip(*budgets, strict=True))
+
+
+def test_a_counter_that_a_group_did_not_name_is_missed() -> None:
+    scope = Scope(TWO, brokers=2, settled=True, budget=Budget(power_losses=1))
+    assert rows(searched(Blind(scope))) < rows(searched(Bare(Blind(scope))))
+
+
+def test_numbers_that_run_out_on_the_way_change_nothing() -> None:
+    scope = MODELS["no ELR"].scope  # type: ignore[attr-defined]
+    narrow, wide = searched(Narrow(scope)), searched(World(scope))
+    assert sum(narrow.cells.widths) < sum(wide.cells.widths)
+    assert rows(narrow) == rows(wide)
+    assert depths(narrow) == depths(wide)
+    for search in (narrow, wide):
+        lost = search.findings["lost"]
+        assert len(search.way_to(lost.state)) == lost.depth
+
+
+def test_rows_are_far_fewer_look_ups_than_groups() -> None:
+    search = Search(World(Scope(TWO)))
+    assert len(search.model.groups) > 45
+    assert len(search._tables.rows) == 8
+
+
+def test_equal_steps_are_kept_once() -> None:
+    search = searched(MODELS["before KRaft"])
+    found = [steps for row in search._tables.rows for steps in row.memo.values() if steps]
+    alone = [steps for steps in found if not steps[1]]
+    assert len({id(steps) for steps in alone}) == len(set(alone)) < len(alone) / 2
+    ints = [difference for steps in found for difference in steps[0] if abs(difference) > 256]
+    assert len({id(difference) for difference in ints}) == len(set(ints))
+
+
+def test_counters_lie_side_by_side() -> None:
+    world = World(Scope(TWO, budget=Budget(kills=2, cuts=1, retries=4)))
+    cells = Cells(world)
+    assert isinstance(world, Counting)
+    assert cells.widths[BUDGET] == 2 + 1 + 3
+    for left in (Budget(), Budget(2, 0, 0, 1, 0, 0, 0, 0, 0, 4), Budget(kills=1, retries=3)):
+        assert cells.of(cells.number(BUDGET, left), BUDGET) == left
+    seen = cells.number(BUDGET, Budget(kills=2, cuts=1, retries=4)) & cells.mask((BUDGET,), ("cuts", "kills"))
+    assert cells.of(seen, BUDGET) == Budget(kills=2, cuts=1)
+    assert cells.mask((BUDGET, CLIENT)) == cells.mask((BUDGET,)) | cells.mask((CLIENT,), ("kills",))
+
+
+@pytest.mark.parametrize("wrong", [Budget(kills=4), Budget(kills=-1), Budget(lost=1)])
+def test_a_counter_only_counts_down(wrong: Budget) -> None:
+    cells = Cells(World(Scope(TWO, budget=Budget(kills=2))))
+    with pytest.raises(ValueError, match="does not count down"):
+        cells.number(BUDGET, wrong)
+
+
+def test_a_cell_that_is_full_says_so() -> None:
+    cells = Cells(Narrow(Scope(replace(TWO))))
+    for number in range(2):
+        assert cells.number(CLIENT, number) == number
+    with pytest.raises(TooNarrowError) as full:
+        cells.number(CLIENT, 2)
+    assert full.value.cell == CLIENT
