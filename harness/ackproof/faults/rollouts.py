@@ -31,6 +31,9 @@ FINAL_WITHIN_S: Final = 30.0
 _RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
 _LOG_LINES: Final = 400
+_LOGGED_WITHIN_S: Final = 60.0
+"""A controller answers before it is through with its start and says of which release it is: on a busy machine long before.
+"""
 
 
 class _Rollout:
@@ -243,6 +246,7 @@ class UpgradeInjection(_Rollout):
             says,
             f"node {node.id} to log that it is of release {self.to}",
             state=lambda: f"it logged {logged}",
+            within_s=_LOGGED_WITHIN_S,
         )
 
     def _releases(self, nodes: Sequence[Node]) -> str:
