@@ -32,8 +32,7 @@ _RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
 _LOG_LINES: Final = 400
 _LOGGED_WITHIN_S: Final = 60.0
-"""A controller answers before it is through with its start and says of which release it is: on a busy machine long before.
-"""
+"""A controller answers before it says of which release it is; on a busy machine long before."""
 
 
 class _Rollout:
