@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import pytest
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError
-from ackproof_reference.explore.model import Counting, Group, Model
+from ackproof_reference.explore.model import Counting, Group, Happening, Model, Move
 from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope, World
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import Transactions
@@ -123,9 +123,59 @@ def test_numbers_that_run_out_on_the_way_change_nothing() -> None:
     assert sum(narrow.cells.widths) < sum(wide.cells.widths)
     assert rows(narrow) == rows(wide)
     assert depths(narrow) == depths(wide)
-    for search in (narrow, wide):
-        lost = search.findings["lost"]
-        assert len(search.way_to(lost.state)) == lost.depth
+
+
+def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None:
+    scope = Scope(TWO, brokers=2, acks=1, settled=True, budget=Budget(hand_overs=2))
+    search = Search(Narrow(scope), frozenset({"lost"}))
+    search.run()
+    widths, lost = tuple(search.cells.widths), search.findings["lost"]
+    search.wanted = frozenset({"all of it"})
+    search.run()
+    assert sum(search.cells.widths) > sum(widths)
+    assert [told.happening for told in search.way_to(search.findings["lost"].state)] == [
+        told.happening
+        for told in searched(World(scope)).way_to(searched(World(scope)).findings["lost"].state)
+    ]
+    assert search.findings["lost"].depth == lost.depth
+
+
+@dataclass
+class Tidied:
+    """Two counters that climb to 3, and a note of whether they are alike, kept at once by a group that reads both."""
+
+    together: bool
+    names: Sequence[str] = ("first", "second", "alike")
+    initial: tuple[int, int, bool] = (0, 1, False)
+
+    @property
+    def groups(self) -> Sequence[Group]:
+        rows = ("all", "all") if self.together else ("", "")
+        return (
+            Group("first", (0,), self._climb, row=rows[0]),
+            Group("second", (1, 2), self._second, row=rows[1]),
+            Group("tidy", (0, 1, 2), self._tidy, at_once=lambda value: (value,)),
+        )
+
+    def _climb(self, value: int) -> Iterator[Move]:
+        if value < 3:
+            yield Happening("counter", "", "climbs"), (value + 1,)
+
+    def _second(self, value: int, alike: bool) -> Iterator[Move]:
+        if value < 3:
+            yield Happening("counter", "", "climbs"), (value + 1, alike)
+
+    def _tidy(self, first: int, second: int, alike: bool) -> Iterator[Move]:
+        if alike != (first == second):
+            yield Happening("note", "", "is kept"), (first, second, first == second)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_what_is_done_at_once_is_done_in_the_row_or_at_each_state(together: bool) -> None:
+    search = searched(Tidied(together))
+    assert rows(search) == {(one, two, one == two) for one in range(4) for two in range(1, 4)}
+    found = [steps for row in search._tables.rows for steps in row.memo.values() if steps]
+    assert any(steps[1] for steps in found) is not together
 
 
 def test_rows_are_far_fewer_look_ups_than_groups() -> None:
@@ -141,6 +191,8 @@ def test_equal_steps_are_kept_once() -> None:
     assert len({id(steps) for steps in alone}) == len(set(alone)) < len(alone) / 2
     ints = [difference for steps in found for difference in steps[0] if abs(difference) > 256]
     assert len({id(difference) for difference in ints}) == len(set(ints))
+    tuples = [differences for steps in found for _, differences in steps[1]]
+    assert len({id(differences) for differences in tuples}) == len(set(tuples)) < len(tuples)
 
 
 def test_counters_lie_side_by_side() -> None:
