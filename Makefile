@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 UV := $(BIN)/uv
 PYTEST_ARGS ?=
 NIGHT_ARGS ?=
+# Tests that need nothing but a processor; the others are alone on the machine, one after the other.
+QUICK := tests/unit tests/model tests/repo
 
 .DEFAULT_GOAL := help
 .PHONY: help run test unit lint nightly setup setup-dev doctor bench healthy schema lock clean
@@ -19,10 +21,15 @@ run: setup ## set everything up and run the main job (acks 0/1/all x min.insync.
 test: setup-dev ## set everything up and pass the tests (real brokers included)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 	@$(BIN)/mypy
+ifeq ($(strip $(PYTEST_ARGS)),)
+	@$(BIN)/pytest -n logical --dist loadfile $(QUICK)
+	@$(BIN)/pytest $(addprefix --ignore=,$(QUICK))
+else
 	@$(BIN)/pytest $(PYTEST_ARGS)
+endif
 
 unit: setup-dev ## the tests that need neither Java nor a browser, in seconds
-	@$(BIN)/pytest tests/unit tests/model tests/repo $(PYTEST_ARGS)
+	@$(BIN)/pytest $(QUICK) $(PYTEST_ARGS)
 
 lint: setup-dev ## ruff, mypy and the layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -5,7 +5,8 @@ Every send is in the journal before the library sees it. A record that the libra
 for another reason is a failed attempt.
 
 At full speed the records of a block go out place by place, in order of their seqs within each: one call takes a third
-of what as many calls take. They share one `sent`, that of the call.
+of what as many calls take. They share one `sent`, that of the call. The seqs that a ledger has are without gaps all the
+same, however its producer ends.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-import numpy as np
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.workload.board import Board
@@ -24,6 +24,8 @@ from ackproof.workload.settings import Place, ProducerSettings
 
 _MANY: Final = 8
 """So many records for each place are faster handed over together."""
+_END_S: Final = 1.0
+"""So long a block that was begun is brought to its end, though nothing more is to be sent."""
 _ROOM_S: Final = 0.01
 """How long reports are served before a record is offered again, and after one was refused: the next hardly fares
 better."""
@@ -57,6 +59,7 @@ class Sender:
         self._serve = serve
         self._ending = ending
         self._failed = failed
+        self._until = 0.0
 
     def send(self, seq: int, values: list[bytes]) -> int:
         """Send the records seq, seq + 1, …, which are in the journal's current chunk.
@@ -123,30 +126,46 @@ class Sender:
     def _place_by_place(self, seq: int, values: list[bytes]) -> int:
         number = len(self._places)
         row = seq & self._mask
-        matrix = self._journal.current.matrix
-        dealt_with = 0
+        rows = self._journal.current.matrix[row : row + len(values)]
+        # All of them now: one that is killed in between has no seq left out, only some that it never offered.
+        rows[:, SENT] = time.monotonic_ns()
+        left: list[int] = []
         for nth in range(number):
-            rows = matrix[row + nth : row + len(values) : number]
             place = self._places[(seq + nth + self._first) % number]
-            dealt_with += self._together(rows, place, values[nth::number])
-            if self._ending():
-                break
-        return dealt_with
+            not_taken = self._together(rows[nth::number], place, values[nth::number])
+            left += [nth + number * one for one in not_taken]
+        return self._without(rows, left) if left else len(values)
 
-    def _together(self, rows: Matrix, place: Place, values: list[bytes]) -> int:
-        """Send these to one place. `rows` is theirs, a view of the journal. How many were sent or refused."""
-        waiting = np.arange(len(values))
+    def _together(self, rows: Matrix, place: Place, values: list[bytes]) -> list[int]:
+        """Send these to one place. `rows` is theirs, a view of the journal. Those not taken before the end."""
+        waiting = list(range(len(values)))
         while True:
-            messages: list[dict[str, object]] = [{"value": values[one]} for one in waiting.tolist()]
+            messages: list[dict[str, object]] = [{"value": values[one]} for one in waiting]
             rows[waiting, SENT] = time.monotonic_ns()
             if self._offer(messages, place) == len(messages):
-                return len(values)
+                return []
             waiting = self._not_taken(rows, waiting, messages)
-            if not len(waiting):
-                return len(values)
-            if self._ending():
-                return len(values) - len(waiting)
+            if not waiting or (self._ending() and self._out_of_time()):
+                return waiting
             self._serve(_ROOM_S)
+
+    def _out_of_time(self) -> bool:
+        """Whether a block that was begun has had its time since the end was near."""
+        now = time.monotonic()
+        self._until = self._until or now + _END_S
+        return now >= self._until
+
+    def _without(self, rows: Matrix, left: list[int]) -> int:
+        """At the end there was no room for some. Those between others that were taken are failed attempts: they were
+        offered, and seqs have no gaps. The others are none. How many were sent or refused."""
+        taken = set(range(len(rows))) - set(left)
+        count = max(taken, default=-1) + 1
+        for one in left:
+            if one < count:
+                self._fail(rows, one, KafkaError._QUEUE_FULL)
+            else:
+                rows[one, SENT] = 0
+        return count
 
     def _offer(self, messages: list[dict[str, object]], place: Place) -> int:
         """How many the library took. Those that it did not have its reason in `_error`."""
@@ -158,16 +177,11 @@ class Sender:
             return 0
         return taken
 
-    def _not_taken(
-        self,
-        rows: Matrix,
-        offered: np.ndarray[tuple[int], np.dtype[np.int64]],
-        messages: list[dict[str, object]],
-    ) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        """Those for which there was no room, their rows cleared. The others that were not taken are refused."""
+    def _not_taken(self, rows: Matrix, offered: list[int], messages: list[dict[str, object]]) -> list[int]:
+        """Those for which there was no room. The others that were not taken are refused."""
         full = []
         refused: KafkaError | None = None
-        for one, message in zip(offered.tolist(), messages, strict=True):
+        for one, message in zip(offered, messages, strict=True):
             error = message.get("_error")
             if not isinstance(error, KafkaError):
                 continue
@@ -175,11 +189,13 @@ class Sender:
                 full.append(one)
                 continue
             refused = error
-            rows[one, RESULT] = pack_result(int(rows[one, RESULT]) & 0xFFFFFFFF, error.code(), REFUSED)
-            rows[one, DONE] = time.monotonic_ns()
-            self._board.failed += 1
-        rows[full, SENT] = 0  # no attempts yet
+            self._fail(rows, one, error.code())
         if refused is not None:
             self._failed(refused)
             self._serve(_ROOM_S)
-        return np.array(full, np.int64)
+        return full
+
+    def _fail(self, rows: Matrix, one: int, code: int) -> None:
+        rows[one, RESULT] = pack_result(int(rows[one, RESULT]) & 0xFFFFFFFF, code, REFUSED)
+        rows[one, DONE] = time.monotonic_ns()
+        self._board.failed += 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,6 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.outcome import Outcome
+from ackproof.workload import sending
 from ackproof.workload.board import Board
 from ackproof.workload.journal import DONE, RESULT, SENT, Journal, JournalMeta
 from ackproof.workload.sending import Sender
@@ -32,6 +33,7 @@ class Library:
     bad_topic: str = ""
     took: list[tuple[str, int, bytes]] = field(default_factory=list)
     calls: int = 0
+    looks: Callable[[], None] = lambda: None
 
     def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:
         self.calls += 1
@@ -46,6 +48,7 @@ class Library:
 
     def produce_batch(self, topic: str, messages: list[dict[str, object]], partition: int) -> int:
         self.calls += 1
+        self.looks()
         if topic == self.bad_topic:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
         full, taken = False, 0
@@ -162,16 +165,43 @@ def test_what_there_is_no_room_for_is_offered_again_in_order(bench: Bench, count
 @pytest.mark.parametrize("count", [FEW, MANY])
 @pytest.mark.parametrize("room", [0, 1, 5, 20, 33])
 @pytest.mark.parametrize("servings", [0, 2])
-def test_what_was_not_taken_before_the_end_is_no_attempt(
-    bench: Bench, count: int, room: int, servings: int
+def test_what_was_not_taken_before_the_end_leaves_no_gap(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, count: int, room: int, servings: int
 ) -> None:
+    monkeypatch.setattr(sending, "_END_S", 0.0)
     bench.library.room, bench.end_after, bench.ending = room, servings, servings == 0
     dealt_with = bench.sender.send(0, values(count))
-    assert dealt_with == len(bench.library.took) <= min(room, count)
-    assert servings == 0 or dealt_with == min(room, count)
     attempts = [seq for seq, sent in enumerate(bench.column(SENT, count)) if sent]
-    assert sorted(int(value) for _, _, value in bench.library.took) == attempts
-    assert not any(bench.column(DONE, count))
+    assert attempts == list(range(dealt_with))
+    done, result = bench.column(DONE, count), bench.column(RESULT, count)
+    failed = {seq for seq in range(count) if done[seq]}
+    taken = {int(value) for _, _, value in bench.library.took}
+    assert taken == set(attempts) - failed
+    assert len(taken) == min(room, count)
+    assert max(attempts, default=-1) == max(taken, default=-1), (
+        "what comes after the last that was taken is none"
+    )
+    assert {result[seq] >> 48 for seq in failed} <= {Outcome.FAILED}
+    assert bench.board.failed == len(failed)
+    if count == FEW:
+        assert not failed
+
+
+def test_a_block_that_was_begun_is_brought_to_its_end_while_there_is_time(bench: Bench) -> None:
+    bench.library.room, bench.more, bench.ending = 5, 2, True
+    assert bench.sender.send(0, values(MANY)) == MANY
+    in_order(bench, MANY)
+    assert not any(bench.column(DONE, MANY))
+
+
+def test_one_that_is_killed_in_the_middle_of_a_block_has_left_no_seq_out(bench: Bench) -> None:
+    """What the journal says whenever the library is called: that is what a kill would leave."""
+    seen: list[list[int]] = []
+    bench.library.looks = lambda: seen.append(bench.column(SENT, ROWS))
+    bench.library.room, bench.more = 20, 3
+    bench.sender.send(0, values(MANY))
+    assert len(seen) > len(PLACES)
+    assert all(all(sent[:MANY]) and not any(sent[MANY:]) for sent in seen)
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
