@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -138,6 +139,22 @@ def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None
         for told in searched(World(scope)).way_to(searched(World(scope)).findings["lost"].state)
     ]
     assert search.findings["lost"].depth == lost.depth
+
+
+def test_packing_anew_does_not_hold_all_states_twice() -> None:
+    """At its worst there are the states as they were and a string of bytes for each, not two tables of integers."""
+    search = Search(MODELS["clean_stops cuts"], frozenset({"all of it"}))
+    search.run(max_states=30_000)
+    tracemalloc.start()
+    try:
+        search._widen(CLIENT)  # What follows is traced from its first integer on.
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        search._widen(CLIENT)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (peak - before) / len(search.seen) < 60
 
 
 @dataclass

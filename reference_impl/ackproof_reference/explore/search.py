@@ -184,7 +184,7 @@ class Search:
                                     note(successor)
                 self.place = end
             except TooNarrowError as narrow:
-                del seen, level, note  # What is packed anew is let go of on the way.
+                del seen, level, note, table  # What is packed anew is let go of on the way.
                 self._widen(narrow.cell)
 
     def _widen(self, cell: int) -> None:
@@ -193,13 +193,16 @@ class Search:
         low = (1 << above) - 1
         self.cells.widths[cell] += _MORE_WIDTH
         self.cells.place()
+        self.renew()
 
         def anew(state: int) -> int:
             return state >> above << above + _MORE_WIDTH | state & low
 
         size = (sum(self.cells.widths) + 7) // 8
         places = places_of_parents(self.seen)
-        packed = bytearray().join(anew(state).to_bytes(size, "little") for state in self.seen)
+        packed = bytearray()
+        for state in self.seen:
+            packed += anew(state).to_bytes(size, "little")
         this, following = len(self.level), len(self.next_level)
         self.seen, self.level, self.next_level = {}, [], []
         self.findings = {
