@@ -6,14 +6,14 @@ position reaches the given end (`final`), and leaves `result.json`.
 
 A reader never skips silently: it runs with auto.offset.reset=error. When the client library reports that its
 position is not in the log any more (it was truncated, or retention passed it), the reader writes the event down
-and goes on under a new assignment number, at the lowest of its position, the log's end, and the offset up to which
-the library still trusts the log, but not below the log's start.
+and goes on under a new assignment number, where its log and the leader's part: see `goes_on`.
 """
 
 from __future__ import annotations
 
 import gc
 import json
+import re
 import sys
 import time
 from pathlib import Path
@@ -45,6 +45,25 @@ _ASK_S: Final = 0.5
 _NOT_IN_THE_LOG: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
 )
+_CUT_AT: Final = re.compile(r"broker end offset is (\d+)")
+"""librdkafka says where a log was cut in the text of its error and nowhere else; the error's offset is the position."""
+
+
+def cut_at(text: str) -> int | None:
+    """Where the leader says that the reader's last epoch ends in its log (KIP-320), if the library tells."""
+    found = _CUT_AT.search(text)
+    return int(found[1]) if found else None
+
+
+def goes_on(position: int, low: int, high: int, cut: int | None) -> int:
+    """The offset at which to go on, for a position that is not in the log [low, high) any more.
+
+    Not at `high`, though it is below the position: what was cut off may have been written anew in part since, and all
+    of it where the log is beyond the position again. Without being told where it was cut nothing is trusted.
+    """
+    if position < low:
+        return low
+    return low if cut is None else max(low, min(high, cut))
 
 
 class ReaderProcess:
@@ -76,7 +95,7 @@ class ReaderProcess:
         self.counts = np.frombuffer(self.board.counts, np.int64)
         self.assignment = -1
         self.read_seq = 0
-        self.resets: dict[int, int] = {}
+        self.resets: dict[int, int | None] = {}
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
         self.flush_at = time.monotonic() + settings.flush_s
@@ -198,32 +217,31 @@ class ReaderProcess:
             elif error.code() in _NOT_IN_THE_LOG:
                 self.problems[number] = error.str()
                 if self.settings.final is None:
-                    self.resets[number] = -1 if offset is None else offset
+                    self.resets[number] = cut_at(error.str())
             elif self.problems.get(number) != error.str():
                 self.problems[number] = error.str()
                 self._event("problem", number, code=error.code(), reason=error.str())
 
     def _reset(self) -> None:
         """Go on where the log still has something, once the leader of every partition in question answers."""
-        for number, trusted in list(self.resets.items()):
+        for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:
                 low, high = self.client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_S)
             except KafkaException:
                 return
             position = int(self.positions[number])
-            candidates = [offset for offset in (position, trusted) if offset >= 0]
-            goes_on = max(low, min([high, *candidates]))
+            resumes = goes_on(position, low, high, cut)
             self._event(
                 "reset",
                 number,
                 position=position,
                 start=low,
                 end=high,
-                goes_on=goes_on,
+                goes_on=resumes,
                 reason=self.problems[number],
             )
-            self.positions[number] = goes_on
+            self.positions[number] = resumes
             del self.resets[number]
         self._assign()
 

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
-from ackproof.workload.reader import ReaderProcess
+from ackproof.workload.reader import ReaderProcess, cut_at, goes_on
 from ackproof.workload.settings import Place
 
 RUN_ID = "00112233aabbccdd"
@@ -201,3 +201,31 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
     reader._live()
     assert reader.positions.tolist() == [read]
     assert time.monotonic() - client.began < bound_s
+
+
+@pytest.mark.parametrize(
+    ("position", "low", "high", "cut", "resumes"),
+    [
+        (7610, 0, 1199, 1199, 1199),
+        (7610, 0, 1300, 1199, 1199),
+        (7610, 0, 9000, 1199, 1199),
+        (7610, 0, 7610, 1199, 1199),
+        (7610, 2000, 9000, 1199, 2000),
+        (7610, 0, 1100, 1199, 1100),
+        (7610, 0, 9000, None, 0),
+        (7610, 300, 1199, None, 300),
+        (100, 300, 1199, None, 300),
+        (100, 300, 1199, 1000, 300),
+    ],
+)
+def test_where_a_reader_goes_on(position: int, low: int, high: int, cut: int | None, resumes: int) -> None:
+    assert goes_on(position, low, high, cut) == resumes
+
+
+def test_where_a_log_was_cut_is_told_by_the_library_in_its_text() -> None:
+    text = (
+        "Partition log truncation detected at offset 7610 (leader epoch 0): broker end offset is 1199 (offset leader "
+        "epoch 0). Reset to INVALID.: Local: Partition log truncation detected (broker 1)"
+    )
+    assert cut_at(text) == 1199
+    assert cut_at("Broker: Offset out of range (broker 1)") is None
