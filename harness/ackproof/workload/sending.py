@@ -5,8 +5,8 @@ Every send is in the journal before the library sees it. A record that the libra
 for another reason is a failed attempt.
 
 At full speed the records of a block go out place by place, in order of their seqs within each: with its report a
-record takes a third less of the processor than by a call of its own. They share one `sent`, that of the call. The seqs that a ledger has are without gaps all the
-same, however its producer ends.
+record takes a third less of the processor than by a call of its own. They share one `sent`, that of the call. The
+seqs that a ledger has are without gaps all the same, however its producer ends.
 """
 
 from __future__ import annotations
