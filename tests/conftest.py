@@ -16,6 +16,7 @@ from ackproof.wait import wait_until
 from faultbench import TABLE
 
 _LEFT: list[str] = []
+_LEFT_BY_WORKER = "left to the night"
 _STATE = pytest.StashKey[Path]()
 GONE_WITHIN_S = 10.0
 
@@ -64,6 +65,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
         config.hook.pytest_deselected(items=left)
         _LEFT.extend(item.nodeid for item in left)
+        if hasattr(config, "workeroutput"):
+            config.workeroutput[_LEFT_BY_WORKER] = _LEFT
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: object, error: object) -> None:
+    """All workers of xdist leave the same ones; whoever prints them has collected nothing."""
+    del error
+    left = getattr(node, "workeroutput", {}).get(_LEFT_BY_WORKER, [])
+    _LEFT.extend(name for name in left if name not in _LEFT)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -39,6 +39,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 
 
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:
-    for kind, bite in bench.aimed_at_the_dead("kill", "pause", "stop").items():
-        assert not bite.bit, kind
-        assert "nothing to break" in bite.failures[0], kind
+    faults = [f"{kind}: {{target: broker(2)}}" for kind in ("kill", "pause", "stop")]
+    for fault, bite in bench.aimed_at_the_dead(*faults).items():
+        assert not bite.bit, fault
+        assert "nothing to break" in bite.failures[0], fault

@@ -44,17 +44,10 @@ def test_a_broker_is_taken_out(bench: Bench, drain: bool) -> None:
 
 
 def test_what_is_aimed_at_the_dead_is_no_rollout(bench: Bench) -> None:
-    bench.await_full_isr()
-    bench.cluster.node(2).stop()
-    try:
-        for fault in ("rolling_restart: {target: brokers}", "decommission: {target: broker(2)}"):
-            bite = bench.bite(fault, record=False, settled=False)
-            assert not bite.bit
-            assert "nothing to break" in bite.failures[0]
-    finally:
-        if not bench.cluster.node(2).alive:
-            bench.cluster.node(2).start()
-        bench.cluster.node(2).await_ready(30.0)
+    faults = ("rolling_restart: {target: brokers}", "decommission: {target: broker(2)}")
+    for fault, bite in bench.aimed_at_the_dead(*faults).items():
+        assert not bite.bit, fault
+        assert "nothing to break" in bite.failures[0], fault
 
 
 @pytest.mark.nightly

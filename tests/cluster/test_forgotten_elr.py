@@ -76,6 +76,13 @@ def _until(cluster: ProcessCluster, look: Callable[[PartitionState], bool]) -> P
     return partition_of(cluster, "orders")
 
 
+def _nobody_leads(cluster: ProcessCluster) -> None:
+    with pytest.raises(WaitTimeout):
+        wait_until(
+            lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
+        )
+
+
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_min_insync_replicas_set_while_nobody_leads(clusters: Clusters, forgotten: bool) -> None:
     cluster = _cluster(clusters, "4.3.1")
@@ -92,10 +99,7 @@ def test_min_insync_replicas_set_while_nobody_leads(clusters: Clusters, forgotte
     if not forgotten:
         await_full_isr(cluster, "orders")
         return
-    with pytest.raises(WaitTimeout):
-        wait_until(
-            lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
-        )
+    _nobody_leads(cluster)
     assert set(cluster.running_links()) == {1, 2, 3}
     admin.elect(cluster.running_links()[1], ORDERS, Election.UNCLEAN)
     await_full_isr(cluster, "orders")
@@ -123,9 +127,6 @@ def test_a_replica_goes_to_another_log_dir(clusters: Clusters, kafka: str, forgo
     if not forgotten:
         assert _until(cluster, lambda state: state.leader == 2).leader_epoch > epoch
         return
-    with pytest.raises(WaitTimeout):
-        wait_until(
-            lambda: partition_of(cluster, "orders").leader > 0, what="a leader", timeout_s=NOBODY_FOR_S
-        )
+    _nobody_leads(cluster)
     _start(cluster, 1, 3)
     await_full_isr(cluster, "orders")

@@ -62,6 +62,7 @@ def _let_another_be_preferred(bench: Bench) -> None:
 
 
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:
-    for kind, bite in bench.aimed_at_the_dead("kill", "pause").items():
-        assert not bite.bit, kind
-        assert "nothing to break" in bite.failures[0], kind
+    faults = [f"{kind}: {{target: broker(2)}}" for kind in ("kill", "pause")]
+    for fault, bite in bench.aimed_at_the_dead(*faults).items():
+        assert not bite.bit, fault
+        assert "nothing to break" in bite.failures[0], fault

@@ -1,8 +1,7 @@
 """Records on their way to librdkafka: one by one, or a place at a time when many are due.
 
 Every send is in the journal before the library sees it. A record that the library does not take for want of room
-(back-pressure) is no attempt: its row is cleared, and it is tried again once reports were served. One that it refuses
-for another reason is a failed attempt.
+(back-pressure) is tried again once reports were served. One that it refuses for another reason is a failed attempt.
 
 At full speed the records of a block go out place by place, in order of their seqs within each: with its report a
 record takes a third less of the processor than by a call of its own. They share one `sent`, that of the call. The
@@ -12,7 +11,7 @@ seqs that a ledger has are without gaps all the same, however its producer ends.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -87,7 +86,7 @@ class Sender:
                 if not self._when_room(words, at, value, topic, partition):
                     return sent
             except KafkaException as error:
-                self._refused(words, at, error.args[0])
+                self._refused(at // WORDS, error.args[0])
             at += WORDS
         return len(values)
 
@@ -109,15 +108,13 @@ class Sender:
                 words[at] = 0
                 continue
             except KafkaException as error:
-                self._refused(words, at, error.args[0])
+                self._refused(at // WORDS, error.args[0])
             return True
         return False
 
-    def _refused(self, words: memoryview, at: int, error: KafkaError) -> None:
+    def _refused(self, row: int, error: KafkaError) -> None:
         """The library did not take the record: a failed attempt."""
-        words[at + RESULT] = pack_result(words[at + RESULT] & 0xFFFFFFFF, error.code(), REFUSED)
-        words[at + DONE] = time.monotonic_ns()
-        self._board.failed += 1
+        self._fail(self._journal.current.matrix, row, error.code())
         self._failed(error)
         self._serve(_ROOM_S)
 
@@ -138,15 +135,16 @@ class Sender:
 
     def _together(self, rows: Matrix, place: Place, values: list[bytes]) -> list[int]:
         """Send these to one place. `rows` is theirs, a view of the journal. Those not taken before the end."""
-        waiting = list(range(len(values)))
+        offered: Sequence[int] = range(len(values))
+        stamped: slice | list[int] = slice(None)  # all of them, for less than by a list of their numbers
         while True:
-            messages: list[dict[str, object]] = [{"value": values[one]} for one in waiting]
-            rows[waiting, SENT] = time.monotonic_ns()
+            messages: list[dict[str, object]] = [{"value": values[one]} for one in offered]
+            rows[stamped, SENT] = time.monotonic_ns()
             if self._offer(messages, place) == len(messages):
                 return []
-            waiting = self._not_taken(rows, waiting, messages)
-            if not waiting or (self._ending() and self._out_of_time()):
-                return waiting
+            offered = stamped = self._not_taken(rows, offered, messages)
+            if not stamped or (self._ending() and self._out_of_time()):
+                return stamped
             self._serve(_ROOM_S)
 
     def _out_of_time(self) -> bool:
@@ -177,7 +175,9 @@ class Sender:
             return 0
         return taken
 
-    def _not_taken(self, rows: Matrix, offered: list[int], messages: list[dict[str, object]]) -> list[int]:
+    def _not_taken(
+        self, rows: Matrix, offered: Sequence[int], messages: list[dict[str, object]]
+    ) -> list[int]:
         """Those for which there was no room. The others that were not taken are refused."""
         full = []
         refused: KafkaError | None = None

@@ -113,9 +113,8 @@ class Search:
     def bytes(self) -> int:
         """Memory of the states seen and those that wait, and of what was worked out; the rest is small."""
         state = -(-sys.getsizeof(1 << sum(self.cells.widths)) // 16) * 16
-        sizes = [(count, sys.getsizeof(memo)) for count, memo in self._tables.sizes]
         tables = sum(map(sys.getsizeof, (self.seen, self.level, self.next_level)))
-        worked_out = sum(count for count, _ in sizes) * 2 * state + sum(size for _, size in sizes)
+        worked_out = sum(len(memo) * 2 * state + sys.getsizeof(memo) for memo in self._tables.memos)
         return len(self.seen) * state + tables + worked_out
 
     def run(

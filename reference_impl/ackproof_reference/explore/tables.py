@@ -86,12 +86,12 @@ class Tables:
         return Row(whole, {}, tuple(entries))
 
     @property
-    def sizes(self) -> list[tuple[int, dict[int, Steps] | dict[int, int]]]:
-        """All tables, each with its number of entries."""
+    def memos(self) -> list[dict[int, Steps] | dict[int, int]]:
+        """All that was worked out."""
         kept: list[dict[int, Steps] | dict[int, int]] = [entry.memo for entry in self.at_once]
         for row in self.rows:
             kept += [row.memo, *(entry.memo for entry in row.entries if entry.memo is not None)]
-        return [(len(memo), memo) for memo in kept]
+        return kept
 
     def work_out(self, row: Row, state: int) -> Steps:
         """What a row's groups do in a state, kept for all that agree with it in their cells."""

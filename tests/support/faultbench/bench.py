@@ -202,20 +202,20 @@ class Bench:
             TABLE.rows.append(bite)
         return bite
 
-    def aimed_at_the_dead(self, *kinds: str) -> dict[str, Bite]:
-        """What becomes of each of these faults when it is aimed at a node that was stopped; it runs afterwards."""
+    def aimed_at_the_dead(self, *faults: str, back_within_s: float = 30.0) -> dict[str, Bite]:
+        """What becomes of each of these faults, as in a file, while broker 2 is stopped; it runs afterwards."""
         self.await_full_isr()
         node = self.cluster.node(2)
         done = {}
         try:
-            for kind in kinds:
+            for fault in faults:
                 if node.alive:
                     node.stop()
-                done[kind] = self.bite(f"{kind}: {{target: broker(2)}}", record=False, settled=False)
+                done[fault] = self.bite(fault, record=False, settled=False)
         finally:
             if not node.alive:
                 node.start()
-            node.await_ready(60.0)
+            node.await_ready(back_within_s)
         return done
 
     def await_full_isr(self) -> None:

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from ackproof.cluster import disks
-from ackproof.cluster.disks import SMALLEST, DiskError, FileSystem
+from ackproof.cluster.disks import DiskError, FileSystem
 from ackproof.cluster.disks_node import OWNER_FILE
 from ackproof.cluster.disks_sweep import mounts_below, orphans
 from ackproof.errors import BadInput
@@ -23,15 +22,6 @@ from ackproof.rundir.registry import RunEntry, register
 root = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
 
 
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[FileSystem]:
-    made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")
-    made.make(SMALLEST)
-    yield made
-    made.unmount()
-
-
-@root
 def test_a_full_one_takes_nothing_more_until_it_is_freed(system: FileSystem) -> None:
     before = system.free()
     system.fill()
@@ -42,7 +32,6 @@ def test_a_full_one_takes_nothing_more_until_it_is_freed(system: FileSystem) -> 
     assert system.free() > before // 2
 
 
-@root
 def test_without_power_only_what_was_fsynced_is_left(system: FileSystem) -> None:
     kept, lost = system.at / "kept", system.at / "lost"
     with kept.open("wb") as file:
@@ -58,7 +47,6 @@ def test_without_power_only_what_was_fsynced_is_left(system: FileSystem) -> None
     assert not lost.exists() or lost.read_bytes() == b""
 
 
-@root
 def test_a_failing_one_is_mended_by_mounting_it_anew(system: FileSystem) -> None:
     (system.at / "x").write_bytes(b"1")
     system.fail()
@@ -68,7 +56,6 @@ def test_a_failing_one_is_mended_by_mounting_it_anew(system: FileSystem) -> None
     assert (system.at / "x").read_bytes() == b"1"
 
 
-@root
 def test_a_frozen_one_is_unmounted_all_the_same(system: FileSystem) -> None:
     system.freeze()
     with pytest.raises(DiskError, match="frozen"):

@@ -3,24 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from ackproof.cluster import disks
-from ackproof.cluster.disks import SMALLEST, FileSystem
+from ackproof.cluster.disks import FileSystem
 from ackproof.faults.disks_power import CANARY, Canary
-
-pytestmark = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
-
-
-@pytest.fixture
-def system(tmp_path: Path) -> Iterator[FileSystem]:
-    made = FileSystem(tmp_path / "data.ext4", tmp_path / "data")
-    made.make(SMALLEST)
-    yield made
-    made.unmount()
 
 
 def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:

@@ -32,11 +32,14 @@ class Library:
     refuse: dict[bytes, int] = field(default_factory=dict)
     bad_topic: str = ""
     took: list[tuple[str, int, bytes]] = field(default_factory=list)
-    calls: int = 0
+    calls: list[int] = field(default_factory=list)
+    """When each began, as the journal's clock says."""
+    taken_in: dict[bytes, int] = field(default_factory=dict)
+    """By which call a value was taken."""
     looks: Callable[[], None] = lambda: None
 
     def produce(self, topic: str, value: bytes, key: None, partition: int) -> None:
-        self.calls += 1
+        self.calls.append(time.monotonic_ns())
         if topic == self.bad_topic:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
         if value in self.refuse:
@@ -44,10 +47,10 @@ class Library:
         if not self.room:
             raise BufferError
         self.room -= 1
-        self.took.append((topic, partition, value))
+        self._takes(topic, partition, value)
 
     def produce_batch(self, topic: str, messages: list[dict[str, object]], partition: int) -> int:
-        self.calls += 1
+        self.calls.append(time.monotonic_ns())
         self.looks()
         if topic == self.bad_topic:
             raise KafkaException(KafkaError(KafkaError._INVALID_ARG))
@@ -63,8 +66,12 @@ class Library:
             else:
                 self.room -= 1
                 taken += 1
-                self.took.append((topic, partition, value))
+                self._takes(topic, partition, value)
         return taken
+
+    def _takes(self, topic: str, partition: int, value: bytes) -> None:
+        self.took.append((topic, partition, value))
+        self.taken_in[value] = len(self.calls) - 1
 
 
 @dataclass
@@ -149,7 +156,25 @@ def test_each_record_goes_to_its_place_in_order(bench: Bench, count: int) -> Non
     sent = bench.column(SENT, ROWS)
     assert all(before <= one <= time.monotonic_ns() for one in sent[:count])
     assert not any(sent[count:])
-    assert bench.library.calls == (count if count <= FEW else len(PLACES))
+    assert len(bench.library.calls) == (count if count <= FEW else len(PLACES))
+
+
+@pytest.mark.parametrize("first", [1, 2, 3, FEW])
+def test_a_block_begins_at_any_seq(bench: Bench, first: int) -> None:
+    assert bench.sender.send(0, values(first)) == first
+    assert bench.sender.send(first, values(first + MANY)[first:]) == MANY
+    in_order(bench, first + MANY)
+
+
+@pytest.mark.parametrize("count", [FEW, MANY])
+def test_sent_is_when_the_library_was_offered_the_record_that_it_took(bench: Bench, count: int) -> None:
+    bench.library.room, bench.more = 5, 4
+    before = time.monotonic_ns()
+    assert bench.sender.send(0, values(count)) == count
+    calls, sent = bench.library.calls, bench.column(SENT, count)
+    for seq in range(count):
+        taken_in = bench.library.taken_in[b"%d" % seq]
+        assert (calls[taken_in - 1] if taken_in else before) <= sent[seq] <= calls[taken_in]
 
 
 @pytest.mark.parametrize("count", [FEW, MANY])
