@@ -112,6 +112,24 @@ def test_a_copy_within_one_epoch_fails(judged: Judged) -> None:
     assert "an idempotent producer writes no copies" in said.reasons[0]
 
 
+@pytest.mark.parametrize("elsewhere", [{"partition": 1}, {"topic": "payments"}])
+def test_the_log_of_another_partition_excuses_nothing(judged: Judged, elsewhere: dict[str, Any]) -> None:
+    """It is longer, and changes its epoch between the two offsets."""
+    others = [_batch(0, 9, 7, 0, node=2), _batch(10, 99, 7, 1, node=2)]
+    again, said = judged([_batch(0, 19, 7, 0), *({**one, **elsewhere} for one in others)])
+    assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
+@pytest.mark.parametrize("elsewhere", [{"phase": 0}, {"partition": 1}, {"topic": "payments"}])
+def test_only_the_final_read_of_the_partition_shows_in_which_epochs_the_copies_are(
+    judged: Judged, elsewhere: dict[str, Any]
+) -> None:
+    """What a live reader saw there may be gone by now."""
+    batches = [_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)]
+    again, said = judged(batches, offsets=(3, 5), read=[{**_row(13, 3), **elsewhere}])
+    assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
 def test_a_client_that_gave_nothing_up_has_no_reason_to_send_again(judged: Judged) -> None:
     again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 7, 1)], outcome=0)
     assert (again, said.verdict) == (0, Verdict.FAIL)
