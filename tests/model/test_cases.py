@@ -51,6 +51,32 @@ def test_a_leader_that_is_cut_off_drops_every_follower() -> None:
     assert budget_for(case_of(alone, "for: 6s"), "orders") == Budget(shrinks=2)
 
 
+def test_a_slow_disk_counts_as_long_as_it_lasts_at_most_and_a_leader_on_it_drops_every_follower() -> None:
+    """Its healing is due `for` its time from a confirmation that waits for 3 stalls and 3 s (of a lag of 4)."""
+    one, leader = (f"slow_disk: {{target: {role}(orders/0), stall: %s}}" for role in ("follower", "leader"))
+    short = "100ms"
+    assert budget_for(case_of(one % short, "for: 600ms"), "orders") == Budget()
+    assert budget_for(case_of(one % short, "for: 800ms"), "orders") == Budget(shrinks=1)
+    assert budget_for(case_of(one % "1s", "for: 600ms"), "orders") == Budget(shrinks=1)
+    assert budget_for(case_of(leader % "1s", "for: 6s"), "orders") == Budget(shrinks=2)
+    assert budget_for(case_of("slow_disk: {target: controller, stall: 9s}", "for: 6s"), "orders") == Budget()
+
+
+def test_a_disk_that_stands_still_for_a_session_hides_another_controller() -> None:
+    slow = "slow_disk: {target: follower(orders/0), stall: %s}"
+    combined = "controllers: 3, combined: true"
+    assert budget_for(case_of(slow % "2s", cluster=combined), "orders") == Budget(shrinks=1)
+    assert budget_for(case_of(slow % "3s", cluster=combined), "orders") == Budget(shrinks=1, cuts=1)
+    assert budget_for(case_of(slow % "3s", cluster=f"log_dirs: 2, {combined}"), "orders") == Budget(shrinks=1)
+
+
+def test_a_quorum_that_changes_is_named_and_takes_nothing_from_replicas() -> None:
+    case = case_of("remove_controller: {target: controller}", "for: 6s", cluster="controllers: 3")
+    counted = counted_for(case, "orders")
+    assert counted.budget == Budget()
+    assert counted.faults == ("fault 1 (remove_controller controller): nothing",)
+
+
 def test_rot_and_commands_cannot_be_predicted() -> None:
     rotten = case_of("flip_bits: {target: leader(orders/0)}", "for: 1s")
     assert [unpredictable(fault) for fault in rotten.faults] == [

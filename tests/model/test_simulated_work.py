@@ -190,7 +190,7 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
     ("text", "why"),
     [
         ("set: {topic: t, config: {retention.ms: 1}}", "it does not know the setting 'retention.ms'"),
-        ("remove_controller: {target: controller}", "it takes the quorum of controllers as given"),
+        ("full_disk: {target: broker(1), leave: 1MiB}", "no files and no bytes"),
         ("fail_log_dir: {target: broker(1), how: read_only}", "no files and no bytes"),
     ],
 )

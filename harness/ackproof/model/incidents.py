@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from ackproof.cluster.properties import SESSION_TIME_OUT, time_out
+from ackproof.faults.disks_slow import SLOW_WITHIN_S
 from ackproof.plan.cases import Case
 from ackproof.plan.fault_crashes import CrashLoop
+from ackproof.plan.fault_disks import SlowDisk
 from ackproof.plan.fault_links import IsolateFault, LinkFault
 from ackproof.plan.fault_rollouts import Decommission
 from ackproof.plan.faults import FaultSpec
@@ -46,7 +48,6 @@ _HARMLESS: Final = frozenset(
         "kill_client",
         "pause_client",
         "fence_producer",
-        "remove_controller",
         "recreate",
         "set",
         "move_log_dir",
@@ -194,7 +195,33 @@ def _groups(plan: _Planned, fault: FaultSpec) -> Incidents:
 
 
 def _slow(plan: _Planned, fault: FaultSpec) -> Incidents:
-    return Incidents(shrinks=plan.aimed_at(fault)) if plan.lasts(fault, _LAG) else NOTHING
+    """A follower that cannot append lags; a leader that serves nobody drops all its followers.
+
+    It lasts longer than `for`, which counts from its confirmation: that waits for a write of ours. Nobody is fenced for
+    a slow disk, for heartbeats write nothing; but who cannot append to the metadata log for a whole session does not
+    learn that another controller is the active one. A ZooKeeper server answers no ping behind a write that waits.
+    """
+    assert isinstance(fault, SlowDisk)
+    cluster, role = plan.case.experiment.cluster, fault.target
+    stalls_past_session = fault.stall * 1000 >= time_out(cluster, SESSION_TIME_OUT[cluster.mode])
+    if role.kind is RoleKind.ZOOKEEPER:
+        return Incidents(cuts=plan.replicas if stalls_past_session else 0)
+    nodes = plan.aimed_at(fault)
+    most = None if fault.hold is None else fault.hold + 3 * fault.stall + SLOW_WITHIN_S
+    if not nodes or (most is not None and most * 1000 < time_out(cluster, _LAG)):
+        return NOTHING
+    alone = len(plan.case.faults) == 1
+    only_follows = (
+        alone
+        and role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS)
+        and role.topic == plan.topic
+        and plan.case.experiment.topics[plan.topic].partitions == 1
+    )
+    may_move = (cluster.combined or not alone) and cluster.mode == "kraft" and cluster.log_dirs == 1
+    return Incidents(
+        shrinks=nodes if only_follows else max(nodes, plan.replicas - 1),
+        cuts=nodes if may_move and stalls_past_session else 0,
+    )
 
 
 def _moved(_plan: _Planned, _fault: FaultSpec) -> Incidents:
@@ -209,8 +236,10 @@ def _uncleanly(_plan: _Planned, _fault: FaultSpec) -> Incidents:
     return Incidents(unclean=1)
 
 
-def _without_quorum(_plan: _Planned, _fault: FaultSpec) -> Incidents:
-    return NOTHING  # no metadata can change, so nothing is elected, fenced or dropped
+def _of_controllers(_plan: _Planned, _fault: FaultSpec) -> Incidents:
+    """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the active
+    controller next gives each broker a whole session."""
+    return NOTHING
 
 
 _LINKS: Final = (
@@ -228,7 +257,8 @@ _PLANNED: Final[Mapping[str, Callable[[_Planned, FaultSpec], Incidents]]] = {
     "expire_session": _expired,
     "elect_preferred": _preferred,
     "elect_unclean": _uncleanly,
-    "lose_quorum": _without_quorum,
+    "lose_quorum": _of_controllers,
+    "remove_controller": _of_controllers,
 }
 
 

@@ -26,10 +26,12 @@ POSSIBLE: Final = frozenset(
         "out_of_memory",
         "starve",
         "lose_quorum",
+        "remove_controller",
         "power_loss",
         "empty_disk",
         "full_disk",
         "fail_log_dir",
+        "slow_disk",
         "elect_preferred",
         "elect_unclean",
         "reassign",
@@ -73,7 +75,7 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
         **dict.fromkeys(
             (
-                "slow_disk", "flip_bits", "truncate_segment", "delete_checkpoint",
+                "flip_bits", "truncate_segment", "delete_checkpoint",
                 "move_log_dir",
             ),
             _BYTES,
@@ -81,7 +83,6 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
         "drop_large": "it knows no packets",
         "slow_close": "its connections end at once",
         "command": "your commands would act on this machine, not on virtual brokers",
-        "remove_controller": "it takes the quorum of controllers as given",
         "clock_jump": "it has one clock for all, virtual time",
     }
 )  # fmt: skip

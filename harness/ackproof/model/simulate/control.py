@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from random import Random
 
 from ackproof.model.simulate.clock import MS, SECOND, Clock
+from ackproof.model.simulate.disks import Disks
 from ackproof.model.simulate.journal import Entry, Lived, Standing, Stood
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
 from ackproof.model.simulate.partition import REQUEST_BYTES, PartitionRun
+from ackproof.model.simulate.quorum import NOBODY, Quorum
 from ackproof.model.simulate.timing import Timing
 from ackproof.rundir.timeline import EventKind
-from ackproof_reference.broker import Broker, kill, power_off, start, stop_cleanly
+from ackproof_reference.broker import kill, power_off, start, stop_cleanly
 from ackproof_reference.controller import (
     alter_partition,
     begin_shutdown,
@@ -28,7 +30,6 @@ from ackproof_reference.messages import Altered, AlterPartition
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
 
-NOBODY = -1
 RETRY = 100 * MS
 
 
@@ -39,6 +40,7 @@ class Control:
         self,
         clock: Clock,
         network: Network,
+        disks: Disks,
         timing: Timing,
         random: Random,
         brokers: Sequence[int],
@@ -48,7 +50,8 @@ class Control:
         *,
         zookeeper: bool = False,
     ) -> None:
-        self.clock, self.network, self.timing, self.random = clock, network, timing, random
+        self.clock, self.network, self.disks = clock, network, disks
+        self.timing, self.random = timing, random
         self.brokers, self.controllers = tuple(brokers), tuple(controllers)
         self.changed = changed
         self.journal = journal
@@ -56,8 +59,9 @@ class Control:
         self.newer: set[int] = set()
         """Controllers of another release, and how that one reads the rules."""
         self.by_newer: Callable[[Rules], Rules] | None = None
-        self.active = controllers[0]
-        self._electing = 0
+        self.quorum = Quorum(
+            clock, network, disks, timing, random, controllers, self._elected, zookeeper=zookeeper
+        )
         self.holder = brokers[0] if zookeeper else NOBODY
         """In ZooKeeper mode: the broker that is the controller. The servers are `controllers` then."""
         self._lost: dict[int, int] = {}
@@ -77,48 +81,29 @@ class Control:
         return self.network.hosts[node]
 
     @property
+    def active(self) -> int:
+        """The active controller, or nobody."""
+        return self.quorum.active
+
+    @property
     def acting(self) -> int:
         """Who holds the role `controller`."""
         return self.active if self.holder == NOBODY else self.holder
 
     def reaches(self, broker: int) -> bool:
         """Whether a broker's heartbeats arrive at an active controller."""
-        if self.active == NOBODY:
+        if self.active == NOBODY or self.disks.knew.get(broker, self.active) != self.active:
             return False
         if broker == self.active:
             return self._host(broker).running
         return self.network.between(broker, self.active).usable
 
-    def _sees_majority(self, node: int) -> bool:
-        """Whether a controller can be the active one: it runs, and hears more than half of all controllers."""
-        if not self._host(node).running:
-            return False
-        heard = [
-            other
-            for other in self.controllers
-            if other == node
-            or (self.network.between(node, other).usable and self.network.between(other, node).usable)
-        ]
-        return 2 * len(heard) > len(self.controllers)
-
     def look(self) -> None:
         """Something has changed: a process, a link. See who is active, and whose session is at stake."""
-        if self.active != NOBODY and not self._sees_majority(self.active):
-            self.active = NOBODY
-        if self.active == NOBODY:
-            self._electing += 1
-            delay = self.timing.quorum_timeout if len(self.controllers) > 1 else 20 * MS
-            delay += int(self.random.random() * self.timing.quorum_jitter)
-            self.clock.after(delay, self._elect, self._electing)
+        self.quorum.look()
         self._look_at_sessions()
 
-    def _elect(self, number: int) -> None:
-        if number != self._electing or self.active != NOBODY:
-            return
-        able = [node for node in self.controllers if self._sees_majority(node)]
-        if not able:
-            return
-        self.active = able[int(self.random.random() * len(able))]
+    def _elected(self) -> None:
         # A new controller gives every broker a whole session.
         for broker in self._lost:
             self._lost[broker] = self.clock.now
@@ -257,6 +242,8 @@ class Control:
     def _altered(
         self, partition: PartitionRun, request: AlterPartition, connection: Connection | None
     ) -> None:
+        if self.quorum.standing_still != NOBODY:
+            return  # it is sent again when the controller goes on
         image, answer = alter_partition(partition.image, request, self.rules(partition))
         self.apply(partition, image)
         if connection is None:
@@ -267,6 +254,10 @@ class Control:
             )
 
     def _take_altered(self, partition: PartitionRun, request: AlterPartition, answer: Altered) -> None:
+        if self.disks.frozen and self.disks.holds_step(
+            partition, request.leader, None, None, self._take_altered, partition, request, answer
+        ):
+            return
         if partition.proposed.get(request.leader) is request:
             del partition.proposed[request.leader]
         partition.step(request.leader, answer)
@@ -274,17 +265,17 @@ class Control:
 
     # -- lives --------------------------------------------------------------------------------------------------
 
-    def kill(self, node: int, *, power: Callable[[Broker], int] | None = None) -> None:
+    def kill(self, node: int, *, power: Callable[[PartitionRun], int] | None = None) -> None:
         """SIGKILL, or (with how much of a log is left) a power loss."""
         self.born[node] += 1
         self._lives(node, EventKind.NODE_ENDED)
-        self.network.down(self._host(node))
+        self._down(node)
         self.joined.discard(node)
         self.starting.discard(node)
         if node in self.brokers:
             for partition in self.partitions:
                 broker = partition.brokers[node]
-                left = kill(broker) if power is None else power_off(broker, power(broker))
+                left = kill(broker) if power is None else power_off(broker, power(partition))
                 partition.gone(node, left)
         self.look()
 
@@ -299,8 +290,8 @@ class Control:
         self.clock.after(wait, self._end, node, born, ended)
 
     def _end(self, node: int, born: int, ended: Callable[[], None]) -> None:
-        if self.born[node] != born:
-            return
+        if self.born[node] != born or self.disks.holds(node, 0, self._end, node, born, ended):
+            return  # gone already, or it must flush its logs first
         self.born[node] += 1
         self._lives(node, EventKind.NODE_ENDED)
         if node in self.brokers:
@@ -309,9 +300,13 @@ class Control:
             for partition in self.partitions:
                 partition.gone(node, stop_cleanly(partition.brokers[node]))
         self.joined.discard(node)
-        self.network.down(self._host(node))
+        self._down(node)
         self.look()
         ended()
+
+    def _down(self, node: int) -> None:
+        self.network.down(self._host(node))
+        self.disks.ended(node)
 
     def start(self, node: int) -> None:
         """Start a process that is gone."""
@@ -326,14 +321,14 @@ class Control:
         self.clock.after(wait, self._register, node, self.born[node], RETRY)
 
     def _controller_up(self, node: int, born: int) -> None:
-        if self.born[node] == born:
+        if self.born[node] == born and not self.disks.holds(node, 0, self._controller_up, node, born):
             self.starting.discard(node)
             self._host(node).up = True
             self.look()
 
     def _register(self, node: int, born: int, backoff: int) -> None:
         """Ask to be registered until it is granted: not while the old session lives."""
-        if self.born[node] != born:
+        if self.born[node] != born or self.disks.holds(node, 0, self._register, node, born, backoff):
             return
         host = self._host(node)
         host.up = True

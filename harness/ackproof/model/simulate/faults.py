@@ -10,6 +10,7 @@ from typing import ClassVar, Final, TypeVar
 
 from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.network import Host
+from ackproof.model.simulate.partition import PartitionRun
 from ackproof.model.simulate.timing import seconds
 from ackproof.model.simulate.world import World
 from ackproof.plan.fault_crashes import OutOfMemory
@@ -18,10 +19,13 @@ from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
 from ackproof.plan.fault_zookeeper import ExpireSession
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.roles import Role
-from ackproof_reference.broker import Broker
 from ackproof_reference.log import Log
 
 Aim = Mapping[Role, Sequence[int]]
+
+
+class NotYet(FaultNotConfirmed):
+    """Who is asked does not answer now, but will: it is asked again."""
 
 
 class Virtual:
@@ -35,6 +39,8 @@ class Virtual:
         self.aim = aim
         self.world = world
         self.nodes = tuple(sorted({node for nodes in aim.values() for node in nodes}))
+        self.witness = "the model's state"
+        """What the effect was seen by, once it bites; and that it is over, once it has healed."""
 
     def inject(self) -> str:
         """Do it; what was done, in words."""
@@ -71,6 +77,8 @@ class Virtual:
     def must_be_heard(self) -> None:
         """An administrator asks a broker, which asks the active controller."""
         control = self.world.control
+        if control.quorum.standing_still >= 0:
+            raise NotYet("the active controller's disk stands still")
         if control.active < 0:
             raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
         if not any(control.ready(broker) and control.reaches(broker) for broker in control.brokers):
@@ -151,14 +159,15 @@ class PowerRun(DownRun):
         assert isinstance(self.fault, PowerLoss)
         keep, how = self.fault.keep, self.fault.how
 
-        def left(broker: Broker) -> int:
-            log = broker.log
+        def left(partition: PartitionRun) -> int:
+            log = partition.log(node)
             if keep is not None:
                 return keep
             if how == "cut":
                 return log.flushed
             # The kernel writes pages back in the order of their age: a prefix of the rest has reached the disk.
-            return log.flushed + int(self.world.random.random() ** 4 * (log.end - log.flushed))
+            safe = max(log.flushed, min(log.end, partition.synced.get(node, 0)))
+            return safe + int(self.world.random.random() ** 4 * (log.end - safe))
 
         self.world.control.kill(node, power=left)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ackproof.model.simulate.clock import MS
 from ackproof.model.simulate.faults import DownRun, does
 from ackproof.model.simulate.journal import LostDir
 from ackproof.model.simulate.partition import PartitionRun
+from ackproof.model.simulate.world import World
 from ackproof.plan.fault_disks import FailLogDir, FullDisk, LogDirFault
 from ackproof_reference.controller import fence
 
@@ -34,21 +37,11 @@ class LogDirRun(DownRun):
 
     @property
     def _which(self) -> int:
-        """Counts from 0: the one that is named, or that of the role's partition."""
         assert isinstance(self.fault, LogDirFault)
-        if self.fault.dir is not None:
-            return self.fault.dir - 1
-        role = self.fault.target
-        if role.topic is None or role.partition is None:
-            return 0
-        return self._dir_of(self.world.partition(role.topic, role.partition))
-
-    def _dir_of(self, partition: PartitionRun) -> int:
-        """Every broker has its partitions dealt to its log dirs in turn."""
-        return self.world.control.partitions.index(partition) % self.world.case.experiment.cluster.log_dirs
+        return which_dir(self.fault, self.world, self.nodes[0])
 
     def _lying_there(self) -> list[PartitionRun]:
-        return [one for one in self.world.control.partitions if self._dir_of(one) == self._which]
+        return [one for one in self.world.control.partitions if one.folder == self._which]
 
     def _tell_later(self, node: int, lost: list[PartitionRun]) -> None:
         """Its next heartbeat says that a log dir has failed."""
@@ -90,13 +83,29 @@ class LogDirRun(DownRun):
 
     def healed(self) -> bool:
         """It answers, and holds its replicas in sync again."""
-        return super().healed() and not any(
-            node in partition.failed
-            or (
-                node in partition.image.partition.replicas
-                and node not in partition.image.partition.isr
-                and not self.world.held_down(node)
-            )
-            for node in self.nodes
-            for partition in self.world.control.partitions
+        return (
+            super().healed()
+            and not any(node in one.failed for node in self.nodes for one in self.world.control.partitions)
+            and in_sync(self.world, self.nodes)
         )
+
+
+def which_dir(fault: LogDirFault, world: World, node: int) -> int:
+    """Which log dir of a node is meant, counted from 0: the one that is named, or that of the role's partition."""
+    if fault.dir is not None:
+        return fault.dir - 1
+    role = fault.target
+    if role.topic is None or role.partition is None:
+        return 0
+    return world.partition(role.topic, role.partition).folder_at(node)
+
+
+def in_sync(world: World, nodes: Sequence[int]) -> bool:
+    """Whether these nodes are in the ISR of all their partitions; one that a fault wants dead need not be."""
+    return all(
+        node not in partition.image.partition.replicas
+        or node in partition.image.partition.isr
+        or world.held_down(node)
+        for node in nodes
+        for partition in world.control.partitions
+    )

@@ -7,13 +7,12 @@ nothing happens, nothing is simulated: that is what makes a run cheap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from ackproof.model.simulate.clock import SECOND, Clock
-from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
+from ackproof.model.simulate.around import Caught, Surroundings
+from ackproof.model.simulate.clock import SECOND
+from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
 from ackproof.model.simulate.requests import Asked, Parked
-from ackproof.model.simulate.timing import Timing
 from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
 from ackproof_reference.follower import next_request
 from ackproof_reference.leader import may_shrink, propose_shrink, resign, time_out
@@ -39,30 +38,6 @@ REQUEST_BYTES = 120
 
 
 @dataclass
-class Caught:
-    """What a leader remembers of a follower's fetches, to tell whether it lags (kafka.cluster.Replica)."""
-
-    caught_up: int
-    fetched: int
-    end_then: int
-
-
-@dataclass
-class Surroundings:
-    """What a partition needs of the cluster around it."""
-
-    clock: Clock
-    network: Network
-    timing: Timing
-    record_bytes: int
-    alter: Callable[[PartitionRun, int, AlterPartition], None]
-    learned: Callable[[PartitionRun, int], None]
-    advanced: Callable[[PartitionRun, int], None] | None = None
-    verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
-    """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
-
-
-@dataclass
 class PartitionRun:
     """One partition. `image` is what the controller holds; brokers learn it later."""
 
@@ -84,6 +59,11 @@ class PartitionRun:
     """Of brokers that go by other rules than the controller: another release, a setting not heard of yet."""
     failed: set[int] = field(default_factory=set)
     """Brokers whose log dir with this partition has failed; only a new start brings them back."""
+    folder: int = 0
+    """In which of its log dirs (from 0) a broker has it, unless it was moved there (`moved`)."""
+    moved: dict[int, int] = field(default_factory=dict)
+    synced: dict[int, int] = field(default_factory=dict)
+    """Where a broker's log ended when its file system was last synced, whatever Kafka itself flushed."""
     throttle: int = 0
     """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
     written: dict[tuple[int, int, int], object] = field(default_factory=dict)
@@ -101,6 +81,10 @@ class PartitionRun:
     def host(self, broker: int) -> Host:
         """The process of a broker."""
         return self.around.network.hosts[broker]
+
+    def folder_at(self, broker: int) -> int:
+        """In which of its log dirs (from 0) a broker has it."""
+        return self.moved.get(broker, self.folder)
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -144,6 +128,9 @@ class PartitionRun:
         """A broker applies an image."""
         if at in self.failed:
             return
+        disks = self.around.disks
+        if disks.frozen and disks.holds_news(self, at, image, self.learn, at, image):
+            return
         before = self.brokers[at].process.role
         self.step(at, image)
         self.around.learned(self, at)
@@ -173,13 +160,15 @@ class PartitionRun:
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
-        clock, timing = self.around.clock, self.around.timing
+        clock, timing, disks = self.around.clock, self.around.timing, self.around.disks
         slow = tuple(
             replica
             for replica in may_shrink(self.brokers[at])
             if clock.now - self.caught[replica].caught_up > timing.lag_max
         )
         if slow:
+            if disks.frozen and disks.holds_step(self, at, None, None, self._drop_slow, at, epoch):
+                return
             before = self.brokers[at]
             broker, messages = propose_shrink(before, slow)
             self.brokers[at] = broker
@@ -214,11 +203,17 @@ class PartitionRun:
         self.around.clock.after(self.around.timing.fetch_backoff, self._again, at, self.tokens.get(at, 0))
 
     def _serve_end(self, leader: int, request: AskEpochEnd, connection: Connection, token: int) -> None:
+        disks, again = self.around.disks, (leader, request, connection, token)
+        if disks.frozen and disks.holds_step(self, leader, request, connection, self._serve_end, *again):
+            return
         for message in self.step(leader, request):
             if type(message) is EpochEnd:
                 self._reply(request.follower, message, connection, token, 0)
 
     def _serve_fetch(self, leader: int, request: Fetch, connection: Connection, token: int) -> None:
+        disks, again = self.around.disks, (leader, request, connection, token)
+        if disks.frozen and disks.holds_step(self, leader, request, connection, self._serve_fetch, *again):
+            return
         end = self.brokers[leader].log.end
         reply = self._served(leader, request)
         if reply.error is Error.NONE and reply.diverging is None:
@@ -304,6 +299,9 @@ class PartitionRun:
     def _take(self, follower: int, reply: Fetched | EpochEnd, token: int) -> None:
         if self.tokens.get(follower) != token:
             return
+        disks, again = self.around.disks, (follower, reply, token)
+        if disks.frozen and disks.holds_step(self, follower, reply, reply.leader, self._take, *again):
+            return
         self.step(follower, reply)
         if reply.error in (Error.NONE, Error.OFFSET_OUT_OF_RANGE):
             self.fetch(follower)
@@ -314,7 +312,11 @@ class PartitionRun:
 
     def produce(self, leader: int, request: Produce, asked: Asked) -> None:
         """A produce request arrives at a broker."""
-        clock = self.around.clock
+        clock, disks, lane = self.around.clock, self.around.disks, asked.connection
+        if disks.frozen and disks.holds_step(
+            self, leader, request, lane, self.produce, leader, request, asked
+        ):
+            return
         if request.acks != 0:
             self.asked[leader, request.producer, request.sequence] = asked
         end = self.brokers[leader].log.end

@@ -18,9 +18,11 @@ from ackproof.model.simulate import (  # noqa: F401 — each registers what it d
     faults_links,
     faults_planned,
     faults_rollouts,
+    faults_slow,
+    faults_voters,
 )
 from ackproof.model.simulate.clock import MS
-from ackproof.model.simulate.faults import VIRTUAL, Virtual
+from ackproof.model.simulate.faults import VIRTUAL, NotYet, Virtual
 from ackproof.model.simulate.timing import seconds
 from ackproof.model.simulate.world import World
 from ackproof.plan.cases import Case
@@ -227,13 +229,19 @@ class Schedule:
             self._fail(life, "aimed at nothing: nobody holds the role")
             return
         life.virtual = VIRTUAL[type(fault)](fault, aim, self._world)
-        try:
-            did = life.virtual.inject()
-        except AckproofError as error:
-            self._fail(life, str(error))
-            return
         life.stage = Stage.BITING
         life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
+        self._inject(life, life.virtual)
+
+    def _inject(self, life: Life, virtual: Virtual) -> None:
+        try:
+            did = virtual.inject()
+        except AckproofError as error:
+            if isinstance(error, NotYet) and self._clock.now <= life.bound:
+                self._clock.after(LOOK_NS, self._inject, life, virtual)
+            else:
+                self._fail(life, str(error))
+            return
         self._clock.after(CONFIRM_NS, self._confirm, life, did)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
@@ -260,7 +268,7 @@ class Schedule:
                 self._clock.after(CONFIRM_NS, self._confirm, life, did)
             return
         life.confirmed = self._clock.now
-        self._say(EventKind.FAULT_CONFIRMED, life.fault.number, {"did": did, "witness": "the model's state"})
+        self._say(EventKind.FAULT_CONFIRMED, life.fault.number, {"did": did, "witness": life.virtual.witness})
         self._after(life, drawn=False)
         if life.fault.HOLD_KEY is None or self._heal_now:
             self._heal(life)
@@ -271,12 +279,18 @@ class Schedule:
         if life.stage is not Stage.BITING or life.virtual is None:
             return
         life.stage = Stage.HEALING
-        try:
-            did = life.virtual.heal()
-        except AckproofError as error:
-            self._fail(life, f"healing: {error}")
-            return
         life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
+        self._undo(life, life.virtual)
+
+    def _undo(self, life: Life, virtual: Virtual) -> None:
+        try:
+            did = virtual.heal()
+        except AckproofError as error:
+            if isinstance(error, NotYet) and self._clock.now <= life.bound:
+                self._clock.after(LOOK_NS, self._undo, life, virtual)
+            else:
+                self._fail(life, f"healing: {error}")
+            return
         self._say(EventKind.FAULT_HEALED, life.fault.number, {"did": did})
         self._recover(life)
 
@@ -285,7 +299,7 @@ class Schedule:
         if life.virtual.healed():
             life.recovered = self._clock.now
             life.stage = Stage.ENDED
-            self._say(EventKind.FAULT_RECOVERED, life.fault.number, {"witness": "the model's state"})
+            self._say(EventKind.FAULT_RECOVERED, life.fault.number, {"witness": life.virtual.witness})
         elif self._clock.now > life.bound:
             self._fail(life, "healing: it did not recover in time")
         else:

@@ -20,6 +20,7 @@ _KAFKA: Mapping[str, str] = {
     "controller.quorum.fetch.timeout.ms": "2000",
     "controller.quorum.election.timeout.ms": "1000",
     "controller.quorum.election.backoff.max.ms": "1000",
+    "num.io.threads": "8",
     "log.flush.interval.messages": "9223372036854775807",
 }
 """Kafka's own defaults (org.apache.kafka.*Config), for what neither the harness nor the experiment sets."""
@@ -39,6 +40,8 @@ class Timing:
     quorum_jitter: int
     flush_every: int
     """Records between two fsyncs of a log; Kafka leaves it to the operating system by default."""
+    handlers: int
+    """Threads of a broker that handle requests (num.io.threads)."""
     hop: int = 250_000
     jitter: int = 500_000
     """One way with the handling at its end: 0.25 to 0.75 ms."""
@@ -87,6 +90,7 @@ def timing_of(cluster: ClusterSpec) -> Timing:
         quorum_timeout=session if zookeeper else ms("controller.quorum.fetch.timeout.ms"),
         quorum_jitter=100 * MS if zookeeper else ms("controller.quorum.election.backoff.max.ms"),
         flush_every=int(found["log.flush.interval.messages"]),
+        handlers=int(found["num.io.threads"]),
     )
 
 

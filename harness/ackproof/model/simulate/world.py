@@ -8,12 +8,14 @@ from random import Random
 from typing import Final
 
 from ackproof.cluster.properties import configured
+from ackproof.model.simulate.around import Surroundings
 from ackproof.model.simulate.clock import Clock
 from ackproof.model.simulate.control import Control
 from ackproof.model.simulate.coordinator import Coordinator, coordinator_of
+from ackproof.model.simulate.disks import Disks
 from ackproof.model.simulate.journal import NOTHING_YET, Beginning, Change, Created, Entry
 from ackproof.model.simulate.network import Connection, Host, Network
-from ackproof.model.simulate.partition import PartitionRun, Surroundings
+from ackproof.model.simulate.partition import PartitionRun
 from ackproof.model.simulate.producers import ClientBatch, Line, Producer
 from ackproof.model.simulate.readers import Reader, Reset
 from ackproof.model.simulate.timing import Timing
@@ -252,7 +254,7 @@ class World:
         processes = {broker: one.process for broker, one in old[0].brokers.items()}
         made = self.make_topic(topic, old[0].image.brokers, processes, old[0].around)
         for at, before, after in zip(places, old, made, strict=True):
-            after.written = before.written
+            after.written, after.folder, after.moved = before.written, before.folder, before.moved
             self.partitions[at] = after
             self.control.partitions[self.control.partitions.index(before)] = after
             for producer in self.producers:
@@ -292,17 +294,12 @@ def make_world(setting: Setting, case: Case) -> World:
         network.join(Host(node))
     journal: list[Entry] = []
     zookeeper = experiment.cluster.mode == "zookeeper"
+    disks = Disks(network, timing.handlers, experiment.cluster.log_dirs, brokers, zookeeper=zookeeper)
     control = Control(
-        clock,
-        network,
-        timing,
-        random,
-        brokers,
-        controllers,
-        lambda p, before: None,
-        journal,
+        clock, network, disks, timing, random, brokers, controllers, lambda p, before: None, journal,
         zookeeper=zookeeper,
-    )
+    )  # fmt: skip
+    disks.partitions = control.partitions
     world = World(setting, case, random, clock, network, control, [], journal=journal)
     world.of_readers = Random(f"{case.seed}/simulate/readers")
 
@@ -314,6 +311,7 @@ def make_world(setting: Setting, case: Case) -> World:
     around = Surroundings(
         clock,
         network,
+        disks,
         timing,
         experiment.workload.producers.value_size + 12,
         alter=control.alter,
@@ -344,6 +342,9 @@ def make_world(setting: Setting, case: Case) -> World:
         [partition.image.partition for partition in everything],
         experiment.cluster.log_dirs,
     )
+    for number, partition in enumerate(everything):
+        # Every broker has its partitions dealt to its log dirs in turn.
+        partition.folder = number % experiment.cluster.log_dirs
     for node in brokers:
         network.hosts[node].broken = _Lost(control, node)
     for partition in everything:
