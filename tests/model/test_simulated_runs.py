@@ -104,7 +104,7 @@ def test_what_the_model_can_do_is_what_validation_lets_through() -> None:
     ("fault", "why"),
     [
         ("flip_bits: {target: leader(t/0)}", "no files and no bytes"),
-        ("storm: {count: 2, menu: {pause: 1, drop_large: 1}}", "it knows no packets"),
+        ("storm: {count: 2, menu: {pause: 1, flip_bits: 1}}", "no files and no bytes"),
     ],
 )
 def test_what_it_cannot_do_is_refused_at_validation(tmp_path: Path, fault: str, why: str) -> None:

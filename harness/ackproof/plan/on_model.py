@@ -51,6 +51,8 @@ POSSIBLE: Final = frozenset(
         "throttle",
         "delay",
         "loss",
+        "drop_large",
+        "slow_close",
         "flap",
         "isolate",
         "split",
@@ -80,8 +82,6 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
             ),
             _BYTES,
         ),
-        "drop_large": "it knows no packets",
-        "slow_close": "its connections end at once",
         "command": "your commands would act on this machine, not on virtual brokers",
         "clock_jump": "it has one clock for all, virtual time",
     }

@@ -17,10 +17,12 @@ from ackproof.plan.fault_links import (
     BridgeFault,
     CutFault,
     DelayFault,
+    DropLargeFault,
     FlapFault,
     IsolateFault,
     LossFault,
     ResetFault,
+    SlowCloseFault,
     SplitFault,
     ThrottleFault,
 )
@@ -78,7 +80,8 @@ class _Links(Virtual):
         """Mend them."""
         for connection in self.mine:
             self.mend(connection)
-            connection.plain = not (connection.delays or connection.losses or connection.rates)
+            hindered = connection.delays or connection.losses or connection.rates or connection.limits
+            connection.plain = not hindered and not any(connection.stuck)
         self.world.control.look()
         return f"mended {len(self.mine)} connections"
 
@@ -193,6 +196,37 @@ class ThrottleRun(_Links):
         """As before."""
         assert isinstance(self.fault, ThrottleFault)
         connection.rates.remove(int(self.fault.rate))
+
+
+@does(DropLargeFault)
+class DropLargeRun(_Links):
+    """A large packet never arrives, and all behind it waits for it; TCP tries it again, later and later."""
+
+    def hinder(self, connection: Connection) -> None:
+        """A limit."""
+        assert isinstance(self.fault, DropLargeFault)
+        connection.limits.append(int(self.fault.above))
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        assert isinstance(self.fault, DropLargeFault)
+        connection.limits.remove(int(self.fault.above))
+        self.world.network.widen(connection)
+
+
+@does(SlowCloseFault)
+class SlowCloseRun(_Links):
+    """Who has lost a connection learns of it late, and sends into it meanwhile."""
+
+    def hinder(self, connection: Connection) -> None:
+        """From the next end on."""
+        assert isinstance(self.fault, SlowCloseFault)
+        connection.slow_closes.append(seconds(self.fault.delay))
+
+    def mend(self, connection: Connection) -> None:
+        """As before."""
+        assert isinstance(self.fault, SlowCloseFault)
+        connection.slow_closes.remove(seconds(self.fault.delay))
 
 
 @does(FlapFault)

@@ -15,6 +15,8 @@ from ackproof.model.simulate.clock import Act, Clock
 RETRANSMIT_NS = 200_000_000
 """TCP's smallest time-out before a lost packet is sent again; it doubles (RFC 6298, Linux's TCP_RTO_MIN)."""
 PACKET = 1448
+HEADERS = 52
+"""Of IP and TCP. What is sent at once is one packet on a loopback or virtual link, up to 64 KB."""
 TO_ACCEPTOR, TO_OPENER = 0, 1
 
 
@@ -56,9 +58,13 @@ class Connection:
         "held",
         "holds",
         "last",
+        "limits",
+        "lingers",
         "losses",
         "plain",
         "rates",
+        "slow_closes",
+        "stuck",
     )
 
     def __init__(self, opener: Host, acceptor: Host) -> None:
@@ -70,6 +76,14 @@ class Connection:
         self.delays: list[tuple[int, int]] = []
         self.losses: list[float] = []
         self.rates: list[int] = []
+        self.limits: list[int] = []
+        """Packets of more bytes are lost."""
+        self.slow_closes: list[int] = []
+        """How late the end of a connection arrives."""
+        self.stuck: list[list[Unsent]] = [[], []]
+        """What a large packet that never arrives holds up, in each direction, that packet first."""
+        self.lingers = False
+        """It has ended, and its opener does not know yet."""
         self.plain = True
         self.last = [0, 0]
         self.busy = [0, 0]
@@ -87,10 +101,18 @@ class Connection:
     @property
     def usable(self) -> bool:
         """Whether something sent now would arrive at a process that can answer."""
-        return not self.cuts and not self.holds and self.acceptor.running and self.opener.running
+        return (
+            not self.cuts
+            and not self.holds
+            and not self.lingers
+            and self.acceptor.running
+            and self.opener.running
+        )
 
 
 Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
+Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
+"""When it was sent first, how large it is, and what it does."""
 
 
 class Network:
@@ -119,8 +141,13 @@ class Network:
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
         """Send `size` bytes; `act` is what the other side does with them. False: refused, nobody is there."""
         to = connection.ends[way]
+        if connection.lingers:
+            return True  # into a connection that nobody reads from any more
         if connection.cuts or not to.up:
             return False
+        if not connection.plain and self._is_stuck(connection, way, size):
+            connection.stuck[way].append((self._clock.now, size, act, args))
+            return True
         arrival = self._clock.now + self._hop + int(self._random() * self._jitter)
         if not connection.plain:
             arrival = self._hindered(connection, way, size, arrival)
@@ -130,6 +157,27 @@ class Network:
         last[way] = arrival
         self._clock.at(arrival, self._arrive, connection, connection.generation, to, act, args)
         return True
+
+    @staticmethod
+    def _is_stuck(connection: Connection, way: int, size: int) -> bool:
+        return bool(connection.stuck[way]) or any(size + HEADERS > limit for limit in connection.limits)
+
+    def widen(self, connection: Connection) -> None:
+        """Larger packets pass again: what waits for one does, from when TCP tries it for the next time."""
+        for way in (TO_ACCEPTOR, TO_OPENER):
+            if connection.stuck[way]:
+                wait, tried = RETRANSMIT_NS, connection.stuck[way][0][0]
+                while tried < self._clock.now:
+                    tried += wait
+                    wait *= 2
+                self._clock.at(tried, self._try_again, connection, connection.generation, way)
+
+    def _try_again(self, connection: Connection, generation: int, way: int) -> None:
+        if connection.generation != generation:
+            return
+        unsent, connection.stuck[way] = connection.stuck[way], []
+        for _, size, act, args in unsent:
+            self.send(connection, way, size, act, *args)
 
     def _hindered(self, connection: Connection, way: int, size: int, arrival: int) -> int:
         for latency, jitter in connection.delays:
@@ -163,14 +211,18 @@ class Network:
         """The connection is gone, with all that was under way on it; its opener hears of it at once."""
         connection.generation += 1
         connection.held.clear()
+        connection.stuck = [[], []]
         opener = connection.opener
         if opener.broken is not None and opener.up:
-            if opener.paused:
+            late = sum(connection.slow_closes)
+            connection.lingers = bool(late)
+            if opener.paused and not late:
                 opener.inbox.append((opener.life, opener.broken, (connection,)))
             else:
-                self._clock.after(self._hop, self._tell, opener, opener.life, connection)
+                self._clock.after(self._hop + late, self._tell, opener, opener.life, connection)
 
     def _tell(self, opener: Host, life: int, connection: Connection) -> None:
+        connection.lingers = False
         if opener.life == life and opener.broken is not None:
             opener.do(opener.broken, connection)
 
