@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from zlib_ng.zlib_ng import crc32  # the checksum of zlib, ten times as fast
 
 from ackproof.rundir.payload import (
     HEADER_SIZE,
@@ -219,9 +220,9 @@ class BulkDecoder:
     def _intact(
         self, values: Sequence[bytes | None], raw: bytes, count: int, size: int
     ) -> npt.NDArray[np.bool_]:
-        if zlib.crc32(raw) == self._crc_of_intact(count, size):
+        if crc32(raw) == self._crc_of_intact(count, size):
             return np.ones(count, np.bool_)
-        crc = np.fromiter(map(zlib.crc32, values), np.uint32, count)  # type: ignore[arg-type]
+        crc = np.fromiter(map(crc32, values), np.uint32, count)
         intact: npt.NDArray[np.bool_] = crc == RESIDUE
         return intact
 
