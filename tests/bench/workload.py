@@ -2,6 +2,8 @@
 
 ``python tests/bench/workload.py [rounds] [producer|reader …]``. Both sides in turn, who is first changing from round
 to round, each a process of its own with the same settings of librdkafka; the median of the rounds is what counts.
+Each load goes to an empty topic. Logs and ledgers are in memory where there is room
+(/dev/shm), so that no disk that others write to decides; TMPDIR says where else.
 The bars (issue 4): producer ≥ 0.7, reader with decoding, checksum and ledger ≥ 0.5. "reader, strangers" reads records
 of another run, as in a topic that is not ours alone.
 """
@@ -12,6 +14,7 @@ import gc
 import json
 import os
 import secrets
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,8 +27,10 @@ from itertools import cycle
 from pathlib import Path
 from statistics import median
 
+import psutil
 import pyarrow.compute as pc
 from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
 
 from ackproof.cluster.process import ProcessCluster
 from ackproof.plan.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
@@ -35,17 +40,19 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import END, read_parts
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.config import producer_config, reader_config
 from ackproof.workload.final_read import End, FinalReadOrder, final_read
 from ackproof.workload.settings import ConfigValue, Place
 
-TOPICS = {"orders": TopicSpec(partitions=6)}
+TOPICS = {"orders": TopicSpec(partitions=6, config={"file.delete.delay.ms": 0})}
 PLACES = tuple(Place("orders", number) for number in range(6))
 LOAD_S = 3.0
 VALUE = 100
 READ = 3_000_000
 """Records that a reader reads: enough that what it needs to begin and to end does not matter."""
+MEMORY, ROOM = Path("/dev/shm"), 8 << 30
 RUN, OTHER_RUN = "00" * 8, "11" * 8
 
 
@@ -53,8 +60,24 @@ RUN, OTHER_RUN = "00" * 8, "11" * 8
 class Bench:
     """Where it is measured."""
 
-    bootstrap: str
+    cluster: ProcessCluster
     folder: Path
+
+    @property
+    def bootstrap(self) -> str:
+        return self.cluster.bootstrap
+
+    def empty(self) -> None:
+        """Delete the topic and create it anew: what was written before is off the disk and out of the way."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        for deleted in admin.delete_topics(list(TOPICS)).values():
+            deleted.result()
+        wait_until(
+            lambda: not admin.list_topics(timeout=10).topics.keys() & TOPICS.keys(),
+            what="the topic to be gone",
+            timeout_s=30,
+        )
+        self.cluster.create_topics(TOPICS)
 
     def case(self, run_id: str = RUN) -> tuple[CaseDir, RunClock, RunTag]:
         run = CaseDir(self.folder / secrets.token_hex(4))
@@ -63,6 +86,8 @@ class Bench:
 
     def bare(self, what: str, config: dict[str, ConfigValue]) -> float:
         """Records per second of a process that does nothing but produce, or consume."""
+        if what == "produce":
+            self.empty()
         words = [sys.executable, __file__, f"bare-{what}", json.dumps(config)]
         return float(subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
@@ -79,6 +104,7 @@ class Bench:
 
     def producer(self, spec: ProducerSpec) -> float:
         """Records per second, from the first send to the last acknowledgement, as the ledger has it."""
+        self.empty()
         run, clock, tag = self.case()
         load = WorkloadSpec(producers=spec)
         workload = Workload(load, TOPICS, self.bootstrap, run, clock, tag)
@@ -208,20 +234,26 @@ def measure(bench: Bench, rounds: int, what: Sequence[str]) -> None:
             )
 
 
+def enough(place: Path) -> bool:
+    """Whether there is room for the logs and ledgers of a measurement, and as much again."""
+    return place.is_dir() and min(shutil.disk_usage(place).free, psutil.virtual_memory().available) > ROOM
+
+
 def main() -> None:
     """Start a cluster, measure, end it."""
     numbers = [word for word in sys.argv[1:] if word.isdigit()]
     what = [word for word in sys.argv[1:] if not word.isdigit()] or ["producer", "reader"]
     rounds = int(numbers[0]) if numbers else 5
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that the cluster is ended then too
-    with tempfile.TemporaryDirectory(prefix="ackproof-bench-") as name:
+    memory = MEMORY if "TMPDIR" not in os.environ and enough(MEMORY) else None
+    with tempfile.TemporaryDirectory(prefix="ackproof-bench-", dir=memory) as name:
         folder = Path(name)
         tag = RunTag(secrets.token_hex(8), folder, folder)
         cluster = ProcessCluster(ClusterSpec(), folder / "nodes", tag, lambda event: None)
         try:
             cluster.start()
             cluster.create_topics(TOPICS)
-            measure(Bench(cluster.bootstrap, folder), rounds, what)
+            measure(Bench(cluster, folder), rounds, what)
         finally:
             cluster.stop()
 
