@@ -34,7 +34,7 @@ topics:
 workload:
   producers: {{acks: {acks}, idempotence: false}}
   duration: 1s
-"""
+{faults}"""
 WALL_MS = 1_700_000_000_000
 MS = 1_000_000
 LOST = range(100, 120)
@@ -150,6 +150,11 @@ class ObservedRun:
     events: list[dict[str, Any]] = field(default_factory=lambda: [event("node-ended", 4500, node=1)])
     log: tuple[tuple[int, int, int], ...] = ((0, 99, 0), (100, 179, 1))
     """Batches of every replica: first and last offset, leader epoch."""
+    faults: str = ""
+    """YAML of the experiment."""
+    topic_id: str = ""
+    deleted: tuple[Replica, ...] = ()
+    """Logs that wait to be removed."""
     stamps: dict[int, int] = field(default_factory=dict)
     """Timestamps that the final read shows at offsets, in ms since the start."""
 
@@ -164,7 +169,7 @@ class ObservedRun:
 
     def _case(self, folder: Path) -> Case:
         path = folder / "observed.yaml"
-        path.write_text(EXPERIMENT.format(acks=self.acks_setting, kafka=self.kafka))
+        path.write_text(EXPERIMENT.format(acks=self.acks_setting, kafka=self.kafka, faults=self.faults))
         (case,) = cases(load(path), seed=1)
         CaseFile(
             run_id="r",
@@ -204,9 +209,11 @@ class ObservedRun:
                     log_start=0,
                     log_end=end,
                     epochs=epochs,
+                    topic_id=self.topic_id,
                 )
                 for node in (1, 2, 3)
-            )
+            ),
+            deleted=self.deleted,
         ).save(run.replicas)
 
 

@@ -31,6 +31,7 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
         forbidden_steps=len(forbidden),
         more_forbidden=tuple(forbidden[1 : EXAMPLES + 1]),
         truncations=tuple(told.truncations),
+        deletions=tuple(told.deletions),
         classes=tuple(_classes(told)),
         must_be_gone=told.must_be_gone,
         either_way=told.either_way,
@@ -61,4 +62,5 @@ def _classes(told: Explanation) -> Iterator[ClassExplained]:
             by_interval=told.by_interval[anomaly],
             unexplained=told.unexplained[anomaly],
             not_replayed=told.not_replayed[anomaly],
+            deleted=told.deleted[anomaly],
         )

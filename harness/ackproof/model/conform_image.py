@@ -23,6 +23,7 @@ from ackproof.rundir.metadata import (
     FeatureDecided,
     MetadataRecord,
     PartitionDecided,
+    TopicCreated,
     TopicRemoved,
 )
 from ackproof_reference.controller import clear_eligible
@@ -63,6 +64,7 @@ class Image:
         self.brokers: dict[int, Registration] = {}
         self.incarnations: dict[int, str] = {}
         self.partitions: dict[Place, Partition] = {}
+        self.topic_ids: dict[str, str] = {}
         self.log_dirs: dict[int, frozenset[str]] = {}
         """The log dirs that work, of each broker that named any."""
         self._directories: dict[Place, tuple[tuple[int, str], ...]] = {}
@@ -94,9 +96,18 @@ class Image:
             for place, known in self.partitions.items():
                 if record.topic in ("", place[0]):
                     self.partitions[place] = clear_eligible(Metadata(known, ())).partition
+        elif isinstance(record, TopicCreated):
+            self.topic_ids[record.topic] = record.topic_id
         elif isinstance(record, TopicRemoved):
-            for place in [place for place in self.partitions if place[0] == record.topic]:
-                del self.partitions[place]
+            self._remove(record.topic)
+
+    def _remove(self, topic: str) -> None:
+        """With a topic go its settings, without a record of their own (ReplicationControlManager.replay)."""
+        for place in [place for place in self.partitions if place[0] == topic]:
+            del self.partitions[place]
+            self._directories.pop(place, None)
+        for key in [key for key in self._settings if key[:2] == (_TOPIC, topic)]:
+            del self._settings[key]
 
     def _change(self, record: BrokerChanged) -> None:
         if record.log_dirs is not None:

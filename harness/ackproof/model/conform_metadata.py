@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from ackproof.model.conform_image import Image, partition_of
-from ackproof.model.conform_rules import Broken, broken_rule, state_of
+from ackproof.model.conform_rules import Broken, broken_rule, plain, state_of
 from ackproof.model.conform_steps import Step, Surroundings, same, steps
 from ackproof.model.conform_zookeeper import zookeeper_steps
+from ackproof.model.lives import Life, Moment, Removal, deleted_by
 from ackproof.model.observed import ASKS_UNCLEAN, Observed, Place
 from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
@@ -28,16 +29,6 @@ _MIN_INSYNC: Final = "min.insync.replicas"
 _CREATED: Final = "created"
 
 
-class Moment(NamedTuple):
-    """A partition's state from a time on. `clean`: no election from outside of ISR and ELR made it."""
-
-    t_ns: int
-    offset: int
-    partition: Partition
-    cause: str
-    clean: bool
-
-
 @dataclass
 class Replay:
     """What came of replaying the metadata log."""
@@ -46,9 +37,8 @@ class Replay:
     steps: Counter[str] = field(default_factory=Counter)
     forbidden: list[ForbiddenStep] = field(default_factory=list)
     elections: list[ElectionSeen] = field(default_factory=list)
-    history: dict[Place, list[Moment]] = field(default_factory=lambda: defaultdict(list))
-    removed: set[str] = field(default_factory=set)
-    """Topics that were deleted in the run."""
+    lives: dict[Place, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    """Of each partition, the incarnations of its topic, oldest first."""
     missed: int = 0
     """Changes of partitions that the observation jumped over."""
 
@@ -63,7 +53,7 @@ def replay(observed: Observed) -> Replay:
             if isinstance(record, PartitionDecided):
                 _change(record, image, beside, observed, found)
             elif isinstance(record, TopicRemoved):
-                found.removed.add(record.topic)
+                _removed(record, image, observed, found)
             if not isinstance(record, PartitionDecided):
                 found.replayed += _counted(record, image, found)
             image.take(record)
@@ -163,15 +153,18 @@ def _change(
     old = image.partitions.get(place)
     if old is None or _CREATED in record.changed:
         found.steps["partition created"] += 1
+        found.forbidden += _created(record, seen, image, t_ns)
+        moment = Moment(t_ns, record.offset, seen, "created", clean=True)
         if old is None:
-            found.forbidden += _created(record, seen, image)
-        found.history[place].append(Moment(t_ns, record.offset, seen, "created", clean=True))
+            found.lives[place].append(Life(image.topic_ids.get(record.topic, ""), [moment]))
+        else:
+            found.lives[place][-1].history.append(moment)
         return
     rules = image.rules(record.topic)
     before = image.of(place, seen.isr)
     if image.zookeeper and seen.epoch > old.epoch + 1:
         found.missed += seen.epoch - old.epoch - 1
-        found.history[place].append(Moment(t_ns, record.offset, seen, "unknown", clean=False))
+        found.lives[place][-1].history.append(Moment(t_ns, record.offset, seen, "unknown", clean=False))
         return
     beside = replace(
         beside,
@@ -191,7 +184,7 @@ def _change(
     found.steps[_general(cause)] += 1
     _elected(record, old, seen, step, alternative, cause, found)
     clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
-    found.history[place].append(Moment(t_ns, record.offset, seen, cause, clean))
+    found.lives[place][-1].history.append(Moment(t_ns, record.offset, seen, cause, clean))
 
 
 def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
@@ -239,22 +232,63 @@ def _general(cause: str) -> str:
     return " ".join("N" if word.isdigit() else word for word in cause.split())
 
 
-def _created(record: PartitionDecided, seen: Partition, image: Image) -> Iterator[ForbiddenStep]:
-    """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads."""
+def _created(record: PartitionDecided, seen: Partition, image: Image, t_ns: int) -> Iterator[ForbiddenStep]:
+    """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
+
+    Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
+    """
     if image.zookeeper:
         return
+    place, broken = (record.topic, record.partition), None
     isr = tuple(node for node in seen.replicas if image.active(node))
-    if set(seen.isr) != set(isr) or (isr and seen.leader != isr[0]):
-        image.take(record)
-        yield _forbidden(
-            Broken(
-                "creation",
-                "ReplicationControlManager.buildPartitionRegistration",
-                f"created with leader {seen.leader} and ISR {list(seen.isr)}; active are {list(isr)}",
-            ),
-            image.of((record.topic, record.partition)),
-            record,
-            -1,
+    if place in image.partitions:
+        broken = Broken(
+            "creation of what is there",
+            "ReplicationControlManager.createTopics",
+            f"created with leader {seen.leader} and ISR {list(seen.isr)}; its topic was not deleted before",
+        )
+    elif set(seen.isr) != set(isr) or (isr and seen.leader != isr[0]):
+        broken = Broken(
+            "creation",
+            "ReplicationControlManager.buildPartitionRegistration",
+            f"created with leader {seen.leader} and ISR {list(seen.isr)}; active are {list(isr)}",
+        )
+    elif (seen.leader_epoch, seen.epoch) != (0, 0):
+        broken = Broken(
+            "creation",
+            "ReplicationControlManager.buildPartitionRegistration",
+            f"created with leader epoch {seen.leader_epoch} and partition epoch {seen.epoch}: both begin at 0",
+        )
+    if broken is not None:
+        if place not in image.partitions:
+            image.take(record)
+        yield _forbidden(broken, image.of(place), record, t_ns)
+
+
+def _removed(record: TopicRemoved, image: Image, observed: Observed, found: Replay) -> None:
+    """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
+    t_ns = observed.t_ns(record.timestamp_ms)
+    removal = Removal(t_ns, record.offset, deleted_by(observed, record.topic, t_ns))
+    found.steps["topic deleted"] += 1
+    found.replayed += 1
+    for place, lives in found.lives.items():
+        if place[0] == record.topic and lives[-1].removal is None:
+            lives[-1].removal = removal
+    if record.topic in observed.experiment.topics and not removal.by:
+        found.forbidden.append(
+            ForbiddenStep(
+                rule="deletion that nobody asked for",
+                text=f"{record.topic} was deleted, and no fault that deletes it had been asked for",
+                state_before=", ".join(
+                    f"{place[0]}/{place[1]}: {plain(known)}"
+                    for place, known in sorted(image.partitions.items())
+                    if place[0] == record.topic
+                ),
+                source="ReplicationControlManager.deleteTopics",
+                offset=record.offset,
+                t_ns=t_ns,
+                topic=record.topic,
+            )
         )
 
 

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ackproof.model.conform_metadata import Moment, Replay
+from ackproof.model.conform_metadata import Replay
 from ackproof.model.conform_rules import plain
+from ackproof.model.explain_epochs import learns_ns
+from ackproof.model.lives import Life, Moment, answered_ns
 from ackproof.model.observed import Observed, Place
 from ackproof.rundir.conformance import ForbiddenStep
 from ackproof.rundir.replicas import Replica
@@ -30,15 +32,33 @@ def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenSt
     touched = _touched(observed)
     if observed.clocks:
         return 0, []
-    for place, history in replayed.history.items():
-        samples = observed.samples.get(place, ())
-        current = [pair for pair in _current(samples, history) if place[0] not in replayed.removed]
-        count += len(current)
-        forbidden += _high_watermarks(place, current, touched)
-        forbidden += _expansions(place, history, current, touched)
-        if place[0] not in replayed.removed:
-            forbidden += _epochs(place, history, observed.replicas.get(place, ()))
+    for place, lives in replayed.lives.items():
+        for number, life in enumerate(lives):
+            samples = _of_a_life(observed, place, lives, number)
+            current = list(_current(samples, life.history))
+            count += len(current)
+            forbidden += _high_watermarks(place, current, touched)
+            forbidden += _expansions(place, life.history, current, touched)
+            forbidden += _epochs(place, life.history, _logs(observed, place, life))
     return count, forbidden
+
+
+def _of_a_life(observed: Observed, place: Place, lives: Sequence[Life], number: int) -> Sequence[Sample]:
+    """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
+    begin = answered_ns(observed, place[0], lives, number, learns_ns(observed.experiment.cluster))
+    removal = lives[number].removal
+    return [
+        sample
+        for sample in observed.samples.get(place, ())
+        if (number == 0 or sample.t_ns >= begin) and (removal is None or sample.t_ns < removal.t_ns)
+    ]
+
+
+def _logs(observed: Observed, place: Place, life: Life) -> Sequence[Replica]:
+    """The logs of one incarnation on disk, those that were deleted with it too."""
+    if life.removal is None:
+        return observed.replicas_of(place, life.topic_id)
+    return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
 
 
 def _touched(observed: Observed) -> Mapping[int, Sequence[int]]:

@@ -16,11 +16,10 @@ import numpy as np
 
 from ackproof.model.conform_metadata import Replay
 from ackproof.model.explain_epochs import (
+    NOTHING,
     SLACK_NS,
     Bools,
-    Ints,
     KeptLog,
-    Reign,
     Told,
     kept_log,
     learns_ns,
@@ -28,9 +27,12 @@ from ackproof.model.explain_epochs import (
     tell,
 )
 from ackproof.model.explain_intervals import disturbances, intervals
+from ackproof.model.explain_lives import PastLife, past_lives, union
 from ackproof.model.explain_rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
+from ackproof.model.explain_truncations import Era
+from ackproof.model.lives import Life
 from ackproof.model.observed import CUTS_LOGS, Observed, Place
-from ackproof.rundir.conformance import ForbiddenStep, Interval, Truncation, Unexplained
+from ackproof.rundir.conformance import Deletion, ForbiddenStep, Interval, Truncation, Unexplained
 
 EXAMPLES: Final = 20
 ROT: Final = CUTS_LOGS - {"power_loss"}
@@ -45,11 +47,13 @@ class Explanation:
 
     replayed: int = 0
     truncations: list[Truncation] = field(default_factory=list)
+    deletions: list[Deletion] = field(default_factory=list)
     count: Counter[str] = field(default_factory=Counter)
     explained: Counter[str] = field(default_factory=Counter)
     by_interval: Counter[str] = field(default_factory=Counter)
     unexplained: Counter[str] = field(default_factory=Counter)
     not_replayed: Counter[str] = field(default_factory=Counter)
+    deleted: Counter[str] = field(default_factory=Counter)
     must_be_gone: int = 0
     either_way: int = 0
     present: int = 0
@@ -70,19 +74,23 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
             found.reasons.append(f"{place[0]}/{place[1]}: {why}")
             _count(found.not_replayed, rows, np.ones(len(rows), np.bool_))
             continue
-        history = replayed.history[place]
-        log = kept_log(observed, observed.replicas.get(place, ()), history[-1].partition.leader)
+        lives = replayed.lives[place]
+        alive = lives[-1] if lives[-1].removal is None else None
+        log: KeptLog | None = NOTHING
+        if alive is not None:
+            replicas = observed.replicas_of(place, alive.topic_id)
+            log = kept_log(observed, replicas, alive.history[-1].partition.leader)
         if log is None:
             found.reasons.append(f"{place[0]}/{place[1]}: no replica's log could be read")
             _count(found.not_replayed, rows, np.ones(len(rows), np.bool_))
             continue
-        around = disturbances(history, observed.events)
+        around = disturbances(lives, observed.events)
         runs, by_interval = intervals(place, rows, around)
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
         learns = learns_ns(observed.experiment.cluster)
-        reign = reigns(history, observed.events, learns)
-        _Place(observed, place, rows, log, reign, by_interval).into(found)
+        reign = reigns(alive.history, observed.events, learns) if alive is not None else []
+        _Place(Era(observed, place, reign, log), lives, rows, by_interval).into(found)
     return found
 
 
@@ -90,10 +98,8 @@ def _unfit(observed: Observed, replayed: Replay, place: Place) -> str:
     topic = observed.experiment.topics.get(place[0])
     if observed.clocks:
         return observed.clocks
-    if not replayed.history.get(place):
+    if not replayed.lives.get(place):
         return "its leaders and epochs were not observed"
-    if place[0] in replayed.removed:
-        return "the topic was deleted or made anew: offsets began again"
     if topic is not None and "compact" in topic.config.get("cleanup.policy", "delete"):
         return "the topic is compacted: what was removed there is not replayed"
     return ""
@@ -106,20 +112,28 @@ def _count(counts: Counter[str], rows: AckedRows, which: Bools) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """One partition on its way to being explained."""
+    """One partition on its way to being explained. `era`: its present life; without reigns when its topic is gone."""
 
-    observed: Observed
-    place: Place
+    era: Era
+    lives: Sequence[Life]
     rows: AckedRows
-    log: KeptLog
-    reigns: Sequence[Reign]
     by_interval: Bools
 
     def into(self, found: Explanation) -> None:
         placed = self.rows.offset >= 0
         rows = self.rows.take(placed)
         found.replayed += len(rows)
-        told = tell(self.log, self.reigns, rows.offset, rows.sent, rows.done)
+        past = past_lives(self._observed, self.era.place, self.lives, rows)
+        went = union([one.held for one in past], len(rows))
+        told = tell(
+            self.era.log,
+            self.era.reigns,
+            rows.offset,
+            rows.sent,
+            rows.done,
+            ended=not self.era.reigns,
+            before=went,
+        )
         gone, kept = self._settled(rows, told)
         lost = rows.found != PRESENT
         must = gone & ~kept
@@ -127,10 +141,12 @@ class _Place:
         found.either_way += int((gone & kept).sum())
         _count(found.explained, rows, gone | told.expired)
         unexplained = lost & ~gone & ~told.expired
-        rot = sorted(ROT & self.observed.fault_kinds)
+        rot = sorted(ROT & self._observed.fault_kinds)
         without = (self.rows.found != PRESENT) & (self.rows.offset < 0) & ~self.by_interval
         if rot and (unexplained.any() or without.any()):
-            found.reasons.append(f"{self._name}: what files on disk lost ({', '.join(rot)}) is not replayed")
+            found.reasons.append(
+                f"{self.era.name}: what files on disk lost ({', '.join(rot)}) is not replayed"
+            )
             _count(found.not_replayed, rows, unexplained)
             _count(found.not_replayed, self.rows, without)
         else:
@@ -142,27 +158,27 @@ class _Place:
             self._examples(self.rows, without, "nothing happened while it was on its way", found)
         present = must & ~lost & (not rot)
         found.present += int(present.sum())
-        self._examples(rows, present, "a later leader cut its epoch below it, and it is there", found)
-        self._truncations(rows, told, must | (gone & lost), found)
-        self._above_its_epoch(rows, told, gone | kept, found)
+        self._examples(rows, present & ~went, "a later leader cut its epoch below it, and it is there", found)
+        self._examples(rows, present & went, "its topic was deleted, and it is there", found)
+        self._truncations(self.era, rows, told, (must | (gone & lost)) & ~went, found)
+        self._deletions(past, rows, told, gone, kept, found)
+        self._above_its_epoch(rows, told, gone | kept, union([one.can for one in past], len(rows)), found)
 
     @property
-    def _name(self) -> str:
-        return f"{self.place[0]}/{self.place[1]}"
+    def _observed(self) -> Observed:
+        return self.era.observed
 
     def _settled(self, rows: AckedRows, told: Told) -> tuple[Bools, Bools]:
         """Of those that can be gone and kept, what the timestamp says of what stands at their offset now."""
         both = told.gone & told.kept
-        topic = self.observed.experiment.topics.get(self.place[0])
-        stamped = topic is None or topic.config.get("message.timestamp.type", "CreateTime") == "CreateTime"
-        if not both.any() or not stamped:
+        if not both.any() or not self._observed.stamped_when_sent(self.era.place[0]):
             return told.gone, told.kept
-        offsets, stamps = timestamps(self.observed.run, self.place)
+        offsets, stamps = timestamps(self._observed.run, self.era.place)
         if len(offsets) == 0:
             return told.gone, told.kept
         at = np.clip(np.searchsorted(offsets, rows.offset), 0, len(offsets) - 1)
         seen = offsets[at] == rows.offset
-        late = stamps[at] - (rows.sent + self.observed.stamps_from_ns) / 1e6
+        late = stamps[at] - (rows.sent + self._observed.stamps_from_ns) / 1e6
         # A producer that is held up in between (frozen, say) stamps later, but never after the answer.
         answered = (rows.done + SLACK_NS - rows.sent) / 1e6
         its_own = both & seen & (late >= _EARLY_MS) & (late <= _LATE_MS)
@@ -178,8 +194,8 @@ class _Place:
             found.examples.append(
                 Unexplained(
                     anomaly="present" if code == PRESENT else LOSSES[code],
-                    topic=self.place[0],
-                    partition=self.place[1],
+                    topic=self.era.place[0],
+                    partition=self.era.place[1],
                     producer=int(rows.producer[at]),
                     seq=int(rows.seq[at]),
                     offset=int(rows.offset[at]),
@@ -187,76 +203,57 @@ class _Place:
                 )
             )
 
-    def _truncations(self, rows: AckedRows, told: Told, gone: Bools, found: Explanation) -> None:
-        for epoch in np.unique(told.old_epoch[gone]).tolist():
-            mine = gone & (told.old_epoch == epoch)
-            offsets: Ints = rows.offset[mine]
-            lowest, highest = int(offsets.min()), int(offsets.max())
-            taken = self.log.taken_over(epoch, lowest)
-            reign = self._successor(epoch, taken.epoch if taken else -1)
-            if reign is None:
+    def _truncations(self, era: Era, rows: AckedRows, told: Told, gone: Bools, found: Explanation) -> None:
+        for cut, forbidden in era.truncations(rows, told, gone):
+            found.truncations.append(cut)
+            found.forbidden += [forbidden] if forbidden is not None else []
+
+    def _deletions(
+        self,
+        past: Sequence[PastLife],
+        rows: AckedRows,
+        told: Told,
+        gone: Bools,
+        kept: Bools,
+        found: Explanation,
+    ) -> None:
+        """What earlier incarnations took with them, each for itself."""
+        for one in past:
+            others = union([another.held for another in past if another is not one], len(rows))
+            mine = one.held & gone
+            either = mine & (kept | others | (told.old_epoch >= 0))
+            with_it = mine & ~either & ~one.truncated
+            found.deletions.append(one.deletion(rows, with_it, either))
+            _count(found.deleted, rows, with_it)
+            if one.told is None:
                 continue
-            start = taken.start if taken else lowest
-            found.truncations.append(
-                Truncation(
-                    topic=self.place[0],
-                    partition=self.place[1],
-                    from_offset=min(start, lowest),
-                    to_offset=highest + 1,
-                    old_epoch=epoch,
-                    new_epoch=reign.epoch,
-                    new_leader=reign.leader,
-                    why=f"{reign.cause}: broker {reign.leader} led from offset {start} on in epoch {reign.epoch}"
-                    + ("" if reign.clean else ", elected from outside of the ISR"),
-                    acked=int(mine.sum()),
-                )
-            )
-            self._acks_all(epoch, reign, lowest, int(mine.sum()), found)
+            self._truncations(one.era, rows, one.told, mine & ~either & one.truncated, found)
+            nowhere = one.can & ~one.held & ~others & ~told.timely & ~kept
+            if nowhere.any() and not CUTS_LOGS & self._observed.fault_kinds:
+                found.forbidden.append(one.above(rows, nowhere))
 
-    def _successor(self, old: int, new: int) -> Reign | None:
-        """The reign of an epoch; of one that left no mark (or had no leader on record), the next after `old`."""
-        exact = [reign for reign in self.reigns if reign.epoch == new]
-        return next(iter(exact or [reign for reign in self.reigns if reign.epoch > old]), None)
-
-    def _acks_all(self, old: int, new: Reign, offset: int, count: int, found: Explanation) -> None:
-        """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
-        between = [reign for reign in self.reigns if old < reign.epoch <= new.epoch]
-        acks = self.observed.experiment.workload.producers.acks
-        cut = any(begin <= new.begin_ns for begin in self.observed.nodes_with(CUTS_LOGS).values())
-        if str(acks) not in {"all", "-1"} or cut or not all(reign.clean for reign in between):
-            return
-        found.forbidden.append(
-            ForbiddenStep(
-                rule="ack above what its epoch kept",
-                text=f"{self._name}: {count} records that acks=all had acknowledged in epoch {old}, from offset "
-                f"{offset} on, are above what epoch {old} kept; broker {new.leader} was elected cleanly ({new.cause})",
-                state_before=new.before,
-                source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
-                offset=new.offset,
-                t_ns=new.begin_ns,
-                topic=self.place[0],
-                partition=self.place[1],
-            )
-        )
-
-    def _above_its_epoch(self, rows: AckedRows, told: Told, somewhere: Bools, found: Explanation) -> None:
+    def _above_its_epoch(
+        self, rows: AckedRows, told: Told, somewhere: Bools, earlier: Bools, found: Explanation
+    ) -> None:
         """Acknowledged, in an epoch that nobody came after, at an offset that its log does not hold."""
-        nowhere = ~somewhere & ~told.expired
-        if not nowhere.any() or ROT & self.observed.fault_kinds:
+        nowhere = ~somewhere & ~told.expired & (told.timely | ~earlier)
+        if not nowhere.any() or ROT & self._observed.fault_kinds:
             return
-        at = int(np.flatnonzero(nowhere)[0])
-        last = self.reigns[-1]
+        at, log = int(np.flatnonzero(nowhere)[0]), self.era.log
+        before = "the topic is deleted"
+        if self.era.reigns:
+            last = self.era.reigns[-1]
+            before = f"broker {last.leader} leads in epoch {last.epoch}; log {log.log_start} to {log.log_end}"
         found.forbidden.append(
             ForbiddenStep(
                 rule="ack above what its epoch kept",
-                text=f"{self._name}: {int(nowhere.sum())} acknowledged offsets are held by no log and no later leader "
-                f"took their place, the first {int(rows.offset[at])} of producer {int(rows.producer[at])}, seq "
-                f"{int(rows.seq[at])}; the log ends at {self.log.log_end}",
-                state_before=f"broker {last.leader} leads in epoch {last.epoch}; log {self.log.log_start} to "
-                f"{self.log.log_end}",
+                text=f"{self.era.name}: {int(nowhere.sum())} acknowledged offsets are held by no log and no later "
+                f"leader took their place, the first {int(rows.offset[at])} of producer {int(rows.producer[at])}, seq "
+                f"{int(rows.seq[at])}; the log ends at {log.log_end}",
+                state_before=before,
                 source="KIP-101; UnifiedLog.append",
                 t_ns=int(rows.done[at]),
-                topic=self.place[0],
-                partition=self.place[1],
+                topic=self.era.place[0],
+                partition=self.era.place[1],
             )
         )

@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.cluster.properties import SESSION_TIME_OUT, longest_time_out
-from ackproof.model.conform_metadata import Moment
 from ackproof.model.conform_rules import plain
+from ackproof.model.lives import Moment
 from ackproof.model.observed import Observed
 from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.replicas import Replica
@@ -139,6 +139,8 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
     chosen = next(
         (replica for replica in whole if replica.node == leader), max(whole, key=lambda one: one.log_end)
     )
+    if chosen.deleted:
+        return _of_checkpoints(chosen)
     table = observed.batches(chosen)
     first, last, epoch = (
         table[name].to_numpy().astype(np.int64) for name in ("first_offset", "last_offset", "leader_epoch")
@@ -156,6 +158,20 @@ def kept_log(observed: Observed, replicas: Sequence[Replica], leader: int) -> Ke
     )
 
 
+def _of_checkpoints(replica: Replica) -> KeptLog:
+    """A log that was deleted, of which no batches are kept: each epoch reaches to the next one's beginning."""
+    starts = tuple(EpochEntry(entry.epoch, entry.start) for entry in replica.epochs)
+    first = np.array([entry.start for entry in starts], np.int64)
+    last = np.array([*(entry.start for entry in starts[1:]), replica.log_end], np.int64)[: len(starts)] - 1
+    epoch = np.array([entry.epoch for entry in starts], np.int64)
+    return KeptLog(first, last, epoch, starts, replica.log_start, replica.log_end)
+
+
+_NONE: Final = np.empty(0, np.int64)
+NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
+"""The log of a topic that is not there any more."""
+
+
 @dataclass(frozen=True)
 class Told:
     """Per acked offset what the replay says: it can be gone, it can be kept (both: the times do not tell)."""
@@ -166,27 +182,51 @@ class Told:
     """Below the log start."""
     old_epoch: Ints
     """Where it can be gone: the epoch that it was then of; -1 elsewhere."""
+    timely: Bools
+    """By its times it can be of one of the epochs that were asked of."""
 
 
-def tell(log: KeptLog, of: Sequence[Reign], offsets: Ints, sent: Ints, done: Ints) -> Told:
-    """Say it of acked offsets, sent and answered at these times."""
+def possible(reign: Reign, sent: Ints, done: Ints) -> Bools:
+    """Which records, sent and answered at these times, a leader can have appended in an epoch."""
+    end = min(reign.end_ns, NEVER - SLACK_NS) + SLACK_NS
+    can: Bools = (done >= reign.begin_ns - SLACK_NS) & (sent <= end)
+    return can
+
+
+def tell(
+    log: KeptLog,
+    of: Sequence[Reign],
+    offsets: Ints,
+    sent: Ints,
+    done: Ints,
+    *,
+    ended: bool = False,
+    before: Bools | None = None,
+) -> Told:
+    """Say it of acked offsets, sent and answered at these times.
+
+    `ended`: the log went with its topic after these epochs. `before`: those that can have gone with an earlier topic
+    of that name.
+    """
     held = log.epoch_at(offsets)
     expired = offsets < log.log_start
     inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
     newest = max([reign.epoch for reign in of] + [entry.epoch for entry in log.starts], default=-1)
-    gone = np.zeros(len(offsets), np.bool_)
+    gone = np.zeros(len(offsets), np.bool_) if before is None else before.copy()
     kept = np.zeros(len(offsets), np.bool_)
     old_epoch = np.full(len(offsets), -1, np.int64)
+    timely = np.zeros(len(offsets), np.bool_)
     for reign in of:
-        end = min(reign.end_ns, NEVER - SLACK_NS) + SLACK_NS
-        possible = (done >= reign.begin_ns - SLACK_NS) & (sent <= end)
-        kept |= possible & (held == reign.epoch)
+        can = possible(reign, sent, done)
+        timely |= can
+        kept |= can & (held == reign.epoch)
         if reign.epoch < newest:
-            lost = possible & (held != reign.epoch) & ~inside_hole & ~expired
+            lost = can & (held != reign.epoch) & ~inside_hole & ~expired
             gone |= lost
             # The newest epoch below the one that holds it now: that one's log was cut.
             better = lost & ((old_epoch < 0) | (reign.epoch < held) | (held < 0))
             old_epoch[better] = reign.epoch
-    # The times were read too narrowly where neither holds: it is there, and no step would take it away.
-    kept |= ~gone & (held >= 0)
-    return Told(gone, kept, expired, old_epoch)
+    if not ended:
+        # The times were read too narrowly where neither holds: it is there, and no step would take it away.
+        kept |= ~gone & (held >= 0)
+    return Told(gone, kept, expired, old_epoch, timely)

@@ -7,15 +7,15 @@ and one that did after; in that time there must have been a new leader, or a fau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.model.conform_metadata import Moment
-from ackproof.model.explain_epochs import Bools, Ints
+from ackproof.model.explain_epochs import NEVER, Bools, Ints
 from ackproof.model.explain_rows import PRESENT, AckedRows
+from ackproof.model.lives import Life
 from ackproof.model.observed import Place
 from ackproof.rundir.conformance import Interval
 from ackproof.rundir.timeline import Event, EventKind, fault_name
@@ -32,13 +32,15 @@ class Disturbance(NamedTuple):
     what: str
 
 
-def disturbances(history: Sequence[Moment], events: Sequence[Event]) -> list[Disturbance]:
-    """New leaders of the partition, faults from when they were asked for to their recovery, nodes that ended."""
-    found = [
+def disturbances(lives: Sequence[Life], events: Sequence[Event]) -> list[Disturbance]:
+    """Deletions of the topic, new leaders, faults from when they were asked for to their recovery, ends of nodes."""
+    found = list(_deletions(lives))
+    found += [
         Disturbance(
             now.t_ns, now.t_ns, f"leader {now.partition.leader} in epoch {now.partition.leader_epoch}"
         )
-        for before, now in pairwise(history)
+        for life in lives
+        for before, now in pairwise(life.history)
         if before.partition.leader_epoch != now.partition.leader_epoch
     ]
     last = events[-1].t_ns if events else 0
@@ -52,6 +54,15 @@ def disturbances(history: Sequence[Moment], events: Sequence[Event]) -> list[Dis
             found.append(Disturbance(event.t_ns, event.t_ns, f"node {event.node} ended"))
     found += [_fault(event, last) for event in asked.values()]
     return found
+
+
+def _deletions(lives: Sequence[Life]) -> Iterator[Disturbance]:
+    """From the deletion of a topic until it was made anew; what was there before is gone too."""
+    for number, life in enumerate(lives):
+        if life.removal is not None:
+            again = lives[number + 1].began_ns if number + 1 < len(lives) else NEVER
+            by = f" by {life.removal.by}" if life.removal.by else ""
+            yield Disturbance(life.removal.t_ns, again, f"the topic was deleted{by}")
 
 
 def _fault(event: Event, until_ns: int) -> Disturbance:
@@ -84,7 +95,7 @@ def intervals(place: Place, rows: AckedRows, around: Sequence[Disturbance]) -> t
                     first_seq=int(rows.seq[mine[begin]]),
                     last_seq=int(rows.seq[mine[end - 1]]),
                     records=end - begin,
-                    why=why and f"{why}: not appended, or truncated; which, cannot be told",
+                    why=why and f"{why}: not appended, truncated or deleted; which, cannot be told",
                 )
             )
     return found, explained

@@ -56,6 +56,8 @@ class Observed:
     records: tuple[MetadataRecord, ...]
     samples: Mapping[Place, Sequence[Sample]]
     replicas: Mapping[Place, Sequence[Replica]]
+    deleted: Mapping[Place, Sequence[Replica]]
+    """Logs that were deleted, as far as brokers had not removed them yet."""
     events: tuple[Event, ...]
     lacks: tuple[str, ...]
     """What the run directory does not hold, as sentences."""
@@ -81,6 +83,16 @@ class Observed:
         """Why the controllers' times are not those of the run; '' when they are."""
         jumped = sorted(set(self.nodes_with(CLOCKS)) & set(self.experiment.cluster.controller_ids))
         return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
+
+    def stamped_when_sent(self, topic: str) -> bool:
+        """Whether a record's timestamp is that of its send, not of its append."""
+        known = self.experiment.topics.get(topic)
+        return known is None or known.config.get("message.timestamp.type", "CreateTime") == "CreateTime"
+
+    def replicas_of(self, place: Place, topic_id: str) -> Sequence[Replica]:
+        """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""
+        known = self.replicas.get(place, ())
+        return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
 
     def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
         """Which nodes had a fault of these kinds, and when the first one began."""
@@ -121,9 +133,13 @@ def observe(run: CaseDir, case: Case) -> Observed:
     if not samples:
         lacks.append("no high watermark: the partitions were not sampled")
     replicas: dict[Place, list[Replica]] = defaultdict(list)
+    deleted: dict[Place, list[Replica]] = defaultdict(list)
     if run.replicas.exists():
-        for replica in ReplicasFile.load(run.replicas).replicas:
+        file_of_logs = ReplicasFile.load(run.replicas)
+        for replica in file_of_logs.replicas:
             replicas[replica.topic, replica.partition].append(replica)
+        for replica in file_of_logs.deleted:
+            deleted[replica.topic, replica.partition].append(replica)
     else:
         lacks.append("no truncation: the replicas' logs were not looked at")
     events, _ = read_timeline(run.timeline)
@@ -136,6 +152,7 @@ def observe(run: CaseDir, case: Case) -> Observed:
         records=records,
         samples=samples,
         replicas=replicas,
+        deleted=deleted,
         events=tuple(events),
         lacks=tuple(lacks),
     )

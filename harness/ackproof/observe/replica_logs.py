@@ -6,7 +6,7 @@ Read from the files of live brokers that are at rest: what a broker appended is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -17,12 +17,17 @@ import pyarrow.parquet as pq
 from ackproof.cluster.disks_log import RECOVERY_POINT, checkpoint, segments
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import id_of
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 
-_FOLDER: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)")
-"""A partition's folder; those that are being deleted or moved have a further suffix after a dot."""
+_FOLDER: Final = re.compile(
+    r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>[0-9]+)(?P<deleted>\.[0-9a-f]{32}-delete)?"
+)
+"""A partition's folder, or one that waits to be removed; those that are being moved have another suffix after a dot."""
 _HIGH_WATERMARK: Final = "replication-offset-checkpoint"
 _EPOCHS: Final = "leader-epoch-checkpoint"
+_METADATA: Final = "partition.metadata"
+_ID: Final = re.compile(r"^topic_id: ([A-Za-z0-9_-]{22})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -34,9 +39,13 @@ class LogDir:
 
 
 def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> ReplicasFile:
-    """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised."""
+    """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised.
+
+    Of logs that were deleted a broker may have removed a part already: what cannot be read of them is not told of.
+    """
     wanted = frozenset(topics)
     replicas: list[Replica] = []
+    deleted: list[Replica] = []
     reasons: list[str] = []
     run.observed.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
@@ -55,11 +64,15 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
                 if match is None or match["topic"] not in wanted:
                     continue
                 place = match["topic"], int(match["partition"])
+                if match["deleted"]:
+                    gone = _deleted(*_read(folder, log_dir, place, -1, -1))
+                    deleted += [gone] if not gone.reason and gone.log_end >= 0 else []
+                    continue
                 replica, batches = _read(folder, log_dir, place, marks.get(place, -1), starts.get(place, -1))
                 replicas.append(replica)
                 if batches:
                     writer.write_table(_table(replica, batches))
-    result = ReplicasFile(replicas=tuple(replicas), reasons=tuple(reasons))
+    result = ReplicasFile(replicas=tuple(replicas), deleted=tuple(deleted), reasons=tuple(reasons))
     result.save(run.replicas)
     return result
 
@@ -97,8 +110,28 @@ def _read(
         records=sum(batch.records for batch in batches if not batch.control),
         rest=rest,
         reason=reason,
+        topic_id=_topic_id(folder / _METADATA),
     )
     return replica, batches
+
+
+def _deleted(replica: Replica, batches: Sequence[Batch]) -> Replica:
+    """A log that was deleted, with what is asked of its batches."""
+    starts = {entry.epoch: entry.start for entry in replica.epochs}
+    for batch in batches:
+        starts.setdefault(batch.epoch, batch.first)
+    epochs = tuple(EpochStart(epoch=epoch, start=start) for epoch, start in sorted(starts.items()))
+    newest = max((batch.max_timestamp_ms for batch in batches), default=-1)
+    return replica.model_copy(update={"deleted": True, "epochs": epochs, "newest_ms": newest})
+
+
+def _topic_id(path: Path) -> str:
+    """The id in `partition.metadata` (KIP-516), as the metadata log writes it; '' where there is none."""
+    try:
+        found = _ID.search(path.read_text(encoding="utf-8"))
+        return id_of(found[1]) if found else ""
+    except (OSError, ValueError):
+        return ""
 
 
 def _table(replica: Replica, batches: list[Batch]) -> pa.Table:

@@ -15,6 +15,7 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicCreated,
     TopicRemoved,
+    id_of,
 )
 
 if TYPE_CHECKING:
@@ -72,13 +73,13 @@ class Znodes:
     def _topic(self, change: Change, topic: str) -> Iterator[MetadataRecord]:
         if change.data is None:
             known = self._topics.pop(topic, {})
-            yield TopicRemoved(**_when(change), topic=topic, topic_id=str(known.get("topic_id", "")))
+            yield TopicRemoved(**_when(change), topic=topic, topic_id=id_of(known.get("topic_id") or ""))
             return
         told = _parsed(change.data)
         new = topic not in self._topics
         self._topics[topic] = told
         if new:
-            yield TopicCreated(**_when(change), topic=topic, topic_id=str(told.get("topic_id", "")))
+            yield TopicCreated(**_when(change), topic=topic, topic_id=id_of(told.get("topic_id") or ""))
 
     def _state(self, change: Change, topic: str, partition: int) -> PartitionDecided:
         told, assigned, key = _parsed(change.data or b""), self._topics.get(topic, {}), str(partition)

@@ -46,6 +46,38 @@ class Truncation(Document):
     acked: int = 0
 
 
+class Deletion(Document):
+    """An incarnation of a topic's partition that was deleted, and what it took with it. Times in ns of the run.
+
+    Between `again_ns` and `until_ns` an acknowledgement can be of this incarnation or of the next one.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    incarnation: int
+    """1 is the first of that name in this run."""
+    by: str
+    """The fault that had been asked to delete it; '' nobody who is known."""
+    created_ns: int
+    removed_ns: int
+    """When the controllers wrote down its deletion, at `offset` in the metadata log."""
+    until_ns: int
+    """Until when its leader can have appended at the latest."""
+    again_ns: int
+    """When the next incarnation was created; -1 never."""
+    offset: int
+    log_end: int
+    """Where the last leader's log ended, if the broker had not removed it yet; -1 not seen."""
+    acked: int = 0
+    """Acknowledged records that went with it."""
+    either: int = 0
+    """Acknowledged offsets, `first_either` … `last_either`, of which nothing tells whether they were its."""
+    first_either: int = -1
+    last_either: int = -1
+    why: str
+
+
 class ClassExplained(Document):
     """One class of loss (`lost`, `displaced`, `expired`) and how much of it the replay explains, record by record.
 
@@ -59,6 +91,8 @@ class ClassExplained(Document):
     unexplained: int = 0
     not_replayed: int = 0
     """On partitions that cannot be replayed: see `ConformanceFile.not_replayed`."""
+    deleted: int = 0
+    """Of those that are explained, how many went with a topic that was deleted: see `ConformanceFile.deletions`."""
 
 
 class Unexplained(Document):
@@ -116,6 +150,7 @@ class ConformanceFile(Document):
     more_forbidden: tuple[ForbiddenStep, ...] = ()
     """Some of the further ones."""
     truncations: tuple[Truncation, ...] = ()
+    deletions: tuple[Deletion, ...] = ()
     classes: tuple[ClassExplained, ...] = ()
     must_be_gone: int = 0
     """Acked offsets of which the replay says that they must be gone."""

@@ -5,6 +5,8 @@ One JSON object a line, in the order of the log; `kind` tells which.
 
 from __future__ import annotations
 
+import base64
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -15,6 +17,14 @@ from ackproof.errors import BadInput
 from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
+
+
+def id_of(text: str) -> str:
+    """An id that Kafka wrote in URL-safe base64 (org.apache.kafka.common.Uuid), as it stands in this file; '' as ''.
+
+    Raises ValueError for what is no such id.
+    """
+    return str(uuid.UUID(bytes=base64.urlsafe_b64decode(f"{text}=="))) if text else ""
 
 
 class Decided(Document):

@@ -42,7 +42,7 @@ class Replica(Document):
     """One replica of one partition. Offsets as its files say, -1 unknown.
 
     `log_end`: behind its last whole batch. `high_watermark` and `recovery_point` are checkpoints, which lag behind.
-    `rest`: bytes behind the last whole batch that are no batch.
+    `rest`: bytes behind the last whole batch that are no batch. `topic_id`: as the metadata log writes it, '' unknown.
     """
 
     node: int
@@ -58,10 +58,20 @@ class Replica(Document):
     rest: int = 0
     reason: str = ""
     """Why it could not be read to its end; empty when it could."""
+    topic_id: str = ""
+    deleted: bool = False
+    """Its folder is renamed `…-delete`: its topic was deleted, or the replica was moved away."""
+    newest_ms: int = -1
+    """Of a deleted one: the newest timestamp in it."""
 
 
 class ReplicasFile(Document):
-    """`observed/replicas.json`. `reasons`: what could not be looked at, and why."""
+    """`observed/replicas.json`. `reasons`: what could not be looked at, and why.
+
+    `deleted`: logs that brokers had not removed yet (they wait for file.delete.delay.ms). Their epochs are those of
+    their batches too, which are in no other file.
+    """
 
     replicas: tuple[Replica, ...] = ()
+    deleted: tuple[Replica, ...] = ()
     reasons: tuple[str, ...] = ()

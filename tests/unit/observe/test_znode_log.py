@@ -17,6 +17,7 @@ from ackproof.rundir.metadata import (
     BrokerRegistered,
     ConfigDecided,
     PartitionDecided,
+    TopicCreated,
     read_metadata,
 )
 
@@ -51,7 +52,7 @@ TRANSACTIONS = [
     (0xA, CREATE, create("/brokers/ids/1", {}, ephemeral=True)),
     (0xB, CREATE, create("/brokers/ids/2", {}, ephemeral=True)),
     (0xA, CREATE, create("/config/topics/orders", {"config": {"min.insync.replicas": "2"}})),
-    (0xA, CREATE, create("/brokers/topics/orders", {"partitions": {"0": [1, 2]}, "topic_id": "x"})),
+    (0xA, CREATE, create("/brokers/topics/orders", {"partitions": {"0": [1, 2]}, "topic_id": "zq3FzNTdSDWsSk2MzQqXVA"})),
     (0xA, MULTI, struct.pack(">ii", 1, CREATE) + buffer(create(STATE, state(1, 0, [1, 2])))),
     (0xA, CLOSE, b""),
     (0xB, SET, change(STATE, state(2, 1, [2]), 1)),
@@ -83,7 +84,9 @@ def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
         "BrokerChanged",
         "PartitionDecided",
     ]
-    first, _, setting, _, created, gone, last = records
+    first, _, setting, topic, created, gone, last = records
+    assert isinstance(topic, TopicCreated)
+    assert topic.topic_id == "ceadc5cc-d4dd-4835-ac4a-4d8ccd0a9754"
     assert isinstance(first, BrokerRegistered)
     assert (first.node, first.broker_epoch, first.fenced) == (1, 1, False)
     assert isinstance(setting, ConfigDecided)
