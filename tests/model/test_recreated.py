@@ -83,11 +83,14 @@ def test_an_ack_of_the_second_incarnation_above_what_it_kept_is_found(tmp_path: 
     assert lost.unexplained == 1
 
 
-def test_an_ack_that_the_deleted_log_never_held_is_found(tmp_path: Path) -> None:
-    file, lost = told(RecreatedRun(deleted=(old_log(end=120),)), tmp_path)
+@pytest.mark.parametrize("end", [0, 60, 120])
+def test_an_ack_that_the_deleted_log_never_held_is_found(tmp_path: Path, end: int) -> None:
+    """Whether or not the log that is there now has such an offset."""
+    file, lost = told(RecreatedRun(deleted=(old_log(end=end),)), tmp_path)
     assert forbidden(file) == "ack above what its epoch kept"
-    assert file.forbidden is not None and "incarnation 1: 5 acknowledged" in file.forbidden.text
-    assert (lost.explained, lost.unexplained) == (120, 5)
+    assert file.forbidden is not None
+    assert f"incarnation 1: {OFFSETS - end} acknowledged" in file.forbidden.text
+    assert (lost.explained, lost.unexplained) == (end, OFFSETS - end)
 
 
 def test_a_record_that_went_with_its_topic_cannot_be_there(tmp_path: Path) -> None:

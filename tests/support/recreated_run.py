@@ -1,8 +1,8 @@
 """A small run directory in which a topic is deleted and made anew; tests plant lies in it.
 
-Broker 1 leads the first orders/0 and acknowledges offsets 0 to 124: the last five while it has not heard of the deletion
-yet, which the controllers wrote down at 4.000 s. At 4.200 s the topic is made anew; broker 2 leads it and acknowledges
-0 to 79, from 4.300 s on. Broker 1 still has its old log, which waits to be removed.
+Broker 1 leads the first orders/0 and acknowledges offsets 0 to 124: the last five while it has not heard of the
+deletion yet, which the controllers wrote down at 4.000 s. At 4.200 s the topic is made anew; broker 2 leads it and
+acknowledges 0 to 79, from 4.300 s on. Broker 1 still has its old log, which waits to be removed.
 """
 
 from __future__ import annotations

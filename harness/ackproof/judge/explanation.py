@@ -79,7 +79,16 @@ def _of_a_class(found: ClassExplained, case: Case, replay: ConformanceFile, said
             "traced by"
         )
     if found.explained == found.count:
-        said.agree.append(f"{found.anomaly}: all {found.count} are traced to the step that took them")
+        with_it = ""
+        if found.deleted:
+            by = (
+                ", ".join(dict.fromkeys(one.by for one in replay.deletions if one.by))
+                or "nobody who is known"
+            )
+            with_it = f"; {found.deleted} of them went with a topic that was deleted by {by}"
+        said.agree.append(
+            f"{found.anomaly}: all {found.count} are traced to the step that took them{with_it}"
+        )
 
 
 def _example(replay: ConformanceFile, anomaly: str) -> str:

@@ -18,6 +18,7 @@ from ackproof.model.conform_metadata import Replay
 from ackproof.model.explain_epochs import (
     NOTHING,
     SLACK_NS,
+    Before,
     Bools,
     KeptLog,
     Told,
@@ -124,7 +125,9 @@ class _Place:
         rows = self.rows.take(placed)
         found.replayed += len(rows)
         past = past_lives(self._observed, self.era.place, self.lives, rows)
-        went = union([one.held for one in past], len(rows))
+        before = Before(
+            union([one.can for one in past], len(rows)), went := union([one.held for one in past], len(rows))
+        )
         told = tell(
             self.era.log,
             self.era.reigns,
@@ -132,7 +135,7 @@ class _Place:
             rows.sent,
             rows.done,
             ended=not self.era.reigns,
-            before=went,
+            before=before,
         )
         gone, kept = self._settled(rows, told)
         lost = rows.found != PRESENT
@@ -162,7 +165,7 @@ class _Place:
         self._examples(rows, present & went, "its topic was deleted, and it is there", found)
         self._truncations(self.era, rows, told, (must | (gone & lost)) & ~went, found)
         self._deletions(past, rows, told, gone, kept, found)
-        self._above_its_epoch(rows, told, gone | kept, union([one.can for one in past], len(rows)), found)
+        self._above_its_epoch(rows, told, gone | kept, before.can, found)
 
     @property
     def _observed(self) -> Observed:

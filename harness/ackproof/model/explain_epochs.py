@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -186,6 +186,13 @@ class Told:
     """By its times it can be of one of the epochs that were asked of."""
 
 
+class Before(NamedTuple):
+    """Of acked offsets: which can be of an earlier incarnation, and which can have gone with it."""
+
+    can: Bools
+    gone: Bools
+
+
 def possible(reign: Reign, sent: Ints, done: Ints) -> Bools:
     """Which records, sent and answered at these times, a leader can have appended in an epoch."""
     end = min(reign.end_ns, NEVER - SLACK_NS) + SLACK_NS
@@ -201,18 +208,17 @@ def tell(
     done: Ints,
     *,
     ended: bool = False,
-    before: Bools | None = None,
+    before: Before | None = None,
 ) -> Told:
     """Say it of acked offsets, sent and answered at these times.
 
-    `ended`: the log went with its topic after these epochs. `before`: those that can have gone with an earlier topic
-    of that name.
+    `ended`: the log went with its topic after these epochs. `before`: what earlier topics of that name say of them.
     """
     held = log.epoch_at(offsets)
     expired = offsets < log.log_start
     inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
     newest = max([reign.epoch for reign in of] + [entry.epoch for entry in log.starts], default=-1)
-    gone = np.zeros(len(offsets), np.bool_) if before is None else before.copy()
+    gone = np.zeros(len(offsets), np.bool_) if before is None else before.gone.copy()
     kept = np.zeros(len(offsets), np.bool_)
     old_epoch = np.full(len(offsets), -1, np.int64)
     timely = np.zeros(len(offsets), np.bool_)
@@ -228,5 +234,6 @@ def tell(
             old_epoch[better] = reign.epoch
     if not ended:
         # The times were read too narrowly where neither holds: it is there, and no step would take it away.
-        kept |= ~gone & (held >= 0)
+        here = timely | ~(timely if before is None else before.can)
+        kept |= ~gone & (held >= 0) & here
     return Told(gone, kept, expired, old_epoch, timely)

@@ -9,7 +9,7 @@ from ackproof.judge.forbidden import Ruling, Stand, rule
 from ackproof.judge.outlook import impossible_demands, ruling
 from ackproof.model.cases import promises_for
 from ackproof.plan.cases import Case
-from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep, Unexplained
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
@@ -157,6 +157,33 @@ def test_losses_that_no_offset_tells_are_said_where_acks_have_offsets(
     )
     traced = [text for text in verdict.witnesses if "traced to the step" in text]
     assert traced == (["lost: all 3 are traced to the step that took them"] if "explained" in of_lost else [])
+
+
+@pytest.mark.parametrize(
+    ("by", "who"), [("fault 1 (recreate)", "fault 1 (recreate)"), ("", "nobody who is known")]
+)
+def test_what_went_with_its_topic_is_told_beside_what_was_truncated(
+    make_run: MakeRun, prediction: Predicted, replay: Replayed, by: str, who: str
+) -> None:
+    prediction.says(lost=Chance.POSSIBLE)
+    went = Deletion(
+        topic="orders",
+        partition=0,
+        topic_id="",
+        incarnation=1,
+        by=by,
+        created_ns=0,
+        removed_ns=1,
+        until_ns=1,
+        again_ns=2,
+        offset=9,
+        log_end=-1,
+        why="",
+    )
+    replay.file = _lost(explained=3, deleted=2).model_copy(update={"deletions": (went, went)})
+    verdict = judge_case(make_run(producers="acks: 1", min_insync=1, lost=3))
+    (said,) = [text for text in verdict.witnesses if "traced to the step" in text]
+    assert said.endswith(f"2 of them went with a topic that was deleted by {who}")
 
 
 def test_a_replay_has_nothing_to_explain_where_nothing_is_lost(make_run: MakeRun, replay: Replayed) -> None:

@@ -107,3 +107,36 @@ def test_a_log_dir_that_is_not_there_is_told(tmp_path: Path, run: CaseDir) -> No
     found = collect([LogDir(2, tmp_path / "gone")], ["orders"], run)
     assert found.replicas == ()
     assert found.reasons == ("node 2: No such file or directory",)
+
+
+ID = "version: 0\ntopic_id: zq3FzNTdSDWsSk2MzQqXVA"
+
+
+def test_a_log_that_waits_to_be_removed_is_told_apart_by_its_topics_id(tmp_path: Path, run: CaseDir) -> None:
+    """It has no rows among the batches: these are of logs that are there."""
+    data = tmp_path / "data"
+    old = {0: batch(0, [b"a"] * 3, epoch=0) + batch(3, [b"b"], epoch=2)}
+    gone = _replica(
+        data, "orders-0.0123456789abcdef0123456789abcdef-delete", segments=old, epochs="0\n1\n0 0\n"
+    )
+    (gone / "partition.metadata").write_text(ID, encoding="utf-8")
+    _replica(data, segments={0: batch(0, [b"c"], epoch=0)})
+    _replica(data, "orders-1.0123456789abcdef0123456789abcdef-delete", segments={})
+    _replica(data, "other-0.0123456789abcdef0123456789abcdef-delete", segments=old)
+    _replica(data, "orders-0.0123456789abcdef0123456789abcdef-future", segments=old)
+    found = collect([LogDir(3, data)], ["orders"], run)
+    assert (_only(found).log_end, _only(found).deleted, _only(found).topic_id) == (1, False, "")
+    (deleted,) = found.deleted
+    assert deleted.topic_id == "ceadc5cc-d4dd-4835-ac4a-4d8ccd0a9754"
+    assert (deleted.partition, deleted.log_end, deleted.deleted, deleted.records) == (0, 4, True, 4)
+    assert deleted.epochs == (EpochStart(epoch=0, start=0), EpochStart(epoch=2, start=3))
+    assert deleted.newest_ms >= 0
+    assert pq.read_table(run.replica_batches).num_rows == 1
+
+
+def test_the_id_of_a_topic_is_read_from_its_folder(tmp_path: Path, run: CaseDir) -> None:
+    folder = _replica(tmp_path / "data", segments={0: batch(0, [b"c"], epoch=0)})
+    (folder / "partition.metadata").write_text(ID, encoding="utf-8")
+    assert _only(collect([LogDir(3, tmp_path / "data")], ["orders"], run)).topic_id.startswith("ceadc5cc")
+    (folder / "partition.metadata").write_text("version: 0\ntopic_id: none", encoding="utf-8")
+    assert _only(collect([LogDir(3, tmp_path / "data")], ["orders"], run)).topic_id == ""

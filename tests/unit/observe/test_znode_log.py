@@ -18,10 +18,12 @@ from ackproof.rundir.metadata import (
     ConfigDecided,
     PartitionDecided,
     TopicCreated,
+    TopicRemoved,
     read_metadata,
 )
 
 STATE = "/brokers/topics/orders/partitions/0/state"
+ID = "zq3FzNTdSDWsSk2MzQqXVA"
 CREATE, DELETE, SET, CLOSE, MULTI = 1, 2, 5, -11, 14
 
 
@@ -52,7 +54,7 @@ TRANSACTIONS = [
     (0xA, CREATE, create("/brokers/ids/1", {}, ephemeral=True)),
     (0xB, CREATE, create("/brokers/ids/2", {}, ephemeral=True)),
     (0xA, CREATE, create("/config/topics/orders", {"config": {"min.insync.replicas": "2"}})),
-    (0xA, CREATE, create("/brokers/topics/orders", {"partitions": {"0": [1, 2]}, "topic_id": "zq3FzNTdSDWsSk2MzQqXVA"})),
+    (0xA, CREATE, create("/brokers/topics/orders", {"partitions": {"0": [1, 2]}, "topic_id": ID})),
     (0xA, MULTI, struct.pack(">ii", 1, CREATE) + buffer(create(STATE, state(1, 0, [1, 2])))),
     (0xA, CLOSE, b""),
     (0xB, SET, change(STATE, state(2, 1, [2]), 1)),
@@ -97,6 +99,35 @@ def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
     assert (gone.node, gone.fenced, gone.broker_epoch) == (1, True, 1)
     assert isinstance(last, PartitionDecided)
     assert (last.leader, last.leader_epoch, last.isr, last.partition_epoch, last.offset) == (2, 1, (2,), 1, 7)
+
+
+def test_a_topic_that_is_made_anew_is_another_one(tmp_path: Path) -> None:
+    again = create("/brokers/topics/orders", {"partitions": {"0": [2, 1]}, "topic_id": f"A{ID[1:]}"})
+    entries = [
+        *TRANSACTIONS[:5],
+        (0xA, DELETE, buffer(STATE.encode())),
+        (0xA, DELETE, buffer(b"/brokers/topics/orders")),
+        (0xA, DELETE, buffer(b"/config/topics/orders")),
+        (0xA, CREATE, again),
+        (0xA, CREATE, create(STATE, state(2, 0, [1, 2]))),
+    ]
+    records = list(decode([log(tmp_path, entries) / "version-2"]))[4:]
+    assert [one.kind for one in records] == ["partition", "topic-removed", "config", "topic", "partition"]
+    _, removed, setting, anew, created = records
+    assert isinstance(removed, TopicRemoved) and isinstance(anew, TopicCreated)
+    assert removed.topic_id != anew.topic_id
+    assert isinstance(setting, ConfigDecided) and setting.value is None
+    assert isinstance(created, PartitionDecided)
+    assert (created.replicas, created.leader, created.changed) == ((2, 1), 2, ("created",))
+
+
+def test_an_id_that_is_none_is_not_decoded(tmp_path: Path) -> None:
+    entries = [(0xA, CREATE, create("/brokers/topics/orders", {"partitions": {}, "topic_id": "x"}))]
+    with pytest.raises(NotDecoded, match="zxid 0x1"):
+        list(decode([log(tmp_path, entries) / "version-2"]))
+    nameless = [(0xA, CREATE, create("/brokers/topics/orders", {"partitions": {}}))]
+    (made,) = decode([log(tmp_path / "old", nameless) / "version-2"])
+    assert isinstance(made, TopicCreated) and made.topic_id == ""
 
 
 def test_only_what_a_majority_of_the_servers_logged_counts(tmp_path: Path) -> None:

@@ -131,6 +131,7 @@ class _Log:
         self._next = 0
         self._dirs = began.log_dirs if began.log_dirs > 1 else 0
         self._places = {place: number for number, place in enumerate(began.places)}
+        self.topic_ids: dict[str, str] = {}
 
     def directories(self, place: Place, replicas: Sequence[int]) -> tuple[str, ...]:
         """The log dir of each replica; with one a broker nobody asks."""
@@ -153,6 +154,17 @@ def _dir(broker: int, number: int) -> str:
     return f"{broker}.{number}"
 
 
+def topic_id(topic: str, created_ns: int) -> str:
+    """The id of a topic that was created at this time."""
+    return f"{topic}@{created_ns}"
+
+
+def topic_ids(topic: str, journal: Sequence[Entry]) -> tuple[str, ...]:
+    """The ids of a topic's incarnations, oldest first."""
+    again = [entry.at_ns for entry in journal if isinstance(entry, Created) and entry.topic == topic]
+    return tuple(topic_id(topic, at_ns) for at_ns in (0, *again))
+
+
 def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Iterator[MetadataRecord]:
     """The metadata log of a run that began at this wall-clock time."""
     log = _Log(wall_ns, began)
@@ -171,7 +183,9 @@ def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Ite
         elif isinstance(entry, Levelled):
             yield FeatureDecided(**vars(log.head(entry.at_ns)), feature=entry.feature, level=entry.level)
         elif isinstance(entry, Dropped):
-            yield TopicRemoved(**vars(log.head(entry.at_ns)), topic=entry.topic, topic_id="")
+            yield TopicRemoved(
+                **vars(log.head(entry.at_ns)), topic=entry.topic, topic_id=log.topic_ids[entry.topic]
+            )
         elif isinstance(entry, Created):
             yield from _created(log, entry.at_ns, entry.topic, began.topics[entry.topic])
             for place, image in entry.images:
@@ -191,7 +205,8 @@ def _first(began: Beginning, log: _Log) -> Iterator[MetadataRecord]:
 
 
 def _created(log: _Log, at_ns: int, topic: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
-    yield TopicCreated(**vars(log.head(at_ns)), topic=topic, topic_id=f"{topic}@{at_ns}")
+    log.topic_ids[topic] = topic_id(topic, at_ns)
+    yield TopicCreated(**vars(log.head(at_ns)), topic=topic, topic_id=log.topic_ids[topic])
     for key, value in config.items():
         yield _configured(log, Configured(at_ns, topic, key, value))
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.model.simulate.clock import MS, SECOND
+from ackproof.model.simulate.journal import topic_ids
 from ackproof.model.simulate.producers import ClientBatch, Producer
 from ackproof.model.simulate.run import Simulation
 from ackproof.model.simulate.transactional import TransactionalProducer
@@ -258,8 +259,9 @@ def samples_now(simulation: Simulation) -> Iterator[Sample]:
 
 def write_replicas(simulation: Simulation, run: CaseDir) -> None:
     """What each replica has in its log: the second witness of the final read."""
+    world = simulation.world
     replicas, rows = [], []
-    for partition in simulation.world.partitions:
+    for partition in world.partitions:
         for broker in sorted(partition.image.partition.replicas):
             log = partition.log(broker)
             replicas.append(
@@ -274,6 +276,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                     recovery_point=log.flushed,
                     epochs=tuple(EpochStart(epoch=e.epoch, start=e.start) for e in log.epochs),
                     records=sum(batch.length for batch in log.batches),
+                    topic_id=topic_ids(partition.topic, world.journal)[-1],
                 )
             )
             rows += [
