@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.model.happened import happened
+from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import read_metadata
 from observed_run import Ack, broker, event, partition
 from recreated_run import FIRST, OFFSETS, SECOND, RecreatedRun, acks, old_log, records, told, topic
 
@@ -203,3 +208,10 @@ def test_a_setting_of_the_first_incarnation_ends_with_it(tmp_path: Path) -> None
     log.insert(8, setting)
     file, _ = told(RecreatedRun(records=[*log, alone, lost, broker(51, 4500, 2, 2, fenced=True)]), tmp_path)
     assert forbidden(file) == "election out of the ISR"
+
+
+def test_a_topic_that_is_made_anew_under_another_leader_was_not_moved(tmp_path: Path) -> None:
+    told(RecreatedRun(), tmp_path)
+    run = CaseDir(tmp_path)
+    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    assert list(happened(case, "orders", (), tuple(read_metadata(run.metadata_log)))) == []

@@ -12,7 +12,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from ackproof.model.incidents import NOTHING, Incidents, of_nodes, planned, total
 from ackproof.plan.cases import Case
 from ackproof.plan.faults import FaultSpec
-from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, MetadataRecord, PartitionDecided
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    MetadataRecord,
+    PartitionDecided,
+    TopicRemoved,
+)
 from ackproof.rundir.timeline import Event, EventKind, fault_name
 
 Told = tuple[str, Incidents]
@@ -116,6 +122,8 @@ def _replayed(topic: str, decided: Sequence[MetadataRecord]) -> tuple[Counter[in
                 fenced.discard(record.node)
             if record.controlled_shutdown:
                 leaving.add(record.node)
+        elif isinstance(record, TopicRemoved) and record.topic == topic:
+            before.clear()  # what is made anew under its name is no change of what was
         elif isinstance(record, PartitionDecided) and record.topic == topic:
             old = before.get(record.partition)
             before[record.partition] = record
