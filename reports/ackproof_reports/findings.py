@@ -91,7 +91,7 @@ def read_findings(folder: Path, max_rows: int, first: Sequence[str], absent: lis
             ranged.append(wanted.slice(0, room))
             room -= ranged[-1].num_rows
     if ranged:
-        found.groups = tuple(groups_of(pa.concat_tables(ranged)))
+        found.groups = tuple(groups_of(pa.concat_tables(ranged).unify_dictionaries()))
     quota = _quotas(found.counts, max_rows, first)
     if quota:
         found.rows = _rows(files, quota, list(quota), absent)

@@ -14,6 +14,8 @@ from ackproof.plan.spec import TopicSpec
 from ackproof.wait import wait_until
 
 _EXISTS: Final = 36
+_GOING: Final = "marked for deletion"
+"""ZooKeeper mode says of a topic whose deletion goes on that it exists (ZkAdminManager.createTopics)."""
 _USERS_FAULT: Final = frozenset({17, 37, 38, 39, 40, 42, 44})
 """INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
 INVALID_CONFIG, INVALID_REQUEST, POLICY_VIOLATION: asking again does not help."""
@@ -58,9 +60,11 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
             asked_before = True
             return False
         for name in list(pending):
-            if (why := refused.get(name)) is None or (asked_before and why.code == _EXISTS):
+            why = refused.get(name)
+            exists = why is not None and why.code == _EXISTS and _GOING not in str(why)
+            if why is None or (asked_before and exists):
                 del pending[name]
-            elif why.code in _USERS_FAULT or why.code == _EXISTS:
+            elif exists or why.code in _USERS_FAULT:
                 raise BadInput(str(why)) from why
         said[:] = [str(why) for why in refused.values()]
         asked_before = True

@@ -82,6 +82,13 @@ def test_a_topic_that_exists_after_an_unknown_outcome_is_ours(create: Create) ->
     assert create(FakeCluster(), Unreachable("no answer in time"), refused(36)) == ["t"] * 2
 
 
+def test_a_topic_whose_deletion_goes_on_is_not_ours_and_is_waited_for(create: Create) -> None:
+    going = {"t": Refused("topic t cannot be created", 36, "Topic 't' is marked for deletion.")}
+    assert create(FakeCluster(), going, Unreachable("no answer in time"), going, {}) == ["t"] * 4
+    with pytest.raises(WaitTimeout, match="marked for deletion"):
+        create(FakeCluster(), *[going] * 1000, timeout_s=0.2)
+
+
 @pytest.mark.parametrize("code", [17, 36, 37, 38, 39, 40, 42, 44])
 def test_what_asking_again_cannot_mend_is_bad_input(create: Create, code: int) -> None:
     with pytest.raises(BadInput, match=r"topic t cannot be created.*because"):

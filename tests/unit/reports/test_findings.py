@@ -105,6 +105,18 @@ def test_dictionary_columns_and_extra_columns_are_read(tmp_path: Path) -> None:
     assert found is not None and found.counts == {"lost": 1} and found.embedded == 1
 
 
+def test_files_with_other_classes_have_other_dictionaries(tmp_path: Path) -> None:
+    """So have the parts of one long file: its row groups, and its batches of 131,072 rows."""
+    pq.write_table(table({"offset": 4}, {"offset": 5}), tmp_path / "a.parquet")
+    pq.write_table(table({"class": "vanished", "offset": 4, "topic": "u"}), tmp_path / "b.parquet")
+    found = read_findings(tmp_path, 10, (), [])
+    assert found is not None
+    assert [(group.anomaly, group.topic, group.count) for group in found.groups] == [
+        ("lost", "t", 2),
+        ("vanished", "u", 1),
+    ]
+
+
 @pytest.mark.parametrize("rows", [0, 1])
 def test_hardly_any_rows(tmp_path: Path, rows: int) -> None:
     pq.write_table(table(*[{}] * rows), tmp_path / "a.parquet")
