@@ -222,6 +222,6 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
 )
 def test_what_would_change_nothing_is_refused(tmp_path: Path, text: str, why: str) -> None:
     path = tmp_path / "work.yaml"
-    path.write_text(FILE.format(kafka="4.3.1", faults=f"  - {text}\n    at: 1s\n"))
+    path.write_text(FILE.format(kafka="4.3.1", acks="all", faults=f"  - {text}\n    at: 1s\n"))
     with pytest.raises(InvalidExperiment, match=why):
         load(path, backend="model")
