@@ -1,167 +1,192 @@
 """Mutants of a Python module: one small change of its syntax tree each, in a fixed order.
 
-comparisons flipped (`<` → `<=`, `>=`; `==` → `!=`; `in` → `not in`; `is` → `is not`), `and` ↔ `or`, one operand of
-these dropped, `not` and `~` removed, conditions negated (`if`, `while`, `x if c else y`, filters of comprehensions),
-filters of comprehensions dropped, numbers ± 1, True ↔ False, `+` ↔ `-`, `*` ↔ `//`, `&` ↔ `|`, `<<` ↔ `>>`, `min` ↔
-`max`, `any` ↔ `all`, and what numpy and Arrow call these. Annotations, unions of types,
-decorators and texts are left alone.
-
-A mutant is known by its key: the function it is in and what was changed there, never a line that drifts.
+`changes.py` says which. Annotations, unions of types, decorators and texts are left alone. A mutant is known by its
+key: the function it is in and what was changed there, never a line that drifts.
 """
 
 from __future__ import annotations
 
 import ast
+import copy
+import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from itertools import islice
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from types import CodeType
 
-_COMPARISONS: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {
-    ast.Lt: (ast.LtE, ast.GtE),
-    ast.LtE: (ast.Lt, ast.Gt),
-    ast.Gt: (ast.GtE, ast.LtE),
-    ast.GtE: (ast.Gt, ast.Lt),
-    ast.Eq: (ast.NotEq,),
-    ast.NotEq: (ast.Eq,),
-    ast.In: (ast.NotIn,),
-    ast.NotIn: (ast.In,),
-    ast.Is: (ast.IsNot,),
-    ast.IsNot: (ast.Is,),
-}
-_OPERATORS: dict[type[ast.operator], type[ast.operator]] = {
-    ast.Add: ast.Sub,
-    ast.Sub: ast.Add,
-    ast.BitAnd: ast.BitOr,
-    ast.BitOr: ast.BitAnd,
-    ast.FloorDiv: ast.Mult,
-    ast.Mult: ast.FloorDiv,
-    ast.LShift: ast.RShift,
-    ast.RShift: ast.LShift,
-}
-_CALLS = {
-    "min": "max",
-    "max": "min",
-    "any": "all",
-    "all": "any",
-    "minimum": "maximum",
-    "maximum": "minimum",
-    "logical_and": "logical_or",
-    "logical_or": "logical_and",
-    "greater": "greater_equal",
-    "greater_equal": "greater",
-    "less": "less_equal",
-    "less_equal": "less",
-}
+from .changes import WIDE, Changes
+
+
+@dataclass(frozen=True)
+class Function:
+    """A function of a module that no other function holds: what is exchanged whole. `line`: of its first decorator."""
+
+    qualname: str
+    line: int
 
 
 @dataclass(frozen=True)
 class Mutant:
     """A change of a module. `number` counts from 0; `line` is that of the original; `what` says what is changed.
 
-    `function` is the outermost one around it ("Class.method"), or the class, or "module". `inside`: it lies in that
-    function's body, so that this body alone can be exchanged.
+    `function` is the outermost one around it ("Class.method"), or the class, or "module". `lines`: first and last of
+    the statement it is in (of the head of a compound one): who runs none of them sees no change.
     """
 
     number: int
     line: int
+    lines: tuple[int, int]
     function: str
-    inside: bool
+    body: Function | None
+    """It lies in the body of this function, which alone can be exchanged. None: it is run at the import."""
     what: str
+    _tree: ast.Module = field(repr=False)
+    _node: ast.AST = field(repr=False)
+    _changed: ast.AST = field(repr=False)
 
     @property
     def key(self) -> str:
         """What it is known by within its module."""
         return f"{self.function}: {self.what}"
 
+    @cached_property
+    def _mutated(self) -> ast.Module:
+        # every line stays where it was: whoever traces or exchanges code goes by them
+        mutated = _Replace(self._node, self._changed).visit(self._tree)
+        assert isinstance(mutated, ast.Module)
+        return ast.fix_missing_locations(mutated)
+
+    def text(self) -> str:
+        """The changed module as text, comments and layout lost."""
+        return ast.unparse(self._mutated)
+
+    def original_text(self) -> str:
+        """The unchanged one, likewise."""
+        return ast.unparse(self._tree)
+
+    def code(self, path: str) -> CodeType:
+        """The changed module, compiled. Asked for in the child: all of them would take a minute."""
+        return compile(self._mutated, path, "exec")
+
+    def changes_nothing(self, path: str) -> bool:
+        """Whether the compiler makes the same of it."""
+        return self.code(path) == compile(self._tree, path, "exec")
+
+    @property
+    def digest(self) -> str:
+        """Another one where the function that is changed reads differently."""
+        text = _text_of(self._tree, self.body.line if self.body else None)
+        return hashlib.sha256(f"{self.key}\n{text}".encode()).hexdigest()[:12]
+
+
+@cache
+def _text_of(tree: ast.Module, line: int | None) -> str:
+    """The function that begins there; else all."""
+    for node in ast.walk(tree) if line is not None else ():
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _first_line(node) == line:
+            return ast.unparse(node)
+    return ast.unparse(tree)
+
 
 @dataclass(frozen=True)
-class _Change:
-    node: ast.AST
-    what: str
-    apply: Callable[[ast.AST], ast.AST]
+class _Place:
+    function: str = "module"
+    body: Function | None = None
+    statement: ast.stmt | None = None
 
 
-def mutants(source: str) -> list[Mutant]:
+def mutants(source: str, changes: Changes = WIDE) -> list[Mutant]:
     """All mutants of a module's source, in order of the tree; of those alike in a function the later are numbered."""
     tree = ast.parse(source)
-    _number(tree)
-    places = {}
-    for statement in tree.body:
-        _locate(statement, (), "module", places)
-    made, alike = [], Counter[str]()
-    for number, change in enumerate(_changes(tree)):
-        function, inside = places[change.node.identity]  # type: ignore[attr-defined]
-        alike[f"{function}: {change.what}"] += 1
-        times = alike[f"{function}: {change.what}"]
-        what = change.what if times == 1 else f"{change.what} #{times}"
-        made.append(Mutant(number, getattr(change.node, "lineno", 0), function, inside, what))
+    places: dict[int, _Place] = {}
+    _locate(tree, (), _Place(), places)
+    parents = {id(child): node for node in ast.walk(tree) for child in ast.iter_child_nodes(node)}
+    skipped = _not_code(tree)
+    made: list[Mutant] = []
+    alike = Counter[str]()
+    for node in ast.walk(tree):
+        if id(node) in skipped:
+            continue
+        for what, changed in changes(node, parents):
+            place = places[id(node)]
+            alike[f"{place.function}: {what}"] += 1
+            times = alike[f"{place.function}: {what}"]
+            what = what if times == 1 else f"{what} #{times}"
+            line, lines = getattr(node, "lineno", 0), _extent(place.statement)
+            made.append(Mutant(len(made), line, lines, place.function, place.body, what, tree, node, changed))
     return made
 
 
-def mutated(source: str, number: int) -> str:
-    """The source with one of its mutants in it."""
-    tree = ast.parse(source)
-    _number(tree)
-    change = next(islice(_changes(tree), number, None))
-    return ast.unparse(ast.fix_missing_locations(_Replace(change).visit(tree)))
+def _locate(node: ast.AST, outer: tuple[str, ...], place: _Place, places: dict[int, _Place]) -> None:
+    """Note for all below a node in which function, or else class, they are, and in which statement."""
+    for name, value in ast.iter_fields(node):
+        for child in value if isinstance(value, list) else [value]:
+            if not isinstance(child, ast.AST):
+                continue
+            here, within = place, outer
+            if place.body is None and isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                # its defaults and decorators are named after it, and run where it is defined
+                called = ".".join((*outer, node.name))
+                body = Function(called, _first_line(node)) if name == "body" else None
+                here = _Place(called, body, place.statement)
+            elif place.body is None and isinstance(node, ast.ClassDef):
+                within = (*outer, node.name)
+                here = _Place(".".join(within), None, place.statement)
+            if isinstance(child, ast.stmt):
+                here = _Place(here.function, here.body, child)
+            places[id(child)] = here
+            _locate(child, within, here, places)
 
 
-def _number(tree: ast.AST) -> None:
-    for identity, node in enumerate(ast.walk(tree)):
-        node.identity = identity  # type: ignore[attr-defined]
-        for child in ast.iter_child_nodes(node):
-            child.parent = node  # type: ignore[attr-defined]
+def _first_line(node: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    return min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
 
 
-def _locate(node: ast.AST, classes: tuple[str, ...], where: str, places: dict[int, tuple[str, bool]]) -> None:
-    """Note for a statement and all below it in which function, or else class, they are."""
-    if isinstance(node, ast.ClassDef):
-        inner = (*classes, node.name)
-        for child in ast.iter_child_nodes(node):
-            _locate(child, inner, ".".join(inner), places)
-    elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-        name = ".".join((*classes, node.name))
-        within = {below.identity for part in node.body for below in ast.walk(part)}  # type: ignore[attr-defined]
-        for below in ast.walk(node):
-            places[below.identity] = (name, below.identity in within)  # type: ignore[attr-defined]
-        return
-    else:
-        for child in ast.iter_child_nodes(node):
-            _locate(child, classes, where, places)
-    places[node.identity] = (where, False)  # type: ignore[attr-defined]
+def _extent(statement: ast.stmt | None) -> tuple[int, int]:
+    assert statement is not None, "all that can be changed is in a statement"
+    body = getattr(statement, "body", None)
+    if body:
+        return statement.lineno, max(statement.lineno, body[0].lineno - 1)
+    return statement.lineno, statement.end_lineno or statement.lineno
 
 
 class _Replace(ast.NodeTransformer):
-    def __init__(self, change: _Change) -> None:
-        self._change = change
-        self._identity = change.node.identity  # type: ignore[attr-defined]
+    """Copies the way down to one node, and puts the changed one there; all else is shared with the original."""
+
+    def __init__(self, node: ast.AST, changed: ast.AST) -> None:
+        self._node, self._changed = node, changed
 
     def visit(self, node: ast.AST) -> ast.AST:
-        if getattr(node, "identity", None) == self._identity:
-            return self._change.apply(node)
-        return super().generic_visit(node)
+        if node is self._node:
+            return ast.copy_location(copy.copy(self._changed), node)
+        return self.generic_visit(copy.copy(node))
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(node, name, [self.visit(one) if isinstance(one, ast.AST) else one for one in value])
+            elif isinstance(value, ast.AST):
+                setattr(node, name, self.visit(value))
+        return node
 
 
 def _not_code(tree: ast.AST) -> set[int]:
     """Annotations, decorators, and what stands only for type checkers."""
-    skipped: set[int] = set()
+    roots: list[ast.AST | None] = []
     for node in ast.walk(tree):
-        roots: list[ast.AST | None] = []
         if isinstance(node, ast.arg):
-            roots = [node.annotation]
+            roots.append(node.annotation)
         elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            roots = [node.returns, *node.decorator_list]
+            roots += [node.returns, *node.decorator_list]
         elif isinstance(node, ast.ClassDef):
-            roots = [*node.decorator_list]
+            roots += node.decorator_list
         elif isinstance(node, ast.AnnAssign):
-            roots = [node.annotation]
+            roots.append(node.annotation)
+            if isinstance(node.annotation, ast.Name) and node.annotation.id == "TypeAlias":
+                roots.append(node.value)
         elif _is_for_types(node):
-            roots = [node]
-        for root in roots:
-            if root is not None:
-                skipped |= {below.identity for below in ast.walk(root)}  # type: ignore[attr-defined]
-    return skipped
+            roots.append(node)
+    return {id(below) for root in roots if root is not None for below in ast.walk(root)}
 
 
 def _is_for_types(node: ast.AST) -> bool:
@@ -177,137 +202,3 @@ def _is_union(value: ast.expr) -> bool:
     return isinstance(value, ast.BinOp) and all(
         isinstance(part, ast.Name | ast.BinOp | ast.BitOr | ast.expr_context) for part in ast.walk(value)
     )
-
-
-def _changes(tree: ast.AST) -> Iterator[_Change]:
-    skipped = _not_code(tree)
-    for node in ast.walk(tree):
-        if node.identity not in skipped:  # type: ignore[attr-defined]
-            yield from _of_node(node)
-
-
-def _of_node(node: ast.AST) -> Iterator[_Change]:
-    if isinstance(node, ast.Compare):
-        yield from _of_compare(node)
-    elif isinstance(node, ast.BoolOp):
-        yield from _of_bool_op(node)
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield _Change(node, f"not dropped: {_text(node)}", lambda n: n.operand)  # type: ignore[attr-defined]
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
-        yield _Change(node, f"~ dropped: {_text(node)}", lambda n: n.operand)  # type: ignore[attr-defined]
-    elif isinstance(node, ast.If | ast.While | ast.IfExp):
-        yield _Change(node, f"condition negated: {_text(node.test)}", _negate_test)
-    elif isinstance(node, ast.comprehension):
-        yield from _of_comprehension(node)
-    elif isinstance(node, ast.Constant):
-        yield from _of_constant(node)
-    elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _OPERATORS:
-        if not (isinstance(node, ast.BinOp) and _is_text(node)):
-            yield _Change(node, f"operator: {_text(node)}", _other_operator)
-    elif isinstance(node, ast.Call):
-        name = node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")
-        if name in _CALLS:
-            yield _Change(node, f"{name} → {_CALLS[name]}: {_text(node)}", _other_call)
-
-
-def _text(node: ast.AST) -> str:
-    text = ast.unparse(node).partition("\n")[0]
-    return text if len(text) <= 70 else text[:67] + "…"
-
-
-def _is_text(node: ast.AST) -> bool:
-    return any(
-        isinstance(below, ast.JoinedStr) or (isinstance(below, ast.Constant) and isinstance(below.value, str))
-        for below in ast.walk(node)
-    )
-
-
-def _of_compare(node: ast.Compare) -> Iterator[_Change]:
-    for index, op in enumerate(node.ops):
-        for other in _COMPARISONS[type(op)]:
-
-            def apply(n: ast.AST, index: int = index, other: type[ast.cmpop] = other) -> ast.AST:
-                assert isinstance(n, ast.Compare)
-                n.ops[index] = other()
-                return n
-
-            yield _Change(node, f"{type(op).__name__} → {other.__name__}: {_text(node)}", apply)
-
-
-def _of_bool_op(node: ast.BoolOp) -> Iterator[_Change]:
-    def swap(n: ast.AST) -> ast.AST:
-        assert isinstance(n, ast.BoolOp)
-        n.op = ast.Or() if isinstance(n.op, ast.And) else ast.And()
-        return n
-
-    yield _Change(node, f"and ↔ or: {_text(node)}", swap)
-    for index, value in enumerate(node.values):
-
-        def drop(n: ast.AST, index: int = index) -> ast.AST:
-            assert isinstance(n, ast.BoolOp)
-            del n.values[index]
-            return n if len(n.values) > 1 else n.values[0]
-
-        yield _Change(node, f"operand dropped: {_text(value)} of {_text(node)}", drop)
-
-
-def _negate_test(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.If | ast.While | ast.IfExp)
-    node.test = ast.UnaryOp(ast.Not(), node.test)
-    return node
-
-
-def _of_comprehension(node: ast.comprehension) -> Iterator[_Change]:
-    for index, test in enumerate(node.ifs):
-
-        def drop(n: ast.AST, index: int = index) -> ast.AST:
-            assert isinstance(n, ast.comprehension)
-            del n.ifs[index]
-            return n
-
-        def negate(n: ast.AST, index: int = index) -> ast.AST:
-            assert isinstance(n, ast.comprehension)
-            n.ifs[index] = ast.UnaryOp(ast.Not(), n.ifs[index])
-            return n
-
-        yield _Change(node, f"filter dropped: {_text(test)}", drop)
-        yield _Change(node, f"filter negated: {_text(test)}", negate)
-
-
-def _of_constant(node: ast.Constant) -> Iterator[_Change]:
-    values: tuple[object, ...] = ()
-    if isinstance(node.value, bool):
-        values = (not node.value,)
-    elif isinstance(node.value, int | float):
-        values = (node.value + 1, node.value - 1)
-    for value in values:
-
-        def apply(n: ast.AST, value: object = value) -> ast.AST:
-            return ast.Constant(value)  # type: ignore[arg-type]
-
-        yield _Change(node, f"{node.value!r} → {value!r}: {_around(node)}", apply)
-
-
-def _around(node: ast.AST) -> str:
-    """The expression or statement that a constant stands in."""
-    while True:
-        node = node.parent  # type: ignore[attr-defined]
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return f"def {node.name}"
-        if isinstance(node, ast.expr | ast.stmt) and not isinstance(node, ast.UnaryOp):
-            return _text(node)
-
-
-def _other_operator(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.BinOp | ast.AugAssign)
-    node.op = _OPERATORS[type(node.op)]()
-    return node
-
-
-def _other_call(node: ast.AST) -> ast.AST:
-    assert isinstance(node, ast.Call)
-    if isinstance(node.func, ast.Name):
-        node.func.id = _CALLS[node.func.id]
-    elif isinstance(node.func, ast.Attribute):
-        node.func.attr = _CALLS[node.func.attr]
-    return node

@@ -1,19 +1,19 @@
-"""What can be mutated, and by which tests each change is to be noticed."""
+"""What can be mutated, how, and by which exams each change is to be noticed."""
 
 from __future__ import annotations
 
 import hashlib
-import sys
+import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from .changes import DECIDED, WIDE, Changes
+from .corpus import RandomLedgers
+from .mutants import Mutant, mutants
+
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mutants import Mutant, mutants  # noqa: E402 - beside this script, which is no package
-
-COPIED = ("harness", "reference_impl", "reports", "tests", "pyproject.toml", "experiments")
-"""What a worker's copy of the tree holds."""
 
 
 @dataclass(frozen=True)
@@ -22,43 +22,114 @@ class Room:
 
     package: str
     tests: tuple[str, ...]
+    """Files or folders, from the root of the repository."""
     preload: tuple[str, ...] = ()
     root: str = "harness/ackproof"
+    prefix: str = "ackproof."
+    """What stands before the package where it is imported."""
     options: tuple[str, ...] = ()
+    """Of pytest."""
     modules: tuple[str, ...] = ()
     """Only these; none: all of the package."""
+    changes: Changes = WIDE
+    beside: Callable[[Path], RandomLedgers] | None = None
+    """Exams beside the tests, made in the folder given."""
 
     @property
     def folder(self) -> Path:
-        """Where its modules are, within the tree."""
-        return Path(self.root) / self.package
+        """Where its modules are."""
+        return ROOT / self.root / self.package
 
     @property
     def module(self) -> str:
         """How it is imported."""
-        return self.package if self.root == "reference_impl" else f"ackproof.{self.package}"
+        return self.prefix + self.package
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """The paths of its modules within its folder."""
+        return self.modules or tuple(path.name for path in sorted(self.folder.glob("*.py")))
 
     def name_of(self, module: str) -> str:
         """How one of its modules is imported."""
-        return f"{self.module}.{module.removesuffix('.py').replace('/', '.')}"
+        inner = module.removesuffix(".py").replace("/", ".")
+        return self.module if inner == "__init__" else f"{self.module}.{inner}"
 
     def state(self) -> str:
-        """A hash of what decides on a mutant's fate: the package, its tests, and what supports them."""
-        found = {*(ROOT / self.folder).rglob("*.py"), *(ROOT / "tests" / "support").rglob("*.py")}
+        """A hash of all that decides on a mutant's fate: the package, its tests, and what supports them."""
+        return _hash(sorted({*self.supporting(), *self._tests()}))
+
+    def stamp(self, test: str) -> str:
+        """Another one where the package, what supports the tests, or this test's file reads differently."""
+        return _stamp(self, test.partition("::")[0])
+
+    def _tests(self) -> set[Path]:
+        found: set[Path] = set()
         for test in self.tests:
             path = ROOT / test
-            found |= {path} if path.is_file() else set(path.rglob("*.py"))
-        digest = hashlib.sha256()
-        for path in sorted(found):
-            digest.update(str(path.relative_to(ROOT)).encode() + b"\0" + path.read_bytes())
-        return digest.hexdigest()[:16]
+            found |= {path} if path.is_file() else set(path.rglob("test_*.py"))
+        return found
+
+    def supporting(self) -> set[Path]:
+        """The package, and the helpers of its tests."""
+        found = {*self.folder.rglob("*.py"), *(ROOT / "tests" / "support").rglob("*.py")}
+        for folder in {path.parent for path in self._tests()}:
+            found |= {path for path in folder.glob("*.py") if not path.name.startswith("test_")}
+        if self.beside is not None:
+            found.add(Path(__file__).with_name("corpus.py"))
+        return found
 
 
-def _model(*names: str) -> tuple[str, ...]:
-    return tuple(f"tests/model/test_{name}.py" for name in names)
+@cache
+def _stamp(room: Room, file: str) -> str:
+    return _hash(sorted({*room.supporting(), *([ROOT / file] if (ROOT / file).is_file() else [])}))
+
+
+def _hash(paths: list[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(os.path.relpath(path, ROOT).encode() + b"\0" + _read(path))
+    return digest.hexdigest()[:16]
+
+
+@cache
+def _read(path: Path) -> bytes:
+    return path.read_bytes()
+
+
+def _tests_of(folder: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"tests/{folder}/test_{name}.py" for name in names)
 
 
 ROOMS = {
+    "audit": Room(
+        "audit",
+        # Not test_agreement.py: the random ledgers are its, always the same ones.
+        (
+            *_tests_of(
+                "audit", "classes", "transactions", "parts", "bad_ledgers", "session", "planted_ledgers"
+            ),
+            *_tests_of("audit", "other_ledgers", "edges", "rounds", "tables"),
+        ),
+        ("ackproof.errors", "ackproof.processes", "ackproof.rundir.documents", "ackproof.rundir.schema"),
+        options=("-m", "not audit"),
+        # All that counts. The others start and end Spark's JVM (archive, frames, jvm, session).
+        modules=(
+            *("identity.py", "places.py", "order.py", "strangers.py", "series.py", "lookup.py", "rows.py"),
+            *(
+                "pile.py",
+                "load.py",
+                "ledger.py",
+                "clients.py",
+                "transactions.py",
+                "commits.py",
+                "planning.py",
+            ),
+            *("units.py", "bucket.py", "results.py", "pipeline.py", "stages.py", "anomalies.py", "arrow.py"),
+        ),
+        changes=DECIDED,
+        beside=RandomLedgers,
+    ),
     "judge": Room(
         "judge",
         ("tests/unit/judge",),
@@ -67,10 +138,12 @@ ROOMS = {
     "reference": Room(
         "ackproof_reference",
         (
-            *_model("log", "leader", "isr", "follower", "controller", "rules", "transactions", "placement"),
-            *_model("compaction", "reassignment", "invariants", "zookeeper", "primaries", "quorum"),
+            *_tests_of("model", "log", "leader", "isr", "follower", "controller", "rules", "transactions"),
+            *_tests_of("model", "placement", "compaction", "reassignment", "invariants", "zookeeper"),
+            *_tests_of("model", "primaries", "quorum"),
         ),
         root="reference_impl",
+        prefix="",
         # Of the searches the largest is left out: what it finds is also asked of one state.
         options=("--confcutdir=tests/model", "-k", "not commits_own_epoch", "-m", "not nightly"),
         modules=(
@@ -89,7 +162,7 @@ ROOMS = {
 
 @dataclass(frozen=True)
 class Job:
-    """A mutant of a module."""
+    """A mutant of a module. `module`: its path within the room's folder."""
 
     module: str
     mutant: Mutant
@@ -101,18 +174,21 @@ class Job:
 
     @property
     def key(self) -> str:
-        """What it is known by in the log and in equivalent.txt."""
+        """What it is known by in the log and in equivalent.txt, and what `--only` takes too."""
         return f"{self.module}: {self.mutant.key}"
+
+    @property
+    def areas(self) -> tuple[str, str]:
+        """Who killed others here is asked early."""
+        return self.module, f"{self.module}: {self.mutant.function}"
 
 
 def jobs_of(room: Room) -> list[Job]:
     """All mutants of a room."""
-    folder = ROOT / room.folder
-    modules = room.modules or tuple(path.name for path in sorted(folder.glob("*.py")))
     return [
         Job(module, mutant)
-        for module in modules
-        for mutant in mutants((folder / module).read_text(encoding="utf-8"))
+        for module in room.paths
+        for mutant in mutants((room.folder / module).read_text(encoding="utf-8"), room.changes)
     ]
 
 
