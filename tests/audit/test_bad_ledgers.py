@@ -111,10 +111,13 @@ def test_one_identity_produced_twice(run, ledger, again) -> None:
     refused(run, ledger, "producer 0, seq 2 was produced twice")
 
 
-def test_many_identities_produced_in_two_partitions(run, tmp_path) -> None:
+@pytest.mark.parametrize("first", [0, 65_536])
+def test_many_identities_produced_in_two_partitions(run, tmp_path, first) -> None:
     """So many that they travel as bitmaps; the last of one partition is the first of the other."""
-    rows = [sent(n) for n in range(3000)] + [sent(n, partition=1) for n in range(2999, 5000)]
-    refused(run, write_ledger(tmp_path / "case", rows, [read(0)]), "producer 0, seq 2999 was produced twice")
+    rows = [sent(first + n, n) for n in range(3000)]
+    rows += [sent(first + n, n, partition=1) for n in range(2999, 5000)]
+    ledger = write_ledger(tmp_path / "case", rows, [read(first, 0)])
+    refused(run, ledger, f"producer 0, seq {first + 2999} was produced twice")
 
 
 def test_a_bitmap_and_a_lone_number(run, tmp_path) -> None:
