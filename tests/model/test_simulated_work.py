@@ -136,7 +136,7 @@ def test_a_log_dir_that_fails_takes_what_lies_in_it_and_nothing_else(tmp_path: P
     """Two log dirs: t/0 lies in the first, u/0 in the second; broker 1 leads both, and lives on."""
     path = tmp_path / "dirs.yaml"
     text = FILE.format(
-        kafka="4.3.1", faults="  - fail_log_dir: {target: leader(t/0)}\n    at: 1s\n    for: 2s\n"
+        acks="all", kafka="4.3.1", faults="  - fail_log_dir: {target: leader(t/0)}\n    at: 1s\n    for: 2s\n"
     )
     path.write_text(
         text.replace("controllers: 3", "controllers: 3, log_dirs: 2").replace(
