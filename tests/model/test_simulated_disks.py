@@ -204,7 +204,8 @@ def test_the_active_controller_is_taken_out_another_takes_its_place_and_it_comes
     assert before.endswith("voters 102, 103") and after.endswith("voters 101, 102, 103")
     assert "controller 101 leads" not in before + after
     confirmed = simulation.lives[0].confirmed
-    assert confirmed and confirmed < 2 * SECOND  # it resigns, and is not waited for
+    # Real ones: 1.7 s from the request, of which 0.4 s to make the quorum a dynamic one and 0.9 s to elect another.
+    assert confirmed and 0.9 * SECOND < confirmed - SECOND < 1.8 * SECOND
 
 
 def test_a_quorum_of_three_without_one_voter_does_not_survive_another(tmp_path: Path) -> None:

@@ -11,8 +11,10 @@ from ackproof.model.simulate.timing import seconds
 from ackproof.plan.fault_crashes import RemoveController
 
 AGAIN_S = 0.05
-COMMITTED_S = 0.01
-"""From the request until most of the voters have written it."""
+COMMITTED_S = 0.03
+"""From the request until most of the voters have written it, as real ones showed."""
+DYNAMIC_S = 0.35
+"""Until the first request is taken: the quorum is made a dynamic one before (kraft.version 1)."""
 
 
 @does(RemoveController)
@@ -28,10 +30,11 @@ class VotersRun(Virtual):
         (self.node,) = self.nodes
         if self.node not in quorum.voters:
             raise FaultNotConfirmed(f"controller {self.node} is no voter: nothing to remove")
-        self._ask(self._may_go, self._go)
+        self._ask(self._may_go, self._go, 0.0 if quorum.dynamic else DYNAMIC_S)
+        quorum.dynamic = True
         return f"asked a broker to remove controller {self.node} from the quorum"
 
-    def _ask(self, may: Callable[[], bool], change: Callable[[], None]) -> None:
+    def _ask(self, may: Callable[[], bool], change: Callable[[], None], after_s: float = 0.0) -> None:
         """Asked again until it can be committed, or the time for it is over."""
         until = self.world.clock.now + seconds(self.WITHIN_S - AGAIN_S)
 
@@ -41,7 +44,7 @@ class VotersRun(Virtual):
             elif self.world.clock.now < until:
                 self.later(AGAIN_S, look)
 
-        self.later(COMMITTED_S, look)
+        self.later(after_s + COMMITTED_S, look)
 
     def _may_go(self) -> bool:
         quorum = self.world.control.quorum

@@ -16,8 +16,6 @@ from ackproof.model.simulate.network import Network
 from ackproof.model.simulate.timing import Timing
 
 NOBODY: Final = -1
-RESIGNED_NS: Final = 20 * MS
-"""Who resigns says so (EndQuorumEpoch), and the first of the others asks for votes at once."""
 IDLE_NS: Final = 500 * MS
 """metadata.max.idle.interval.ms: as often the leader writes, and stands still with its disk at the latest then."""
 
@@ -45,6 +43,8 @@ class Quorum:
         self.active = controllers[0]
         self.standing_still = NOBODY
         """Who was the active one, and is again when the disks go on soon enough."""
+        self.dynamic = False
+        """Whether kraft.version is 1, so that voters may change."""
         self._overdue = False
         """Its time is over, and nobody could be elected: the next who can is."""
         self._electing = 0
@@ -99,7 +99,10 @@ class Quorum:
     def _lose(self) -> None:
         before, self.active = self.active, NOBODY
         if before not in self.voters:
-            self._call_election(RESIGNED_NS)
+            # Who is told that it resigned asks for votes at once and gets none from those that fetched from it just now
+            # (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
+            timeout = self._timing.quorum_election
+            self._call_election(2 * timeout + int(self._random.random() * timeout))
         elif self.hears_majority(before):
             self.standing_still, self._overdue = before, False
             self._call_election(self._timeout + int(self._random.random() * IDLE_NS))

@@ -38,6 +38,8 @@ class Timing:
     heartbeat: int
     quorum_timeout: int
     quorum_jitter: int
+    quorum_election: int
+    """controller.quorum.election.timeout.ms: who waits for a leader waits as long, to twice as long."""
     flush_every: int
     """Records between two fsyncs of a log; Kafka leaves it to the operating system by default."""
     handlers: int
@@ -89,6 +91,7 @@ def timing_of(cluster: ClusterSpec) -> Timing:
         heartbeat=session // 3 if zookeeper else ms("broker.heartbeat.interval.ms"),
         quorum_timeout=session if zookeeper else ms("controller.quorum.fetch.timeout.ms"),
         quorum_jitter=100 * MS if zookeeper else ms("controller.quorum.election.backoff.max.ms"),
+        quorum_election=session if zookeeper else ms("controller.quorum.election.timeout.ms"),
         flush_every=int(found["log.flush.interval.messages"]),
         handlers=int(found["num.io.threads"]),
     )
