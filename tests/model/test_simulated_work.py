@@ -217,6 +217,8 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
     [
         ("set: {topic: t, config: {retention.ms: 1}}", "it does not know the setting 'retention.ms'"),
         ("full_disk: {target: broker(1), leave: 1MiB}", "no files and no bytes"),
+        ("clock_jump: {target: broker(1), by: -2h}", "stamped an hour ahead"),
+        ("truncate_segment: {target: leader(t/0), segment: closed}", "one segment each"),
         ("fail_log_dir: {target: broker(1), how: read_only}", "no files and no bytes"),
     ],
 )

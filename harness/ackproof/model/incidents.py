@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from ackproof.cluster.properties import SESSION_TIME_OUT, time_out
 from ackproof.faults.disks_slow import SLOW_WITHIN_S
 from ackproof.plan.cases import Case
+from ackproof.plan.fault_clocks import ClockJump
 from ackproof.plan.fault_crashes import CrashLoop
 from ackproof.plan.fault_disks import SlowDisk
 from ackproof.plan.fault_links import IsolateFault, LinkFault
@@ -224,6 +225,13 @@ def _slow(plan: _Planned, fault: FaultSpec) -> Incidents:
     )
 
 
+def _shifted(plan: _Planned, fault: FaultSpec) -> Incidents:
+    """A leader counts by its wall clock how long its followers have lagged; set right, it jumps the other way."""
+    assert isinstance(fault, ClockJump)
+    far = abs(fault.by) * 1000 >= time_out(plan.case.experiment.cluster, _LAG)
+    return Incidents(shrinks=plan.replicas - 1) if far and plan.aimed_at(fault) else NOTHING
+
+
 def _moved(_plan: _Planned, _fault: FaultSpec) -> Incidents:
     return Incidents(hand_overs=1)
 
@@ -253,6 +261,7 @@ _PLANNED: Final[Mapping[str, Callable[[_Planned, FaultSpec], Incidents]]] = {
     **dict.fromkeys(["split", "bridge"], _groups),
     **dict.fromkeys(["reassign", "cancel_reassign"], _moved),
     "slow_disk": _slow,
+    "clock_jump": _shifted,
     "isolate": _isolated,
     "expire_session": _expired,
     "elect_preferred": _preferred,

@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ackproof.plan.fault_disks import FailLogDir, FullDisk
+from ackproof.plan.fault_clocks import ClockJump
+from ackproof.plan.fault_disks import FailLogDir, FullDisk, TruncateSegment
 from ackproof.plan.fault_planned import SetConfig
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
+from ackproof.plan.releases import numbers
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.storm import Storm
 
@@ -32,6 +34,9 @@ POSSIBLE: Final = frozenset(
         "full_disk",
         "fail_log_dir",
         "slow_disk",
+        "truncate_segment",
+        "delete_checkpoint",
+        "move_log_dir",
         "elect_preferred",
         "elect_unclean",
         "reassign",
@@ -42,6 +47,7 @@ POSSIBLE: Final = frozenset(
         "rolling_restart",
         "upgrade",
         "expire_session",
+        "clock_jump",
         "kill_client",
         "pause_client",
         "fence_producer",
@@ -75,17 +81,12 @@ _KRAFT_ONLY: Final = frozenset({"reassign", "cancel_reassign", "decommission"})
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
 _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
-        **dict.fromkeys(
-            (
-                "flip_bits", "truncate_segment", "delete_checkpoint",
-                "move_log_dir",
-            ),
-            _BYTES,
-        ),
+        "flip_bits": "what a broker does about a batch whose checksum is wrong is no part of the protocol",
         "command": "your commands would act on this machine, not on virtual brokers",
-        "clock_jump": "it has one clock for all, virtual time",
     }
-)  # fmt: skip
+)
+_STAMPS_AHEAD_S: Final = 3600.0
+"""message.timestamp.after.max.ms since 4.0 (KIP-937)."""
 
 
 def why_not(kind: str) -> str | None:
@@ -134,12 +135,24 @@ def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
             yield _Lack((*body, "leave"), fault.kind, _BYTES, key=True)
         elif isinstance(fault, FailLogDir) and fault.how == "read_only":
             yield _Lack((*body, "how"), fault.kind, _BYTES, key=True)
+        elif isinstance(fault, TruncateSegment) and fault.segment == "closed":
+            yield _Lack((*body, "segment"), fault.kind, "its logs are one segment each", key=True)
+        elif isinstance(fault, ClockJump) and (why := _of_clocks(fault.by, spec)):
+            yield _Lack((*body, "by"), fault.kind, why, key=True)
         elif isinstance(fault, SetConfig) and (why := _of_settings(fault.kind, fault.config)):
             yield _Lack((*body, "config"), fault.kind, why, key=True)
     for name, topic in spec.topics.items():
         if "compact" in topic.config.get("cleanup.policy", "delete"):
             policy: Path = ("topics", name, "config", "cleanup.policy")
             yield _Lack(policy, "cleanup.policy", "its records have no keys")
+
+
+def _of_clocks(by: float, spec: ExperimentSpec) -> str:
+    if spec.workload.producers.transaction_size is not None:
+        return "its transaction coordinator does not look at the wall clock"
+    if by <= -_STAMPS_AHEAD_S and numbers(spec.cluster.kafka) >= (4, 0):
+        return "its brokers take records that are stamped an hour ahead, which Kafka refuses from 4.0 on"
+    return ""
 
 
 def _of_mode(kind: str, spec: ExperimentSpec) -> str:

@@ -24,6 +24,14 @@ class Caught:
     fetched: int
     end_then: int
 
+    def note(self, offset: int, end: int, now: int) -> None:
+        """A fetch from an offset of a log that ends there; `now` by the leader's clock (Replica.updateFetchState)."""
+        if offset >= end:
+            self.caught_up = max(self.caught_up, now)
+        elif offset >= self.end_then:
+            self.caught_up = max(self.caught_up, self.fetched)
+        self.fetched, self.end_then = now, end
+
 
 @dataclass
 class Surroundings:

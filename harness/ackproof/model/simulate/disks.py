@@ -109,7 +109,7 @@ class Disks:
         """Who waits for more has asked every fetch wait, and was told that there is none: it is caught up."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
-                partition.caught[follower].caught_up = partition.around.clock.now
+                partition.caught[follower].caught_up = self._network.wall(leader)
 
     def _go_on(self, node: int, one: _Waiting) -> None:
         host = self._network.hosts[node]

@@ -27,21 +27,19 @@ class LogDirRun(DownRun):
         if self.single:
             return f"{super().inject()}: the only log dir failed"
         self.must_run()
+        assert isinstance(self.fault, LogDirFault)
         self.lives = {node: self.host(node).life for node in self.nodes}
+        self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
         for node in self.nodes:
-            lost = self._lying_there()
+            lost = self._lying_there(node)
             for partition in lost:
                 partition.lose_log(node)
             self._tell_later(node, lost)
-        return f"log dir {self._which + 1} of {self.names()} failed"
+        numbers = sorted({folder + 1 for folder in self.folders.values()})
+        return f"log dir {', '.join(map(str, numbers))} of {self.names()} failed"
 
-    @property
-    def _which(self) -> int:
-        assert isinstance(self.fault, LogDirFault)
-        return which_dir(self.fault, self.world, self.nodes[0])
-
-    def _lying_there(self) -> list[PartitionRun]:
-        return [one for one in self.world.control.partitions if one.folder == self._which]
+    def _lying_there(self, node: int) -> list[PartitionRun]:
+        return [one for one in self.world.control.partitions if one.folder_at(node) == self.folders[node]]
 
     def _tell_later(self, node: int, lost: list[PartitionRun]) -> None:
         """Its next heartbeat says that a log dir has failed."""
@@ -60,17 +58,16 @@ class LogDirRun(DownRun):
             # Out of the ISR and not elected, as one that is fenced; but it is not.
             without = fence(partition.image, node, control.rules(partition)).partition
             control.apply(partition, partition.image._replace(partition=without))
-        left = tuple(
-            number for number in range(self.world.case.experiment.cluster.log_dirs) if number != self._which
-        )
-        epoch = lost[0].image.registration(node).epoch
+        there = range(self.world.case.experiment.cluster.log_dirs)
+        left = tuple(number for number in there if number != self.folders[node])
+        epoch = control.partitions[0].image.registration(node).epoch
         self.world.journal.append(LostDir(self.world.clock.now, node, epoch, left))
 
     def bites(self) -> bool:
         """Gone; or what lies there is served no more."""
         if self.single:
             return super().bites()
-        return all(node in partition.failed for node in self.nodes for partition in self._lying_there())
+        return all(node in partition.failed for node in self.nodes for partition in self._lying_there(node))
 
     def heal(self) -> str:
         """Mend it; only a new start brings it back."""

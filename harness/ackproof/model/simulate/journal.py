@@ -65,6 +65,15 @@ class LostDir(NamedTuple):
     left: tuple[int, ...]
 
 
+class MovedDir(NamedTuple):
+    """A replica lies in another log dir of its broker; its partition's next change tells the controllers."""
+
+    at_ns: int
+    place: Place
+    node: int
+    folder: int
+
+
 class Configured(NamedTuple):
     """A setting of a topic, or of all brokers (''), changed; None: back to what it was without it."""
 
@@ -105,7 +114,7 @@ class Lived(NamedTuple):
     kind: EventKind
 
 
-Entry: TypeAlias = Change | Stood | LostDir | Configured | Levelled | Dropped | Created | Lived
+Entry: TypeAlias = Change | Stood | LostDir | MovedDir | Configured | Levelled | Dropped | Created | Lived
 
 
 class Beginning(NamedTuple):
@@ -130,13 +139,17 @@ class _Log:
         self._wall_ns = wall_ns
         self._next = 0
         self._dirs = began.log_dirs if began.log_dirs > 1 else 0
+        self.moved: dict[tuple[Place, int], int] = {}
         self._places = {place: number for number, place in enumerate(began.places)}
         self.topic_ids: dict[str, str] = {}
 
     def directories(self, place: Place, replicas: Sequence[int]) -> tuple[str, ...]:
         """The log dir of each replica; with one a broker nobody asks."""
         number = self._places[place]
-        return tuple(_dir(broker, number % self._dirs) for broker in replicas) if self._dirs else ()
+        if not self._dirs:
+            return ()
+        at = {broker: self.moved.get((place, broker), number % self._dirs) for broker in replicas}
+        return tuple(_dir(broker, folder) for broker, folder in at.items())
 
     def log_dirs(self, broker: int) -> tuple[str, ...]:
         """All of a broker's."""
@@ -169,15 +182,22 @@ def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Ite
     """The metadata log of a run that began at this wall-clock time."""
     log = _Log(wall_ns, began)
     yield from _first(began, log)
+    moving = False
     for entry in journal:
         if isinstance(entry, Change):
-            yield _partition(log, entry.at_ns, began.places[entry.place], entry.image, entry.before)
+            yield _partition(
+                log, entry.at_ns, began.places[entry.place], entry.image, entry.before, moved=moving
+            )
+            moving = False
         elif isinstance(entry, Stood):
             yield _stood(log, entry)
         elif isinstance(entry, LostDir):
             left = tuple(_dir(entry.node, number) for number in entry.left)
             head = vars(log.head(entry.at_ns))
             yield BrokerChanged(**head, node=entry.node, broker_epoch=entry.epoch, log_dirs=left)
+        elif isinstance(entry, MovedDir):
+            log.moved[entry.place, entry.node] = entry.folder
+            moving = True
         elif isinstance(entry, Configured):
             yield _configured(log, entry)
         elif isinstance(entry, Levelled):
@@ -241,7 +261,13 @@ def _configured(log: _Log, entry: Configured) -> MetadataRecord:
 
 
 def _partition(
-    log: _Log, at_ns: int, place: Place, image: Partition, before: Partition | None
+    log: _Log,
+    at_ns: int,
+    place: Place,
+    image: Partition,
+    before: Partition | None,
+    *,
+    moved: bool = False,
 ) -> MetadataRecord:
     names = ("replicas", "leader", "isr", "elr", "adding", "removing")
     changed = (
@@ -264,5 +290,5 @@ def _partition(
         last_known_elr=() if image.last_known_leader == NO_LEADER else (image.last_known_leader,),
         recovering=image.recovering,
         directories=log.directories(place, image.replicas),
-        changed=changed,
+        changed=(*changed, "directories") if moved else changed,
     )

@@ -125,6 +125,8 @@ class Network:
         self._jitter = jitter
         self._connections: dict[tuple[int, int], Connection] = {}
         self.hosts: dict[int, Host] = {}
+        self.shifts: dict[int, int] = {}
+        """By how much a node's wall clock is off."""
 
     def join(self, host: Host) -> Host:
         """A host comes into being."""
@@ -206,6 +208,16 @@ class Network:
             to.inbox.append((to.life, act, args))
         elif to.up:
             act(*args)
+
+    def wall(self, node: int) -> int:
+        """What a node takes for now."""
+        return self._clock.now + self.shifts.get(node, 0)
+
+    def reset_all_of(self, host: Host) -> None:
+        """All connections that it opened are lost."""
+        for (opener, _), connection in list(self._connections.items()):
+            if opener == host.id:
+                self.reset(connection)
 
     def reset(self, connection: Connection) -> None:
         """The connection is gone, with all that was under way on it; its opener hears of it at once."""

@@ -144,7 +144,7 @@ class PartitionRun:
         if isinstance(before, Leader):
             self._wake(at)
         if isinstance(after, Leader):
-            now = self.around.clock.now
+            now = self.around.network.wall(at)
             for other in broker.process.partition.replicas:
                 in_sync = other in broker.process.partition.isr
                 self.caught[other] = Caught(now if in_sync else 0, now if in_sync else 0, 0)
@@ -161,10 +161,11 @@ class PartitionRun:
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
         clock, timing, disks = self.around.clock, self.around.timing, self.around.disks
+        now = self.around.network.wall(at)
         slow = tuple(
             replica
             for replica in may_shrink(self.brokers[at])
-            if clock.now - self.caught[replica].caught_up > timing.lag_max
+            if now - self.caught[replica].caught_up > timing.lag_max
         )
         if slow:
             if disks.frozen and disks.holds_step(self, at, None, None, self._drop_slow, at, epoch):
@@ -234,15 +235,8 @@ class PartitionRun:
         return next(message for message in self.step(leader, request) if type(message) is Fetched)
 
     def _note_fetch(self, request: Fetch, end: int) -> None:
-        seen = self.caught.get(request.follower)
-        if seen is None:
-            seen = self.caught[request.follower] = Caught(0, 0, 0)
-        now = self.around.clock.now
-        if request.offset >= end:
-            seen.caught_up = now
-        elif request.offset >= seen.end_then:
-            seen.caught_up = max(seen.caught_up, seen.fetched)
-        seen.fetched, seen.end_then = now, end
+        seen = self.caught.setdefault(request.follower, Caught(0, 0, 0))
+        seen.note(request.offset, end, self.around.network.wall(request.leader))
 
     def _expire(self, leader: int, follower: int, token: int) -> None:
         parked = self.parked.get(follower)

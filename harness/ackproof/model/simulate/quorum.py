@@ -99,15 +99,23 @@ class Quorum:
     def _lose(self) -> None:
         before, self.active = self.active, NOBODY
         if before not in self.voters:
-            # Who is told that it resigned asks for votes at once and gets none from those that fetched from it just now
-            # (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
-            timeout = self._timing.quorum_election
-            self._call_election(2 * timeout + int(self._random.random() * timeout))
+            self._call_election(self._until_another())
         elif self.hears_majority(before):
             self.standing_still, self._overdue = before, False
             self._call_election(self._timeout + int(self._random.random() * IDLE_NS))
         else:
             self._call_election(self._timeout)
+
+    def resign(self) -> None:
+        """The active one gives up, and may be elected again."""
+        self.active = self.standing_still = NOBODY
+        self._call_election(self._until_another())
+
+    def _until_another(self) -> int:
+        # Who is told that it resigned asks for votes at once and gets none from those that fetched from it just now
+        # (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
+        timeout = self._timing.quorum_election
+        return 2 * timeout + int(self._random.random() * timeout)
 
     @property
     def _timeout(self) -> int:

@@ -12,9 +12,11 @@ from pydantic import JsonValue
 from ackproof.errors import AckproofError
 from ackproof.model.simulate import (  # noqa: F401 — each registers what it does
     faults_clients,
+    faults_clocks,
     faults_config,
     faults_crashes,
     faults_disks,
+    faults_files,
     faults_links,
     faults_planned,
     faults_rollouts,
