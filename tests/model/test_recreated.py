@@ -134,6 +134,21 @@ def test_a_truncation_within_the_first_incarnation_is_told_as_one(tmp_path: Path
     assert forbidden(told(strict, tmp_path / "all")[0]) == "ack above what its epoch kept"
 
 
+def test_in_epochs_that_one_broker_led_without_a_break_nothing_was_cut(tmp_path: Path) -> None:
+    """In ZooKeeper mode a deletion takes the replicas offline one by one, which raises the leader epoch each time."""
+    log = records()
+    log.insert(8, partition(29, 3995, 1, (1, 1), [1], "isr") | {"replicas": [1, 2, 3]})
+    rows = [*acks(), *(Ack(300 + n, 80 + n, 5200 + n) for n in range(100))]
+    run = RecreatedRun(records=log, samples=[], acks=rows, log=((0, 179, 0),))
+    file, lost = told(run, tmp_path)
+    (gone,) = file.deletions
+    assert (gone.acked, gone.either, file.either_way) == (OFFSETS, 0, 0)
+    assert (lost.explained, lost.unexplained, gone.log_end) == (OFFSETS, 0, OFFSETS)
+    run.deleted = ()
+    file, lost = told(run, tmp_path / "unseen")
+    assert (file.deletions[0].first_either, file.deletions[0].either, lost.unexplained) == (OFFSETS, 55, 0)
+
+
 def test_acks_without_an_offset_are_explained_by_the_deletion(tmp_path: Path) -> None:
     rows = [Ack(ack.seq, -1, ack.sent_ms, ack.lost) for ack in acks()]
     file, lost = told(RecreatedRun(acks=rows, acks_setting="0"), tmp_path)

@@ -2,8 +2,8 @@
 
 An acknowledgement names no incarnation. By its times it can be of one whose leader could still append when it was sent,
 and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
-which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows within an
-epoch, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
+which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows while it
+leads, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
 still be of either, the timestamp decides that stands at its offset now (`explain`); what even that leaves is counted.
 """
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -141,11 +142,17 @@ def _past_life(
     ]
     if of and replica is not None and replica.newest_ms >= 0 and observed.stamped_when_sent(place[0]):
         newest = replica.newest_ms * 1_000_000 - observed.stamps_from_ns + 1_000_000 + _STAMP_NS
-        of[-1] = replace(of[-1], end_ns=min(of[-1].end_ns, newest))
+        kept = len(of) - _own(of)
+        of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
     can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
     told = None if log is None else tell(log, of, rows.offset, rows.sent, rows.done, ended=True)
     era = Era(observed, place, of, log or NOTHING)
     return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
+
+
+def _own(of: Sequence[Reign]) -> int:
+    """How many of the last epochs one broker led without a break: in these its log only grew."""
+    return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
 
 def _last_leader(life: Life) -> int:
@@ -177,14 +184,14 @@ def _can(of: Sequence[Reign], rows: AckedRows, again_ns: int) -> Bools:
     if not of:
         return np.zeros(len(rows), np.bool_)
     each = [possible(reign, rows.sent, rows.done) for reign in of]
-    before: Bools = np.logical_or.reduce([*each[:-1], np.zeros(len(rows), np.bool_)])
+    before = union(each[: len(of) - _own(of)], len(rows))
+    last = union(each[len(of) - _own(of) :], len(rows))
     later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS
-    last = each[-1] & ~(later & _overtaken(rows, each[-1] & ~before & ~later))
-    return before | last
+    return before | (last & ~(later & _overtaken(rows, last & ~before & ~later)))
 
 
 def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
-    """Which rows were sent after the leader had, in the same epoch, acknowledged their offset or a higher one."""
+    """Which rows were sent after the last leader had acknowledged their offset or a higher one (the `sure` rows)."""
     order = np.argsort(rows.done[sure], kind="stable")
     done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
     if len(done) == 0:
