@@ -101,7 +101,8 @@ def test_an_election_out_of_the_isr_of_the_second_incarnation_is_named(
         }
         return decided.model_copy(update={**told, "changed": ("isr",), **changed})
 
-    shrunk = later(last, 1, isr=(last.leader,))
+    # Two stay in sync, min.insync.replicas: nobody becomes eligible outside of the ISR.
+    shrunk = later(last, 1, isr=tuple(node for node in last.isr if node != other))
     lie = later(shrunk, 2, leader=other, leader_epoch=last.leader_epoch + 1, isr=(other,))
     write_metadata(run.metadata_log, [*records, shrunk, lie])
     file = _conformed(run)
