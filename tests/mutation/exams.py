@@ -6,6 +6,7 @@ runs a changed statement is not asked: everything in it is derandomized, so that
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
 
+import psutil
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
@@ -254,14 +256,32 @@ def _virtual() -> int:
 
 
 def _all_of(out: int, pid: int) -> str:
-    """What the child says until it ends; it is ended, with what it started, where it does nothing for long."""
-    said = b""
+    """What the child says until it ends; it is ended, with what it started, where it does nothing for long.
+
+    On a busy machine it may be slow: as long as it gets on at all it is waited for.
+    """
+    said, used = b"", 0.0
     while True:
         ready, _, _ = select.select([out], [], [], _WALL_S)
-        if not ready:
-            os.killpg(pid, signal.SIGKILL)
-        elif piece := os.read(out, 1 << 16):
+        if ready:
+            piece = os.read(out, 1 << 16)
+            if not piece:
+                os.close(out)
+                return said.decode()
             said += piece
+        elif (now := _cpu_of(pid)) > used:
+            used = now
         else:
-            os.close(out)
-            return said.decode()
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _cpu_of(pid: int) -> float:
+    """Of a process and of all that it started, as far as that is still there."""
+    seconds = 0.0
+    with contextlib.suppress(psutil.NoSuchProcess):
+        own = psutil.Process(pid)
+        for process in (own, *own.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                times = process.cpu_times()
+                seconds += times.user + times.system + times.children_user + times.children_system
+    return seconds

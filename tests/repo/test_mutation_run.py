@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
+
+from ..mutation import exams
+from ..mutation.exams import HUNG, SURVIVED, Exam, in_child
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = """\
@@ -114,3 +119,21 @@ def test_nothing_is_shown_by_tests_that_fail_without_a_mutant(folder: Path) -> N
     assert "without a mutant" in said
     assert "killed by" not in said
     assert not (folder / "log").exists()
+
+
+def test_who_is_slow_is_waited_for_and_who_does_nothing_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a machine that leaves a process little of its time, the clock on the wall says nothing of a mutant."""
+
+    def slow(_: pytest.Item | None) -> bool:
+        until = time.process_time() + 3
+        while time.process_time() < until:
+            pass
+        return True
+
+    def idle(_: pytest.Item | None) -> bool:
+        signal.pause()
+        return True
+
+    monkeypatch.setattr(exams, "_WALL_S", 1)
+    fates = [in_child([Exam("it", ask)], lambda _: 60.0).fate for ask in (slow, idle)]
+    assert fates == [SURVIVED, HUNG]
