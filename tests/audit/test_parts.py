@@ -297,15 +297,15 @@ def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ackproof.audit.anomalies._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = Findings(path)
-    findings.add(Anomaly.LOST, Place("t", 1), length=0)
+    findings.add(Anomaly.LOST, Place("t", 1), length=0, offset=-1)
     findings.add(Anomaly.LOST, Place("t", 1), length=25, offset=np.arange(25), producer=3)
     assert path.exists()
-    findings.add(Anomaly.REWOUND, Place("u", 2), length=2, seq=ints([7, 8]), detail="why")
+    findings.add(Anomaly.REWOUND, Place("u", 2), length=2, offset=5, seq=ints([7, 8]), detail="why")
     findings.close()
     rows = pq.read_table(path).to_pylist()
     assert len(rows) == 27
     assert rows[24] == dict(zip(rows[0], ["lost", "t", 1, 3, 24, -1, ""], strict=True))
-    assert rows[26] == dict(zip(rows[0], ["rewound", "u", 2, -1, -1, 8, "why"], strict=True))
+    assert rows[26] == dict(zip(rows[0], ["rewound", "u", 2, -1, 5, 8, "why"], strict=True))
     assert findings.counts == {"lost": 25, "rewound": 2}
 
 

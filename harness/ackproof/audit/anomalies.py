@@ -63,8 +63,8 @@ class Findings:
         place: Place,
         *,
         length: int,
+        offset: Array | int,
         producer: Array | int = -1,
-        offset: Array | int = -1,
         seq: Array | int = -1,
         detail: pa.Array | str = "",
     ) -> None:
