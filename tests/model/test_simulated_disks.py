@@ -151,6 +151,14 @@ def test_nothing_is_decided_while_all_controllers_disks_stand_still(tmp_path: Pa
     assert min(led) > 10 * SECOND
 
 
+def test_a_session_that_ends_while_the_controller_stands_still_ends_when_it_goes_on(tmp_path: Path) -> None:
+    kill = "  - kill: {target: leader(t/0)}\n    at: 1500ms\n    restart_after: 6s\n"
+    simulation = ran(tmp_path, slow("controller", "700ms", "5s") + kill)
+    assert ended(simulation)
+    led = [change.at_ns for change in simulation.world.changes if change.image.leader == 2]
+    assert led and led[0] < 7 * SECOND
+
+
 def test_a_slow_combined_node_does_not_learn_of_the_new_controller_and_is_fenced(tmp_path: Path) -> None:
     simulation = ran(tmp_path, slow("broker(1)", "9s"), cluster="combined: true")
     assert ended(simulation)

@@ -132,7 +132,11 @@ class Control:
         self.clock.at(ends, self._expire, broker, self._episode[broker])
 
     def _expire(self, broker: int, episode: int) -> None:
-        if self._episode[broker] != episode or broker in self.fenced or self.active == NOBODY:
+        if self._episode[broker] != episode or broker in self.fenced:
+            return
+        if self.active == NOBODY:
+            if self.quorum.standing_still != NOBODY:  # when it goes on it sees whose session is over
+                self.clock.after(10 * MS, self._expire, broker, episode)
             return
         if self.holder not in (NOBODY, broker) and not self._host(self.holder).running:
             # The broker that would have to act is itself gone, and nobody has taken its place yet.
