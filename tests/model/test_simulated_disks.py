@@ -188,6 +188,17 @@ def test_what_a_frozen_file_system_has_synced_outlives_a_loss_of_power(tmp_path:
     assert sent and simulation.world.partitions[0].synced.keys() == {1, 2, 3}
 
 
+def test_a_file_system_is_frozen_by_one_fault_at_a_time_and_by_none_that_has_failed(tmp_path: Path) -> None:
+    simulation = ran(
+        tmp_path, slow("broker(3)", "2s") + slow("broker(3)", "3s").replace("at: 1s", "at: 1500ms")
+    )
+    assert [life.reason for life in simulation.lives] == [
+        "",
+        "slow_disk: another fault has frozen the file system",
+    ]
+    assert simulation.world.control.disks.frozen == {}
+
+
 def test_a_freeze_that_does_not_hold_is_noticed_by_its_witness(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -54,6 +54,9 @@ class Virtual:
         """End it; what was done, in words."""
         return "nothing to heal"
 
+    def abandon(self) -> None:
+        """It has failed: nothing of it goes on by itself."""
+
     def healed(self) -> bool:
         """Whether all is as before."""
         return True

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.clock import SECOND
-from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.faults import Aim, Virtual, does
 from ackproof.model.simulate.faults_disks import in_sync, which_dir
+from ackproof.model.simulate.world import World
 from ackproof.plan.fault_disks import SlowDisk
+from ackproof.plan.faults import FaultSpec
 
 
 @does(SlowDisk)
@@ -18,25 +21,36 @@ class SlowDiskRun(Virtual):
     WITHIN_S: ClassVar[float] = 93.0
     """Three times the longest stall, and the time of a first freeze, as for the real one."""
 
+    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+        super().__init__(fault, aim, world)
+        self.over = self.is_still = False
+        self.error = ""
+
     def inject(self) -> str:
         """Begin with the first freeze."""
         self.must_run()
         assert isinstance(self.fault, SlowDisk)
         self.stall = self.fault.stall
         self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
-        self.over = self.is_still = False
         self.probing: dict[int, int] = {}
         self.longest = dict.fromkeys(self.nodes, 0)
         self._freeze()
+        if self.error:
+            raise FaultNotConfirmed(f"slow_disk: {self.error}")
         return f"{self.names()}: the log's file system stands still for {self.stall:g} s at a time"
 
     def _freeze(self) -> None:
         if self.over:
             return
+        disks = self.world.control.disks
+        if any(disks.still(node, folder) for node, folder in self.folders.items()):
+            # FIFREEZE says EBUSY.
+            self.over, self.error = True, "another fault has frozen the file system"
+            return
         self.is_still = True
         quorum = self.world.control.quorum
         for node, folder in self.folders.items():
-            self.world.control.disks.freeze(node, folder, quorum.known)
+            disks.freeze(node, folder, quorum.known)
         self.world.control.look()
         self.later(self.stall, self._let_through)
 
@@ -75,10 +89,17 @@ class SlowDiskRun(Virtual):
 
     def heal(self) -> str:
         """Let it go on."""
+        if self.error:
+            raise FaultNotConfirmed(f"slow_disk did not last: {self.error}")
         self.over = True
         self._thaw()
         self.longest = dict.fromkeys(self.nodes, 0)
         return "thawed for good"
+
+    def abandon(self) -> None:
+        """Nothing stays frozen."""
+        self.over = True
+        self._thaw()
 
     def healed(self) -> bool:
         """A write of ours does not wait, and the nodes' replicas are in sync."""

@@ -135,6 +135,8 @@ class Schedule:
         if life.stage in _OVER:
             return
         life.reason = life.reason or reason
+        if life.virtual is not None:
+            life.virtual.abandon()
         missed = life.fault.number >= DRAWN_FROM and life.confirmed is None
         self._say(
             EventKind.FAULT_MISSED if missed else EventKind.FAULT_FAILED,
