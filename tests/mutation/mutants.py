@@ -112,7 +112,8 @@ def mutants(source: str, changes: Changes = WIDE) -> list[Mutant]:
             alike[f"{place.function}: {what}"] += 1
             times = alike[f"{place.function}: {what}"]
             what = what if times == 1 else f"{what} #{times}"
-            line, lines = getattr(node, "lineno", 0), _extent(place.statement)
+            at = node.target if isinstance(node, ast.comprehension) else node
+            line, lines = getattr(at, "lineno", 0), _extent(place.statement)
             made.append(Mutant(len(made), line, lines, place.function, place.body, what, tree, node, changed))
     return made
 
