@@ -6,14 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.conform import conform
 from ackproof.model.simulate.clock import SECOND
 from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.conformance import ConformanceFile
-from ackproof.rundir.layout import CaseDir
-from simulated_run import simulated
+from simulated_run import lost, replayed
 
 FILE = """\
 name: files
@@ -32,17 +30,7 @@ def ran(tmp_path: Path, faults: str, kafka: str = "4.3.1") -> tuple[Simulation, 
     path = tmp_path / "files.yaml"
     path.write_text(FILE.format(faults=faults, kafka=kafka))
     (case,) = cases(load(path, backend="model"))
-    simulation = simulated(case, tmp_path / "run", seed=5, batches=150)
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
-    assert simulation.complete, simulation.reasons
-    told = conform(CaseDir(tmp_path / "run"), simulation.case)
-    assert told.forbidden is None, told.forbidden
-    assert [one for one in told.classes if one.unexplained] == []
-    return simulation, told
-
-
-def lost(told: ConformanceFile) -> int:
-    return next(one.count for one in told.classes if one.anomaly == "lost")
+    return replayed(case, tmp_path / "run", seed=5, batches=150)
 
 
 @pytest.mark.parametrize(("target", "loses"), [("follower(t/0)", False), ("brokers", True)])

@@ -13,7 +13,7 @@ from ackproof.plan.cases import cases
 from ackproof.plan.problems import InvalidExperiment
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
-from simulated_run import simulated
+from simulated_run import lost, replayed, simulated
 
 FILE = """\
 name: work
@@ -35,17 +35,7 @@ def worked(
     path = tmp_path / "work.yaml"
     path.write_text(FILE.format(kafka=kafka, faults=faults, acks=acks))
     (case,) = cases(load(path, backend="model"))
-    simulation = simulated(case, tmp_path / "run", seed=5, batches=60)
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
-    assert simulation.complete, simulation.reasons
-    told = conform(CaseDir(tmp_path / "run"), simulation.case)
-    assert told.forbidden is None, told.forbidden
-    assert [one for one in told.classes if one.unexplained] == []
-    return simulation, told
-
-
-def lost(told: ConformanceFile) -> int:
-    return next(one.count for one in told.classes if one.anomaly == "lost")
+    return replayed(case, tmp_path / "run", seed=5, batches=60)
 
 
 @pytest.mark.parametrize(

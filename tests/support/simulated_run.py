@@ -15,9 +15,11 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ackproof.model.backend import run_in_model
+from ackproof.model.conform import conform
 from ackproof.model.simulate.run import Simulation
 from ackproof.model.simulate.sweep import linger_for, with_linger
 from ackproof.plan.cases import Case, reseeded
+from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
@@ -40,6 +42,22 @@ def simulated(
     found = _gone(run, without)
     pq.write_table(pa.Table.from_pylist(found, schema=FINDINGS), run.findings / "part-0.parquet")
     return simulation
+
+
+def replayed(case: Case, folder: Path, *, seed: int, batches: int) -> tuple[Simulation, ConformanceFile]:
+    """Such a run in which every fault comes to its end, all is read back, and the replay finds no fault in anything."""
+    simulation = simulated(case, folder, seed=seed, batches=batches)
+    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert simulation.complete, simulation.reasons
+    told = conform(CaseDir(folder), simulation.case)
+    assert told.forbidden is None, told.forbidden
+    assert [one for one in told.classes if one.unexplained] == []
+    return simulation, told
+
+
+def lost(told: ConformanceFile) -> int:
+    """How many acked records are lost."""
+    return next(one.count for one in told.classes if one.anomaly == "lost")
 
 
 def _gone(run: CaseDir, without: Sequence[int]) -> list[dict[str, object]]:
