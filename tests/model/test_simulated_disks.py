@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.model.conform import conform
+from ackproof.model.observed import observe
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.model.simulate.disks import Disks
 from ackproof.model.simulate.faults_slow import SlowDiskRun
@@ -87,6 +88,7 @@ def test_a_follower_that_cannot_append_for_long_enough_leaves_the_isr_and_comes_
     simulation = ran(tmp_path, slow("broker(3)", "9s"))
     assert ended(simulation)
     assert shrunk(simulation) == [(1, 2)]
+    assert observe(CaseDir(tmp_path / "run"), simulation.case).stall_ns == 9 * SECOND
     (dropped,) = [change for change in simulation.world.changes if change.image.isr == (1, 2)]
     # replica.lag.time.max.ms is 4 s, and looked at every 2 s; it stands still from 1 s on
     assert 4 * SECOND <= dropped.at_ns - SECOND <= 6.1 * SECOND

@@ -45,7 +45,9 @@ def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenSt
 
 def _of_a_life(observed: Observed, place: Place, lives: Sequence[Life], number: int) -> Sequence[Sample]:
     """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
-    begin = answered_ns(observed, place[0], lives, number, learns_ns(observed.experiment.cluster))
+    begin = answered_ns(
+        observed, place[0], lives, number, learns_ns(observed.experiment.cluster, observed.stall_ns)
+    )
     removal = lives[number].removal
     return [
         sample

@@ -89,7 +89,7 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
         runs, by_interval = intervals(place, rows, around)
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
-        learns = learns_ns(observed.experiment.cluster)
+        learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
         reign = reigns(alive.history, observed.events, learns) if alive is not None else []
         _Place(Era(observed, place, reign, log), lives, rows, by_interval).into(found)
     return found

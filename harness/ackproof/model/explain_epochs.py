@@ -49,13 +49,14 @@ class Reign:
     """The state before its election, to be told."""
 
 
-def learns_ns(cluster: ClusterSpec) -> int:
+def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
     """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
 
     One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
-    times a session); the second session is what a broker that is heard of may lag behind the metadata log.
+    times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
+    disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
     """
-    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode])
+    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode]) + 2 * stall_ns
 
 
 def reigns(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[Reign]:

@@ -131,7 +131,7 @@ def _past_life(
     again_ns: int,
     rows: AckedRows,
 ) -> PastLife:
-    learns = learns_ns(observed.experiment.cluster)
+    learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     leader = _last_leader(life)
     replica = _deleted(observed.deleted.get(place, ()), life.topic_id, leader)
     log = None if replica is None else kept_log(observed, [replica], leader)

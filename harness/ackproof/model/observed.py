@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import Case
+from ackproof.plan.fault_disks import SlowDisk
 from ackproof.plan.on_model import MODEL
 from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import CaseFile
@@ -77,6 +78,12 @@ class Observed:
         return frozenset(
             str(event.detail.get("kind", "")) for event in self.events if event.kind is EventKind.FAULT_ASKED
         )
+
+    @cached_property
+    def stall_ns(self) -> int:
+        """For how long disks stood still at a time, at most."""
+        stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
+        return max(stalls, default=0)
 
     @cached_property
     def clocks(self) -> str:
