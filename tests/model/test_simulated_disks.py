@@ -11,7 +11,7 @@ from ackproof.model.observed import observe
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.model.simulate.disks import Disks
 from ackproof.model.simulate.faults_slow import SlowDiskRun
-from ackproof.model.simulate.run import Simulation
+from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
@@ -151,6 +151,21 @@ def test_nothing_is_decided_while_all_controllers_disks_stand_still(tmp_path: Pa
     assert ended(simulation)
     led = [change.at_ns for change in simulation.world.changes if change.image.leader != change.before.leader]
     assert min(led) > 10 * SECOND
+
+
+def test_who_is_elected_while_its_disk_stands_still_learns_of_it_when_it_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "disks.yaml"
+    faults = slow("broker(2)", "4s") + "  - stop: {target: broker(1)}\n    at: 1500ms\n"
+    path.write_text(FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""))
+    (case,) = cases(load(path, backend="model"))
+    simulation = Simulation(setting_of(case), case)
+    partition, seen = simulation.world.partitions[0], []
+    for second in (3, 6):
+        simulation.world.clock.at(
+            second * SECOND, lambda: seen.append((partition.image.partition.leader, partition.leads(2)))
+        )
+    simulation.run()
+    assert seen == [(2, False), (2, True)]
 
 
 def test_a_session_that_ends_while_the_controller_stands_still_ends_when_it_goes_on(tmp_path: Path) -> None:
