@@ -159,7 +159,8 @@ def test_who_is_elected_while_its_disk_stands_still_learns_of_it_when_it_goes_on
     path.write_text(FILE.format(cluster="controllers: 3", faults=faults, producers=1, topics=""))
     (case,) = cases(load(path, backend="model"))
     simulation = Simulation(setting_of(case), case)
-    partition, seen = simulation.world.partitions[0], []
+    partition = simulation.world.partitions[0]
+    seen: list[tuple[int, bool]] = []
     for second in (3, 6):
         simulation.world.clock.at(
             second * SECOND, lambda: seen.append((partition.image.partition.leader, partition.leads(2)))
