@@ -114,7 +114,7 @@ class Control:
 
     def _look_at_sessions(self) -> None:
         for broker in self.brokers:
-            reached = self.reaches(broker)
+            reached = broker in self.joined and self.reaches(broker)  # nobody else sends heartbeats
             if reached and broker in self._lost:
                 del self._lost[broker]
                 self._episode[broker] += 1
