@@ -187,6 +187,26 @@ def test_without_offsets_a_loss_in_quiet_times_is_not_explained(tmp_path: Path) 
     assert file.unexplained[0].seq == 10
 
 
+@pytest.mark.parametrize(
+    ("producer", "seqs", "unexplained"),
+    [
+        pytest.param(0, range(190, 200), 0, id="its last ones"),
+        pytest.param(0, range(180, 190), 10, id="some before them"),
+        pytest.param(1, range(190, 200), 10, id="of another producer"),
+    ],
+)
+def test_what_a_producer_sent_last_and_nobody_read_before_it_closed_may_be_gone(
+    tmp_path: Path, producer: int, seqs: range, unexplained: int
+) -> None:
+    rows = [replace(row, offset=-1, lost=row.seq in seqs) for row in acks()]
+    run = ObservedRun(acks_setting="0", acks=rows)
+    run.events.append(event("note", 9000, client="p0", detail={"unread_bytes": 1000, "producer": producer}))
+    file = run.conformed(tmp_path)
+    assert file.unexplained_records == unexplained
+    if not unexplained:
+        assert "p0 closed with 1000 bytes" in file.intervals[-1].why
+
+
 def test_a_run_without_a_metadata_log_is_not_replayed_and_says_so(tmp_path: Path) -> None:
     run = ObservedRun(records=[])
     file = run.conformed(tmp_path)

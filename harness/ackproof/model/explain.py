@@ -27,7 +27,7 @@ from ackproof.model.explain_epochs import (
     reigns,
     tell,
 )
-from ackproof.model.explain_intervals import disturbances, intervals
+from ackproof.model.explain_intervals import disturbances, intervals, left_unread
 from ackproof.model.explain_lives import PastLife, past_lives, union
 from ackproof.model.explain_rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
 from ackproof.model.explain_truncations import Era
@@ -86,7 +86,7 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
             _count(found.not_replayed, rows, np.ones(len(rows), np.bool_))
             continue
         around = disturbances(lives, observed.events)
-        runs, by_interval = intervals(place, rows, around)
+        runs, by_interval = intervals(place, rows, around, left_unread(observed.events))
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
         learns = learns_ns(observed.experiment.cluster, observed.stall_ns)

@@ -2,12 +2,13 @@
 
 Such a record was never appended (the connection broke, the leader had gone) or was appended and truncated: nobody can
 tell these apart. Records of one producer and partition that are missing in a row lie between one that survived before
-and one that did after; in that time there must have been a new leader, or a fault.
+and one that did after; in that time there must have been a new leader, or a fault. What a producer sent last can also be
+gone because it closed before a broker that stood still for long had read it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -65,14 +66,27 @@ def _deletions(lives: Sequence[Life]) -> Iterator[Disturbance]:
             yield Disturbance(life.removal.t_ns, again, f"the topic was deleted{by}")
 
 
+def left_unread(events: Sequence[Event]) -> dict[int, str]:
+    """Producers that closed before brokers had read all that they had sent: what they sent last may be gone."""
+    return {
+        number: f"{event.client} closed with {event.detail['unread_bytes']} bytes on their way that nobody read"
+        for event in events
+        if event.kind is EventKind.NOTE
+        and isinstance(number := event.detail.get("producer"), int)
+        and "unread_bytes" in event.detail
+    }
+
+
 def _fault(event: Event, until_ns: int) -> Disturbance:
     return Disturbance(
         event.t_ns, until_ns, f"fault {fault_name(event.fault or 0)} ({event.detail.get('kind', '?')})"
     )
 
 
-def intervals(place: Place, rows: AckedRows, around: Sequence[Disturbance]) -> tuple[list[Interval], Bools]:
-    """The runs of missing records without an offset, and which rows a disturbance explains."""
+def intervals(
+    place: Place, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
+) -> tuple[list[Interval], Bools]:
+    """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
     explained = np.zeros(len(rows), np.bool_)
     found: list[Interval] = []
     for producer in np.unique(rows.producer[(rows.found != PRESENT) & (rows.offset < 0)]).tolist():
@@ -86,6 +100,8 @@ def intervals(place: Place, rows: AckedRows, around: Sequence[Disturbance]) -> t
             begins.tolist(), ends.tolist(), since.tolist(), until.tolist(), strict=True
         ):
             why = next((one.what for one in around if _meets(one, first, last)), "")
+            if not why and end == len(mine):
+                why = unread.get(producer, "")
             explained[mine[begin:end]] = bool(why)
             found.append(
                 Interval(

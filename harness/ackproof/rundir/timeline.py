@@ -61,6 +61,7 @@ class EventKind(StrEnum):
     CLIENT_RESET = "client-reset"
     """A reader was reset, or a producer came back as a new one after a fatal error."""
     NOTE = "note"
+    """With `detail.unread_bytes`: `detail.producer` closed (acks=0) before brokers had read all that it had sent."""
     ERROR = "error"
     """The run cannot go on: `detail.error`."""
     END = "end"

@@ -207,6 +207,8 @@ class ProducerProcess:
             if now < left:
                 moved = time.monotonic()
             left = now
+        if left:
+            self.events.add("unread", unread_bytes=left, producer=self.settings.producer)
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ackproof.wait import wait_until
+from ackproof.workload import producer
 from ackproof.workload.sockets import unread_bytes
 
 
@@ -55,3 +57,23 @@ def test_all_sockets_of_this_process_count_if_none_are_named(
 
 def test_a_machine_without_these_tables_has_nothing_on_its_way(tmp_path: Path) -> None:
     assert unread_bytes(tmp_path) == 0
+
+
+@pytest.mark.parametrize(("unread", "told"), [((300, 200, 200, 200), [200]), ((300, 200, 0), [])])
+def test_a_producer_that_waits_no_longer_says_what_it_leaves_unread(
+    monkeypatch: pytest.MonkeyPatch, unread: tuple[int, ...], told: list[int]
+) -> None:
+    left = iter(unread)
+    clock = iter(range(100))
+    monkeypatch.setattr(producer, "unread_bytes", lambda: next(left))
+    monkeypatch.setattr(producer, "_STANDSTILL_S", 2.5)
+    monkeypatch.setattr(producer.time, "monotonic", lambda: next(clock))
+    said: list[dict[str, object]] = []
+    process = SimpleNamespace(
+        settings=SimpleNamespace(config={"acks": "0"}, producer=7),
+        reports=SimpleNamespace(fatal=""),
+        events=SimpleNamespace(add=lambda kind, **detail: said.append(detail)),
+        _serve=lambda timeout_s: None,
+    )
+    producer.ProducerProcess._let_them_read(process)  # type: ignore[arg-type]
+    assert said == [{"unread_bytes": count, "producer": 7} for count in told]
