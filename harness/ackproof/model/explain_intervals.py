@@ -2,8 +2,8 @@
 
 Such a record was never appended (the connection broke, the leader had gone) or was appended and truncated: nobody can
 tell these apart. Records of one producer and partition that are missing in a row lie between one that survived before
-and one that did after; in that time there must have been a new leader, or a fault. What a producer sent last can be gone, too,
-because it closed before a broker that stood still for long had read it.
+and one that did after; in that time there must have been a new leader, or a fault. What a producer sent last can
+also be gone because it closed before a broker that stood still for long had read it.
 """
 
 from __future__ import annotations
