@@ -6,10 +6,10 @@ found no way to lose it, and nobody was told that it may go), and elsewhere it k
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 from ackproof.judge.forbidden import LOSS, Ruling, Stand, rule
-from ackproof.model.answers import USUAL_STATES, Watch
+from ackproof.model.answers import FURTHER_STATES, USUAL_STATES, Watch
 from ackproof.model.cases import promises_for
 from ackproof.model.predict import predict_case, predict_run
 from ackproof.plan.cases import Case
@@ -30,9 +30,15 @@ def outlook_of(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | Non
     return _with_rules(case, predict_case(case, max_states=max_states, watch=watch))
 
 
-def outlook_on(case: Case, run: CaseDir) -> PredictionFile:
-    """The prediction for a run and its observed faults, every class in it; written as `prediction.json`."""
-    file = _with_rules(case, predict_run(case, run))
+def outlook_on(case: Case, run: CaseDir, seen: Collection[str] = ()) -> PredictionFile:
+    """The prediction for a run and its observed faults, every class in it; written as `prediction.json`.
+
+    `seen`: classes that the run shows. One of these is not left unknown before ten times as many states were looked at.
+    """
+    file = predict_run(case, run)
+    if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
+        file = predict_run(case, run, max_states=FURTHER_STATES)
+    file = _with_rules(case, file)
     file.save(run.prediction_json)
     return file
 

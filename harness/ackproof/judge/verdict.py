@@ -50,7 +50,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     told = explanation(run, case, audit)
     lacks = [*lacking(run, case, audit), *logs.doubts, *told.doubts]
     expects = case.experiment.expect
-    prediction = outlook_on(case, run)
+    prediction = outlook_on(case, run, {anomaly for anomaly, count in audit.counts.items() if count})
     again = sent_again(run) if audit.counts.get("duplicate") and _idempotent(case) else 0
     classes = list(_classes(run, case, audit, prediction, again))
     breaches = [

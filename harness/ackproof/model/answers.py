@@ -33,6 +33,8 @@ EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
 USUAL_STATES: Final = 300_000
 """Distinct states that a prediction looks at: some four seconds on an idle core."""
+FURTHER_STATES: Final = 3_000_000
+"""… and before it stays unknown for a class that a run has shown: half a minute, and half a gigabyte."""
 _SMALLER_SHARE: Final = 8
 """Each smaller world gets this part of them at most: three eighths at least are left for the large one."""
 

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.model.answers import USUAL_STATES
 from ackproof.plan.cases import Case, cases, load
 from ackproof.plan.expectations import ANOMALIES
 from ackproof.rundir.clock import RunClock
@@ -41,7 +42,7 @@ faults:
 def prediction(monkeypatch: pytest.MonkeyPatch) -> Predicted:
     """What is predicted in a test: nothing, unless it says so. Thus the rules of the settings are what decides."""
     said = Predicted()
-    monkeypatch.setattr("ackproof.judge.outlook.predict_run", lambda case, run: said.file)
+    monkeypatch.setattr("ackproof.judge.outlook.predict_run", said.asked)
     return said
 
 
@@ -65,6 +66,14 @@ class Predicted:
 
     def __init__(self) -> None:
         self.file = PredictionFile(not_predicted=("none in this test",))
+        self.further: PredictionFile | None = None
+        """The answer when more states are looked at, if it is another one."""
+        self.bounds: list[int] = []
+
+    def asked(self, _case: Case, _run: CaseDir, *, max_states: int = USUAL_STATES) -> PredictionFile:
+        """Instead of the exploration."""
+        self.bounds.append(max_states)
+        return self.further if self.further and max_states > USUAL_STATES else self.file
 
     def says(self, **chances: Chance) -> None:
         """These classes, as if the exploration had answered."""

@@ -7,6 +7,7 @@ import pytest
 from ackproof.judge import judge_case
 from ackproof.judge.forbidden import Ruling, Stand, rule
 from ackproof.judge.outlook import impossible_demands, ruling
+from ackproof.model.answers import FURTHER_STATES, USUAL_STATES
 from ackproof.model.cases import promises_for
 from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
@@ -66,6 +67,39 @@ def test_unknown_and_seen_is_inconclusive_unless_the_settings_promise_to_keep_it
 ) -> None:
     prediction.says(lost=Chance.UNKNOWN)
     assert judge_case(make_run(producers=producers, min_insync=min_insync, lost=lost)).verdict is expected
+
+
+@pytest.mark.parametrize(
+    ("further", "min_insync", "expected"),
+    [
+        (Chance.POSSIBLE, 1, Verdict.PASS),
+        (Chance.POSSIBLE, 2, Verdict.PASS),
+        (Chance.IMPOSSIBLE, 1, Verdict.FAIL),
+        (Chance.UNKNOWN, 1, Verdict.INCONCLUSIVE),
+        (Chance.UNKNOWN, 2, Verdict.FAIL),
+    ],
+)
+def test_more_is_looked_at_before_what_was_seen_stays_unknown(
+    make_run: MakeRun, prediction: Predicted, further: Chance, min_insync: int, expected: Verdict
+) -> None:
+    prediction.says(lost=further)
+    prediction.further = prediction.file
+    prediction.says(lost=Chance.UNKNOWN)
+    run = make_run(producers="acks: all", min_insync=min_insync, lost=1)
+    assert judge_case(run).verdict is expected
+    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
+    assert PredictionFile.load(run.prediction_json).of("lost", "orders").chance is further
+
+
+@pytest.mark.parametrize(
+    ("chance", "lost"), [(Chance.UNKNOWN, 0), (Chance.POSSIBLE, 1), (Chance.IMPOSSIBLE, 1)]
+)
+def test_no_more_is_looked_at_where_nothing_unknown_was_seen(
+    make_run: MakeRun, prediction: Predicted, chance: Chance, lost: int
+) -> None:
+    prediction.says(lost=chance)
+    judge_case(make_run(producers="acks: all", min_insync=2, lost=lost))
+    assert prediction.bounds == [USUAL_STATES]
 
 
 def test_an_expectation_allows_nothing_that_is_predicted_impossible(
