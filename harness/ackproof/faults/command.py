@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -15,7 +14,7 @@ from ackproof.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.plan.fault_command import CommandFault
 from ackproof.plan.faults import FaultSpec
-from ackproof.processes import Child, RunTag, spawn
+from ackproof.processes import Child, RunTag, end_children, spawn
 from ackproof.wait import wait_until
 
 CHECK_EVERY_S: Final = 0.25
@@ -144,10 +143,21 @@ class CommandInjection:
 
 
 def _end(child: Child) -> None:
-    """Kill what still runs of it: it leads a group of its own."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
+    """Kill what still runs of it, and wait until it does no more: it leads a group of its own."""
+    try:
         os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        child.wait(10.0)
+        return
     child.wait(10.0)
+    end_children(lambda found: _group_of(found.pid) == child.pid)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
 
 
 def _text(output: Path) -> str:
