@@ -19,6 +19,7 @@ from ackproof.plan.storm import Storm
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.timeline import EventKind, read_timeline
+from simulated_run import lost, replayed
 
 ROOT = Path(__file__).parents[2]
 MATRIX = ROOT / "experiments" / "acks-matrix.yaml"
@@ -111,3 +112,23 @@ def test_what_it_cannot_do_is_refused_at_validation(tmp_path: Path, fault: str, 
     path = written(tmp_path, f"name: x\ntopics: {{t: {{}}}}\nfaults:\n  - {fault}\n    at: 1s\n")
     with pytest.raises(InvalidExperiment, match=why):
         load(path, backend="model")
+
+
+@pytest.mark.parametrize("target", ["majority", "brokers"])
+def test_combined_nodes_that_were_all_down_find_a_quorum_before_they_are_registered(
+    tmp_path: Path, target: str
+) -> None:
+    text = f"""\
+name: combined
+cluster: {{controllers: 3, combined: true}}
+topics: {{t: {{assignment: [[1, 2, 3]]}}}}
+workload: {{producers: {{acks: all, rate: 500/s}}, duration: 4s}}
+faults:
+  - kill: {{target: {target}}}
+    at: 1s
+    restart_after: 1s
+"""
+    (case,) = cases(load(written(tmp_path, text), backend="model"))
+    simulation, told = replayed(case, tmp_path / "run", seed=3, batches=100)
+    assert lost(told) == 0
+    assert simulation.world.control.active > 0

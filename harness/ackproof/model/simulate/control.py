@@ -309,6 +309,7 @@ class Control:
         ended()
 
     def _down(self, node: int) -> None:
+        self.quorum.votes_already.discard(node)
         self.network.down(self._host(node))
         self.disks.ended(node)
 
@@ -336,8 +337,9 @@ class Control:
             return
         host = self._host(node)
         host.up = True
-        if node in self.controllers:
-            self.look()
+        if node in self.controllers and node not in self.quorum.votes_already:
+            self.quorum.votes_already.add(node)
+            self.look()  # not again and again: each look without an active controller begins the time-out anew
         if (
             host.paused
             or not self.reaches(node)
@@ -359,6 +361,7 @@ class Control:
             self.apply(partition, image)
         self.joined.add(node)
         self.starting.discard(node)
+        self.quorum.votes_already.discard(node)
         self.look()
         for partition in self.partitions:
             self._publish_to(node, partition)

@@ -99,15 +99,14 @@ class Connection:
         return self.ends[TO_ACCEPTOR]
 
     @property
+    def open(self) -> bool:
+        """Whether nothing is in its way, whoever is at its ends."""
+        return not self.cuts and not self.holds and not self.lingers
+
+    @property
     def usable(self) -> bool:
         """Whether something sent now would arrive at a process that can answer."""
-        return (
-            not self.cuts
-            and not self.holds
-            and not self.lingers
-            and self.acceptor.running
-            and self.opener.running
-        )
+        return self.open and self.acceptor.running and self.opener.running
 
 
 Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]

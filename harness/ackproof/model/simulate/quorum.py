@@ -43,6 +43,8 @@ class Quorum:
         self.active = controllers[0]
         self.standing_still = NOBODY
         """Who was the active one, and is again when the disks go on soon enough."""
+        self.votes_already: set[int] = set()
+        """Combined nodes that are on their way up: their controller takes part before their broker is registered."""
         self.dynamic = False
         """Whether kraft.version is 1, so that voters may change."""
         self._overdue = False
@@ -56,14 +58,23 @@ class Quorum:
 
     def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
         """Whether a controller runs and hears more than half of the voters, or of those that are asked about."""
-        if not self._network.hosts[node].running:
+        if not self._takes_part(node):
             return False
         among = self.voters if voters is None else voters
         return 2 * sum(self._hears(node, other) for other in among) > len(among)
 
     def _hears(self, node: int, other: int) -> bool:
         between = self._network.between
-        return other == node or (between(node, other).usable and between(other, node).usable)
+        return other == node or (
+            self._takes_part(node)
+            and self._takes_part(other)
+            and between(node, other).open
+            and between(other, node).open
+        )
+
+    def _takes_part(self, node: int) -> bool:
+        host = self._network.hosts[node]
+        return not host.paused and (host.up or node in self.votes_already)
 
     def writes(self, node: int) -> bool:
         """Whether a controller's disk lets it write."""
