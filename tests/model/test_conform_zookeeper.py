@@ -65,6 +65,11 @@ def test_who_shuts_down_leaves_the_isr_with_its_leadership() -> None:
     assert _causes(_after(2, (1, 2, 3))) == set()
 
 
+def test_who_is_gone_stays_in_the_isr_when_another_shuts_down_and_is_not_elected() -> None:
+    assert "broker 1 in controlled shutdown" in _causes(_after(3, (2, 3)), gone=(2,))
+    assert _causes(_after(2, (2, 3)), gone=(2,)) == set()
+
+
 def test_a_leader_elected_uncleanly_is_recovering_until_it_asks_for_another_isr() -> None:
     alone = BEFORE._replace(isr=(1,))
     recovering = _after(2, (2,))._replace(recovering=True)

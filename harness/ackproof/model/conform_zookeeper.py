@@ -60,12 +60,18 @@ def _preferred(old: Partition, live: set[int]) -> Iterator[Step]:
 
 
 def _controlled_shutdown(old: Partition, live: set[int]) -> Iterator[Step]:
-    """controlledShutdownPartitionLeaderElection: who shuts down is in no ISR afterwards; several may at once."""
-    for going in old.isr:
-        isr = tuple(node for node in old.isr if node != going and node in live)
-        candidates = [node for node in old.replicas if node in isr]
-        if candidates and going == old.leader:
-            yield Step(f"broker {going} in controlled shutdown", _led(old, candidates[0], isr))
+    """controlledShutdownPartitionLeaderElection: who shuts down is in no ISR afterwards; several may at once.
+
+    Who has gone without a shutdown is not elected, and stays in the ISR until the controller comes to it
+    (Election.leaderForControlledShutdown).
+    """
+    going = old.leader
+    others = tuple(node for node in old.isr if node != going)
+    candidates = [node for node in old.replicas if node in others and node in live]
+    if not candidates or going not in old.isr:
+        return
+    for isr in dict.fromkeys((others, tuple(node for node in others if node in live))):
+        yield Step(f"broker {going} in controlled shutdown", _led(old, candidates[0], isr))
 
 
 def _replica_offline(old: Partition, after: Partition) -> Iterator[Step]:

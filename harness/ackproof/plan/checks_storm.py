@@ -13,7 +13,7 @@ from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.spec import ExperimentSpec
-from ackproof.plan.storm import Storm, make_one
+from ackproof.plan.storm import Storm, make_one, roles_for
 from ackproof.plan.triggers import After
 from ackproof.rundir.timeline import DRAWN_FROM
 
@@ -28,7 +28,6 @@ def check_storm(
         found.report(
             (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
         )
-    draw = Draw(random.Random(0), [str(role) for role in storm.roles], spec)
     for name, dish in storm.menu.items():
         path: Path = (*body, "menu", name)
         kind = KINDS[name]
@@ -45,6 +44,7 @@ def check_storm(
             found.unknown((*path, field), "field", [*own, "weight", "lasting"])
         if strangers or not spec.topics:
             continue
+        draw = Draw(random.Random(0), roles_for(storm, name, spec), spec)
         try:
             one = make_one(storm, name, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
         except ValidationError as error:

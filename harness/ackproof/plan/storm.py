@@ -23,7 +23,15 @@ import random
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Final, TypeAlias
 
-from pydantic import BeforeValidator, Field, JsonValue, PlainSerializer, WithJsonSchema, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+)
 
 from ackproof.plan.base import Flag, Spec, Whole
 from ackproof.plan.drawing import RANGE_PATTERN, Draw, Range, RangeField
@@ -178,13 +186,14 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int) -> Drawn:
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
     served = _served(storm, generator)
-    draw = Draw(generator, [str(role) for role in storm.roles], experiment)
+    draws = {kind: Draw(generator, roles_for(storm, kind, experiment), experiment) for kind in served}
     weights = [storm.menu[kind].weight for kind in served]
     faults: list[FaultSpec] = []
     begins = 0.0
     for index in range(1, storm.count + 1):
-        begins = round(begins + draw.within(storm.gap), 3)
+        begins = round(begins + draws[served[0]].within(storm.gap), 3)
         (kind,) = generator.choices(served, weights)
+        draw = draws[kind]
         lasts = draw.within(storm.menu[kind].lasting or storm.lasting)
         number = storm.number * DRAWN_FROM + index
         faults.append(make_one(storm, kind, draw, number, After(storm.number, begins), lasts))
@@ -198,6 +207,21 @@ def _served(storm: Storm, generator: random.Random) -> list[str]:
         return menu
     served = [kind for kind in menu if generator.random() < 0.5]
     return served or [generator.choice(menu)]
+
+
+def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
+    """The roles of a storm that faults of this kind can be aimed at; all of them where none will do."""
+    roles = [str(role) for role in storm.roles]
+    return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
+
+
+def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> bool:
+    draw = Draw(random.Random(0), [role], experiment)
+    try:
+        make_one(storm, kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+    except ValidationError as error:
+        return not all(detail["loc"] == ("target",) for detail in error.errors())
+    return True
 
 
 def make_one(storm: Storm, kind: str, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:

@@ -54,6 +54,36 @@ def test_every_fault_is_drawn_beforehand_from_the_seed(read: Load) -> None:
         assert sorted(case.order(one)) == [1, 2, 3]
 
 
+CONTROLLERS = HEAD.replace("topics:", "cluster: {controllers: 3}\ntopics:")
+
+
+def test_a_kind_is_aimed_at_the_roles_that_it_can_be_aimed_at(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    roles = "[leader(orders/0), controller, broker]"
+    file.write_text(
+        CONTROLLERS
+        + f"  - storm: {{count: 40, menu: {{remove_controller: 1, kill: 1}}, roles: {roles}}}\n    at: 1s\n"
+    )
+    targets: dict[str, set[str]] = {"remove_controller": set(), "kill": set()}
+    for seed in range(3):
+        for one in drawn(load(file), seed).faults[1:]:
+            targets[one.kind].add(str(one.target))  # type: ignore[attr-defined]
+    assert targets == {
+        "remove_controller": {"controller"},
+        "kill": {"leader(orders/0)", "controller", "broker"},
+    }
+
+
+def test_a_kind_that_no_role_fits_is_refused_where_it_stands(tmp_path: Path) -> None:
+    file = tmp_path / "e.yaml"
+    file.write_text(
+        CONTROLLERS + "  - storm: {menu: {remove_controller: 1}, roles: [broker]}\n    at: 1s\n",
+        encoding="utf-8",
+    )
+    with pytest.raises(InvalidExperiment, match="remove_controller.*broker is not one controller"):
+        load(file)
+
+
 def test_weights_are_shares(read: Load) -> None:
     spec = read("  - storm: {count: 200, menu: {pause: 3, kill: 1}}\n    at: 0s\n")
     kinds = Counter(one.kind for seed in range(10) for one in drawn(spec, seed).faults[1:])
