@@ -80,7 +80,7 @@ def test_a_kind_that_no_role_fits_is_refused_where_it_stands(tmp_path: Path) -> 
         CONTROLLERS + "  - storm: {menu: {remove_controller: 1}, roles: [broker]}\n    at: 1s\n",
         encoding="utf-8",
     )
-    with pytest.raises(InvalidExperiment, match="remove_controller.*broker is not one controller"):
+    with pytest.raises(InvalidExperiment, match=r"remove_controller.*broker is not one controller"):
         load(file)
 
 
