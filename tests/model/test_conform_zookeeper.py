@@ -15,9 +15,15 @@ UNCLEAN = Rules(**{**vars(RULES), "unclean_election": True})
 
 
 def _causes(
-    after: Partition, gone: tuple[int, ...] = (), before: Partition = BEFORE, rules: Rules = RULES
+    after: Partition,
+    gone: tuple[int, ...] = (),
+    before: Partition = BEFORE,
+    rules: Rules = RULES,
+    stopping: tuple[int, ...] = (),
 ) -> set[str]:
-    brokers = tuple(Registration(node, node, fenced=node in gone) for node in (1, 2, 3))
+    brokers = tuple(
+        Registration(node, node, fenced=node in gone, stopping=node in stopping) for node in (1, 2, 3)
+    )
     return {
         step.cause
         for step in zookeeper_steps(Metadata(before, brokers), after, rules)
@@ -53,6 +59,12 @@ def test_the_last_of_the_isr_stays_in_it_and_leads_no_more() -> None:
 def test_someone_out_of_the_isr_leads_only_with_unclean_elections(rules: Rules, causes: set[str]) -> None:
     alone = BEFORE._replace(isr=(1,))
     assert _causes(_after(2, (2,)), gone=(1,), before=alone, rules=rules) == causes
+
+
+@pytest.mark.parametrize(("stopping", "causes"), [((2,), {"unclean election"}), ((), set())])
+def test_who_is_in_shutdown_is_not_elected(stopping: tuple[int, ...], causes: set[str]) -> None:
+    alone = BEFORE._replace(isr=(1,))
+    assert _causes(_after(3, (3,)), (1,), alone, UNCLEAN, stopping) == causes
 
 
 def test_a_preferred_leader_keeps_the_isr() -> None:

@@ -20,7 +20,8 @@ def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterato
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
     live = {entry.broker for entry in before.brokers if not entry.fenced}
-    yield from _offline(old, after, live, rules)
+    stopping = {entry.broker for entry in before.brokers if entry.stopping}
+    yield from _offline(old, live, stopping, rules)
     yield from _preferred(old, live)
     yield from _controlled_shutdown(old, live)
     yield from _replica_offline(old, after)
@@ -32,12 +33,13 @@ def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterato
     yield from _moved(old, live)
 
 
-def _offline(old: Partition, after: Partition, live: set[int], rules: Rules) -> Iterator[Step]:
+def _offline(old: Partition, live: set[int], stopping: set[int], rules: Rules) -> Iterator[Step]:
     """offlinePartitionLeaderElection: the first of the assignment alive in the ISR; else, uncleanly, the first alive.
 
-    A broker whose session ended and began anew between two looks of the controller is replaced all the same.
+    A broker whose session ended and began anew between two looks of the controller is replaced all the same. One in
+    shutdown does not count as alive (ControllerContext.isReplicaOnline), from when on the controller knows of it.
     """
-    for gone in (set(), {old.leader}):
+    for gone in (set(), {old.leader}, stopping, {old.leader, *stopping}):
         alive = live - gone
         in_isr = [node for node in old.replicas if node in alive and node in old.isr]
         if in_isr:
@@ -49,7 +51,6 @@ def _offline(old: Partition, after: Partition, live: set[int], rules: Rules) -> 
                 yield Step("unclean election", led, clean=False)
                 # KIP-704 (3.2): the state node says that the leader has not recovered (newRecoveringLeaderAndIsr).
                 yield Step("unclean election", led._replace(recovering=True), clean=False)
-    del after
 
 
 def _preferred(old: Partition, live: set[int]) -> Iterator[Step]:
