@@ -65,6 +65,10 @@ def test_someone_out_of_the_isr_leads_only_with_unclean_elections(rules: Rules, 
 def test_who_is_in_shutdown_is_not_elected(stopping: tuple[int, ...], causes: set[str]) -> None:
     alone = BEFORE._replace(isr=(1,))
     assert _causes(_after(3, (3,)), (1,), alone, UNCLEAN, stopping) == causes
+    live = Metadata(alone, tuple(Registration(node, node, fenced=node == 1) for node in (1, 2, 3)))
+    after = _after(3, (3,))
+    steps = zookeeper_steps(live, after, UNCLEAN, leaving=stopping)
+    assert {step.cause for step in steps if same(step.partition, after)} == causes
 
 
 def test_a_preferred_leader_keeps_the_isr() -> None:

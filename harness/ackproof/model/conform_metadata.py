@@ -23,10 +23,12 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicRemoved,
 )
+from ackproof.rundir.timeline import EventKind
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 _MIN_INSYNC: Final = "min.insync.replicas"
 _CREATED: Final = "created"
+_SHUTDOWN_NS: Final = 30_000_000_000
 
 
 @dataclass
@@ -173,7 +175,11 @@ def _change(
         ),
         eligible_cleared=rules.elr and "directories" in record.changed and image.directories_clear_eligible,
     )
-    made = zookeeper_steps(before, seen, rules) if image.zookeeper else steps(before, seen, beside, rules)
+    made = (
+        zookeeper_steps(before, seen, rules, _leaving(observed, t_ns))
+        if image.zookeeper
+        else steps(before, seen, beside, rules)
+    )
     step, alternative = _matching(made, seen)
     if step is None:
         broken = broken_rule(
@@ -185,6 +191,17 @@ def _change(
     _elected(record, old, seen, step, alternative, cause, found)
     clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
     found.lives[place][-1].history.append(Moment(t_ns, record.offset, seen, cause, clean))
+
+
+def _leaving(observed: Observed, t_ns: int) -> set[int]:
+    """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
+    return {
+        event.node
+        for event in observed.events
+        if event.kind is EventKind.NODE_ENDED
+        and event.node is not None
+        and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
+    }
 
 
 def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:

@@ -8,19 +8,24 @@ for does not (AlterPartition; before 2.7 the leader's own write).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ackproof.model.conform_steps import Step
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 from ackproof_reference.rules import Rules
 
 
-def zookeeper_steps(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
-    """Every step that could be meant. Who is alive has a znode in /brokers/ids; one in shutdown still has one."""
+def zookeeper_steps(
+    before: Metadata, after: Partition, rules: Rules, leaving: Collection[int] = ()
+) -> Iterator[Step]:
+    """Every step that could be meant. Who is alive has a znode in /brokers/ids; one in shutdown still has one.
+
+    `leaving`: who ended soon afterwards. No znode says whether the controller knew of their shutdown by then.
+    """
     # The assignment stands in the topic's znode: it is read with the next change of the state.
     old = before.partition._replace(replicas=after.replicas, adding=after.adding, removing=after.removing)
     live = {entry.broker for entry in before.brokers if not entry.fenced}
-    stopping = {entry.broker for entry in before.brokers if entry.stopping}
+    stopping = {entry.broker for entry in before.brokers if entry.stopping} | set(leaving)
     yield from _offline(old, live, stopping, rules)
     yield from _preferred(old, live)
     yield from _controlled_shutdown(old, live)
