@@ -69,4 +69,4 @@ def test_whatever_happens_is_allowed_and_explains_what_is_lost(
         assert [one for one in told.classes if one.unexplained] == [], seed
         assert told.present == 0, seed
         lost += sum(one.count for one in told.classes)
-    assert lost, "a storm that costs nothing shows nothing"
+    assert lost or settings is CAREFUL, "a storm that costs nothing shows nothing"
