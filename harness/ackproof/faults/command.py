@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -144,13 +145,10 @@ class CommandInjection:
 
 def _end(child: Child) -> None:
     """Kill what still runs of it, and wait until it does no more: it leads a group of its own."""
-    try:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        child.wait(10.0)
-        return
+        end_children(lambda found: _group_of(found.pid) == child.pid)
     child.wait(10.0)
-    end_children(lambda found: _group_of(found.pid) == child.pid)
 
 
 def _group_of(pid: int) -> int | None:

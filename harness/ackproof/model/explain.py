@@ -67,6 +67,7 @@ class Explanation:
 def explain(observed: Observed, replayed: Replay) -> Explanation:
     """Explain every partition that has acknowledged rows."""
     found = Explanation()
+    unread = left_unread(observed.events)
     for place, rows in acked_rows(observed.run):
         for number, anomaly in enumerate(LOSSES):
             found.count[anomaly] += int((rows.found == number).sum())
@@ -86,7 +87,7 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
             _count(found.not_replayed, rows, np.ones(len(rows), np.bool_))
             continue
         around = disturbances(lives, observed.events)
-        runs, by_interval = intervals(place, rows, around, left_unread(observed.events))
+        runs, by_interval = intervals(place, rows, around, unread)
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
         learns = learns_ns(observed.experiment.cluster, observed.stall_ns)

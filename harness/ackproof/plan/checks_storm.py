@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from ackproof.plan.drawing import Draw
 from ackproof.plan.faults import COMMON, KINDS, FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.plan.spec import ExperimentSpec
-from ackproof.plan.storm import Storm, make_one, roles_for
-from ackproof.plan.triggers import After
-from ackproof.rundir.timeline import DRAWN_FROM
+from ackproof.plan.storm import Storm, roles_for, sample
 
 CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Findings], None]
 
@@ -44,9 +40,8 @@ def check_storm(
             found.unknown((*path, field), "field", [*own, "weight", "lasting"])
         if strangers or not spec.topics:
             continue
-        draw = Draw(random.Random(0), roles_for(storm, name, spec), spec)
         try:
-            one = make_one(storm, name, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+            one = sample(storm, name, roles_for(storm, name, spec), spec)
         except ValidationError as error:
             for detail in ordered(error):
                 below = tuple(part for part in detail["loc"] if part != "[key]")

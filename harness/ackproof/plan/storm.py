@@ -20,7 +20,8 @@ finds nothing to break (its node is dead already, nobody holds the role) is list
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import (
@@ -186,17 +187,21 @@ def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int) -> Drawn:
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
     served = _served(storm, generator)
-    draws = {kind: Draw(generator, roles_for(storm, kind, experiment), experiment) for kind in served}
+    draw = Draw(generator, [str(role) for role in storm.roles], experiment)
+    roles = {kind: roles_for(storm, kind, experiment) for kind in served}
     weights = [storm.menu[kind].weight for kind in served]
     faults: list[FaultSpec] = []
     begins = 0.0
     for index in range(1, storm.count + 1):
-        begins = round(begins + draws[served[0]].within(storm.gap), 3)
+        begins = round(begins + draw.within(storm.gap), 3)
         (kind,) = generator.choices(served, weights)
-        draw = draws[kind]
         lasts = draw.within(storm.menu[kind].lasting or storm.lasting)
         number = storm.number * DRAWN_FROM + index
-        faults.append(make_one(storm, kind, draw, number, After(storm.number, begins), lasts))
+        faults.append(
+            make_one(
+                storm, kind, replace(draw, roles=roles[kind]), number, After(storm.number, begins), lasts
+            )
+        )
     return Drawn(tuple(faults), tuple(kind for kind in storm.menu if kind not in served))
 
 
@@ -216,12 +221,17 @@ def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
 
 
 def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> bool:
-    draw = Draw(random.Random(0), [role], experiment)
     try:
-        make_one(storm, kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+        sample(storm, kind, [role], experiment)
     except ValidationError as error:
         return not all(detail["loc"] == ("target",) for detail in error.errors())
     return True
+
+
+def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
+    """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_one`."""
+    draw = Draw(random.Random(0), roles, experiment)
+    return make_one(storm, kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
 
 
 def make_one(storm: Storm, kind: str, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:

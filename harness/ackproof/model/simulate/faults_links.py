@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
+from typing import Generic, TypeVar, cast
 
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.faults.injection import Aim as NodeAim
@@ -27,6 +27,8 @@ from ackproof.plan.fault_links import (
     ThrottleFault,
 )
 from ackproof.plan.spec import ClusterSpec
+
+Burden = TypeVar("Burden")
 
 
 @dataclass(frozen=True)
@@ -153,80 +155,77 @@ class ApartRun(_Links):
             connection.cuts -= 1
 
 
-@does(DelayFault)
-class DelayRun(_Links):
-    """Everything arrives later."""
+class _Burdens(_Links, Generic[Burden]):
+    """A burden on the connection, beside others of its kind."""
+
+    def burden(self, connection: Connection) -> tuple[list[Burden], Burden]:
+        """What the connection bears of that kind, and this one."""
+        raise NotImplementedError
 
     def hinder(self, connection: Connection) -> None:
-        """A longer line."""
-        assert isinstance(self.fault, DelayFault)
-        connection.delays.append((seconds(self.fault.latency), seconds(self.fault.jitter)))
+        """Lay it on."""
+        borne, one = self.burden(connection)
+        borne.append(one)
 
     def mend(self, connection: Connection) -> None:
-        """As before."""
+        """Take it off."""
+        borne, one = self.burden(connection)
+        borne.remove(one)
+
+
+@does(DelayFault)
+class DelayRun(_Burdens[tuple[int, int]]):
+    """Everything arrives later."""
+
+    def burden(self, connection: Connection) -> tuple[list[tuple[int, int]], tuple[int, int]]:
+        """A longer line."""
         assert isinstance(self.fault, DelayFault)
-        connection.delays.remove((seconds(self.fault.latency), seconds(self.fault.jitter)))
+        return connection.delays, (seconds(self.fault.latency), seconds(self.fault.jitter))
 
 
 @does(LossFault)
-class LossRun(_Links):
+class LossRun(_Burdens[float]):
     """Packets are lost, and sent again."""
 
-    def hinder(self, connection: Connection) -> None:
-        """Lose some."""
+    def burden(self, connection: Connection) -> tuple[list[float], float]:
+        """A share of them."""
         assert isinstance(self.fault, LossFault)
-        connection.losses.append(self.fault.share)
-
-    def mend(self, connection: Connection) -> None:
-        """As before."""
-        assert isinstance(self.fault, LossFault)
-        connection.losses.remove(self.fault.share)
+        return connection.losses, self.fault.share
 
 
 @does(ThrottleFault)
-class ThrottleRun(_Links):
+class ThrottleRun(_Burdens[int]):
     """A thin line."""
 
-    def hinder(self, connection: Connection) -> None:
-        """Make it thin."""
+    def burden(self, connection: Connection) -> tuple[list[int], int]:
+        """How thin."""
         assert isinstance(self.fault, ThrottleFault)
-        connection.rates.append(int(self.fault.rate))
-
-    def mend(self, connection: Connection) -> None:
-        """As before."""
-        assert isinstance(self.fault, ThrottleFault)
-        connection.rates.remove(int(self.fault.rate))
+        return connection.rates, int(self.fault.rate)
 
 
 @does(DropLargeFault)
-class DropLargeRun(_Links):
+class DropLargeRun(_Burdens[int]):
     """A large packet never arrives, and all behind it waits for it; TCP tries it again, later and later."""
 
-    def hinder(self, connection: Connection) -> None:
-        """A limit."""
+    def burden(self, connection: Connection) -> tuple[list[int], int]:
+        """What is large."""
         assert isinstance(self.fault, DropLargeFault)
-        connection.limits.append(int(self.fault.above))
+        return connection.limits, int(self.fault.above)
 
     def mend(self, connection: Connection) -> None:
-        """As before."""
-        assert isinstance(self.fault, DropLargeFault)
-        connection.limits.remove(int(self.fault.above))
+        """And what is stuck may go."""
+        super().mend(connection)
         self.world.network.widen(connection)
 
 
 @does(SlowCloseFault)
-class SlowCloseRun(_Links):
+class SlowCloseRun(_Burdens[int]):
     """Who has lost a connection learns of it late, and sends into it meanwhile."""
 
-    def hinder(self, connection: Connection) -> None:
+    def burden(self, connection: Connection) -> tuple[list[int], int]:
         """From the next end on."""
         assert isinstance(self.fault, SlowCloseFault)
-        connection.slow_closes.append(seconds(self.fault.delay))
-
-    def mend(self, connection: Connection) -> None:
-        """As before."""
-        assert isinstance(self.fault, SlowCloseFault)
-        connection.slow_closes.remove(seconds(self.fault.delay))
+        return connection.slow_closes, seconds(self.fault.delay)
 
 
 @does(FlapFault)
