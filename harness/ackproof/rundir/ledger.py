@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.part_order import Column, Shelf, order_of
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 END: Final = "END"
@@ -107,51 +108,42 @@ class ConsumedRows:
     timestamp_ms: Ints
 
 
-def write_produced(folder: Path, number: int, rows: ProducedRows) -> Path:
-    """Write a part of the produced ledger; its path."""
-    by_place = _sorted(rows.place, rows.places)
-    order = by_place.order
-    count = len(order)
-    topics, partitions = _topic_columns(by_place, rows.places)
-    columns = [
-        _column(np.full(count, rows.producer, np.int32)),
-        _column(rows.seq[order]),
-        topics,
-        partitions,
-        _column(rows.outcome[order]),
-        _column(rows.error[order]),
-        _column(rows.offset[order]),
-        _column(rows.sent_ns[order]),
-        _column(rows.done_ns[order]),
-        _column(np.full(count, -1, np.int64) if rows.txn is None else rows.txn[order]),
-    ]
-    return _write(folder, number, _table(columns, PRODUCED), by_place.bounds)
+def write_produced(folder: Path, number: int, rows: ProducedRows, shelf: Shelf | None = None) -> Path:
+    """Write a part of the produced ledger; its path. `shelf`: the memory of who writes many, one after another."""
+    part = _Part(rows.place, rows.places, PRODUCED, shelf)
+    part.constant("producer", rows.producer)
+    part.column("seq", rows.seq)
+    part.topics_and_partitions(rows.places)
+    part.column("outcome", rows.outcome)
+    part.column("error", rows.error)
+    part.column("offset", rows.offset)
+    part.column("sent_ns", rows.sent_ns)
+    part.column("done_ns", rows.done_ns)
+    if rows.txn is None:
+        part.constant("txn", -1)
+    else:
+        part.column("txn", rows.txn)
+    return part.write(folder, number)
 
 
-def write_consumed(folder: Path, number: int, rows: ConsumedRows) -> Path:
-    """Write a part of the consumed ledger; its path."""
-    by_place = _sorted(rows.place, rows.places)
-    order = by_place.order
-    count = len(order)
-    topics, partitions = _topic_columns(by_place, rows.places)
-    columns = [
-        _column(np.full(count, rows.reader, np.int32)),
-        _column(np.full(count, rows.phase, np.int8)),
-        _column(rows.assignment[order]),
-        _column(rows.read_seq[order]),
-        topics,
-        partitions,
-        _column(rows.offset[order]),
-        _column(rows.leader_epoch[order]),
-        _column(rows.producer[order]),
-        _column(rows.seq[order]),
-        _texts(rows.origin[order], rows.origins),
-        _column(rows.origin_partition[order]),
-        _bits(rows.intact[order]),
-        _column(rows.read_ns[order]),
-        _column(rows.timestamp_ms[order]),
-    ]
-    return _write(folder, number, _table(columns, CONSUMED), by_place.bounds)
+def write_consumed(folder: Path, number: int, rows: ConsumedRows, shelf: Shelf | None = None) -> Path:
+    """Write a part of the consumed ledger; its path. `shelf`: the memory of who writes many, one after another."""
+    part = _Part(rows.place, rows.places, CONSUMED, shelf)
+    part.constant("reader", rows.reader)
+    part.constant("phase", rows.phase)
+    part.column("assignment", rows.assignment)
+    part.column("read_seq", rows.read_seq)
+    part.topics_and_partitions(rows.places)
+    part.column("offset", rows.offset)
+    part.column("leader_epoch", rows.leader_epoch)
+    part.column("producer", rows.producer)
+    part.column("seq", rows.seq)
+    part.texts("origin_topic", rows.origin, rows.origins)
+    part.column("origin_partition", rows.origin_partition)
+    part.column("intact", rows.intact)
+    part.column("read_ns", rows.read_ns)
+    part.column("timestamp_ms", rows.timestamp_ms)
+    return part.write(folder, number)
 
 
 def part_path(folder: Path, number: int) -> Path:
@@ -189,40 +181,54 @@ def remove_unfinished(folder: Path) -> int:
     return len(leftovers)
 
 
-class _Sorted(NamedTuple):
-    """Rows by (topic, partition). Run i of them, `lengths[i]` rows, is of place `places[i]`."""
+class _Part:
+    """Columns of rows that are not in order yet, on their way into a part in which they are."""
 
-    order: npt.NDArray[np.intp]
-    places: npt.NDArray[np.integer]
-    lengths: Ints
-    bounds: list[int]
-    """Where row groups begin."""
+    def __init__(
+        self,
+        place: npt.NDArray[np.integer],
+        places: Sequence[tuple[str, int]],
+        schema: pa.Schema,
+        shelf: Shelf | None,
+    ) -> None:
+        self._shelf = Shelf() if shelf is None else shelf
+        self._order = order_of(place, places, self._shelf)
+        self._schema = schema
+        self._columns: dict[str, pa.Array] = {}
 
+    def column(self, name: str, values: Column) -> None:
+        """A column, as it came."""
+        room = self._order.put(values, self._room(name, values.dtype))
+        self._columns[name] = _bits(room) if values.dtype == np.bool_ else _column(room)
 
-def _sorted(place: npt.NDArray[np.integer], places: Sequence[tuple[str, int]]) -> _Sorted:
-    """The stable order by (topic, partition)."""
-    # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
-    by_name = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)
-    by_name[np.array(sorted(range(len(places)), key=places.__getitem__), np.int32)] = np.arange(len(places))
-    order = np.argsort(by_name[place], kind="stable")
-    ordered = place[order]
-    begins = np.flatnonzero(np.diff(ordered, prepend=-1))
-    lengths = np.diff(begins, append=len(ordered))
-    smallest = max(_SMALLEST_GROUP, -(-len(ordered) // _GROUPS))
-    bounds = [0]
-    for begin in begins.tolist():
-        if begin - bounds[-1] >= smallest:
-            bounds.append(begin)
-    return _Sorted(order, ordered[begins], lengths, bounds)
+    def constant(self, name: str, value: int) -> None:
+        """A column that has one value."""
+        room = self._room(name, self._schema.field(name).type.to_pandas_dtype())
+        room.fill(value)
+        self._columns[name] = _column(room)
 
+    def texts(self, name: str, codes: Column, names: Sequence[str]) -> None:
+        """A column of texts, by their numbers in `names`."""
+        self._columns[name] = _texts(self._order.put(codes, self._room(name, np.int32)), names)
 
-def _topic_columns(rows: _Sorted, places: Sequence[tuple[str, int]]) -> tuple[pa.Array, pa.Array]:
-    names = sorted({topic for topic, _ in places})
-    code = {topic: number for number, topic in enumerate(names)}
-    topic_of = np.array([code[topic] for topic, _ in places], np.int32)
-    partition_of = np.array([partition for _, partition in places], np.int32)
-    topics, partitions = (np.repeat(of[rows.places], rows.lengths) for of in (topic_of, partition_of))
-    return _texts(topics, names), _column(partitions)
+    def topics_and_partitions(self, places: Sequence[tuple[str, int]]) -> None:
+        """The two columns that the order is by."""
+        names = sorted({topic for topic, _ in places})
+        code = {topic: number for number, topic in enumerate(names)}
+        topics = np.array([code[topic] for topic, _ in places], np.int32)
+        partitions = np.array([partition for _, partition in places], np.int32)
+        spread = self._order.spread
+        self._columns["topic"] = _texts(spread(topics, self._room("topic", np.int32)), names)
+        self._columns["partition"] = _column(spread(partitions, self._room("partition", np.int32)))
+
+    def write(self, folder: Path, number: int) -> Path:
+        """Write them; the part's path."""
+        columns = [self._columns[name] for name in self._schema.names]
+        smallest = max(_SMALLEST_GROUP, -(-self._order.count // _GROUPS))
+        return _write(folder, number, _table(columns, self._schema), self._order.bounds(smallest))
+
+    def _room(self, name: str, dtype: npt.DTypeLike) -> Column:
+        return self._shelf.array(name, dtype, self._order.count)
 
 
 # pa.array() would load pandas wherever it is installed, which takes a client most of a second at its end: the

@@ -6,19 +6,30 @@ import threading
 from pathlib import Path
 from typing import Final
 
+from ackproof.rundir.part_order import Shelf
 from ackproof.workload.journal import Chunk, Journal
 
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
+_LATER: Final = 16
+"""So many chunks (64 MiB) of a producer at full speed wait until it has ended: a load takes no longer than that often,
+and the processor is its own meanwhile."""
 
 
 class Converter:
-    """Turns chunks into parts while the producer sends. pyarrow is loaded here, off the producer's way."""
+    """Turns chunks into parts while the producer sends. pyarrow is loaded here, off the producer's way.
 
-    def __init__(self, journal: Journal, ledger: Path, starts: list[int] | None = None) -> None:
+    `paced`: the producer waits between its records, so that nothing need be put off.
+    """
+
+    def __init__(
+        self, journal: Journal, ledger: Path, starts: list[int] | None = None, *, paced: bool = False
+    ) -> None:
         self._journal = journal
         self._ledger = ledger
         self._starts = starts
+        self._later = 0 if paced else _LATER
+        self._shelf = Shelf()
         self._stop = threading.Event()
         self.error: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="converter", daemon=True)
@@ -40,7 +51,8 @@ class Converter:
             import ackproof.workload.salvage  # noqa: F401  - so that the first part and the end need not wait
 
             while not self._stop.wait(_LOOK_EVERY_S):
-                for chunk in self._journal.resolved():
+                due = self._journal.resolved()
+                for chunk in due[: max(0, len(due) - self._later)]:
                     self._convert(chunk)
         except Exception as error:  # noqa: BLE001 - handed to the main thread, which ends the client with it
             self.error = error
@@ -51,5 +63,5 @@ class Converter:
 
         if chunk.used():
             rows = produced_rows(self._journal.meta, chunk.first_seq, chunk.matrix, self._starts)
-            write_produced(self._ledger, chunk.index, rows)
+            write_produced(self._ledger, chunk.index, rows, self._shelf)
         self._journal.retire(chunk)

@@ -78,7 +78,7 @@ class ProducerProcess:
         )
         self.transactions = self._transactions(folder) if settings.transaction_size else None
         starts = None if self.transactions is None else self.transactions.starts
-        self.converter = Converter(self.journal, self.ledger, starts)
+        self.converter = Converter(self.journal, self.ledger, starts, paced=settings.rate is not None)
 
     def _transactions(self, folder: Path) -> Transactions:
         settings = self.settings

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from confluent_kafka import Message
 
 from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.part_order import Shelf
 from ackproof.rundir.payload_bulk import BulkDecoder
 from ackproof.workload.settings import Place
 
@@ -179,7 +180,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number = 0
+        number, shelf = 0, Shelf()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue
@@ -187,7 +188,7 @@ class PartWriter:
                 from ackproof.rundir.ledger import write_consumed
 
                 rows = buffer.rows(self._reader, self._phase, self._places, tuple(self._origins))
-                write_consumed(self._folder, number, rows)
+                write_consumed(self._folder, number, rows, shelf)
                 number += 1
                 buffer.used = 0
                 self._written.put(buffer)

@@ -102,6 +102,26 @@ def test_no_more_is_looked_at_where_nothing_unknown_was_seen(
     assert prediction.bounds == [USUAL_STATES]
 
 
+def test_more_is_looked_at_for_one_unknown_class_among_others(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(overwritten=Chance.POSSIBLE, lost=Chance.UNKNOWN, vanished=Chance.IMPOSSIBLE)
+    judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
+    assert prediction.bounds == [USUAL_STATES, FURTHER_STATES]
+
+
+def test_no_more_is_looked_at_for_what_no_exploration_answers(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(lost=Chance.UNKNOWN)
+    (one,) = prediction.file.classes
+    prediction.file = prediction.file.model_copy(
+        update={"classes": (one.model_copy(update={"explored": False}),)}
+    )
+    judge_case(make_run(producers="acks: 1", min_insync=1, lost=1))
+    assert prediction.bounds == [USUAL_STATES]
+
+
 def test_an_expectation_allows_nothing_that_is_predicted_impossible(
     make_run: MakeRun, prediction: Predicted
 ) -> None:
@@ -194,10 +214,16 @@ def test_losses_that_no_offset_tells_are_said_where_acks_have_offsets(
 
 
 @pytest.mark.parametrize(
-    ("by", "who"), [("fault 1 (recreate)", "fault 1 (recreate)"), ("", "nobody who is known")]
+    ("by", "who"),
+    [
+        (("fault 1 (recreate)", "fault 1 (recreate)"), "fault 1 (recreate)"),
+        (("", ""), "nobody who is known"),
+        (("", "fault 1 (recreate)"), "fault 1 (recreate)"),
+        (("fault 1 (recreate)", "fault 3 (recreate)"), "fault 1 (recreate), fault 3 (recreate)"),
+    ],
 )
 def test_what_went_with_its_topic_is_told_beside_what_was_truncated(
-    make_run: MakeRun, prediction: Predicted, replay: Replayed, by: str, who: str
+    make_run: MakeRun, prediction: Predicted, replay: Replayed, by: tuple[str, str], who: str
 ) -> None:
     prediction.says(lost=Chance.POSSIBLE)
     went = Deletion(
@@ -205,7 +231,7 @@ def test_what_went_with_its_topic_is_told_beside_what_was_truncated(
         partition=0,
         topic_id="",
         incarnation=1,
-        by=by,
+        by="",
         created_ns=0,
         removed_ns=1,
         until_ns=1,
@@ -214,7 +240,9 @@ def test_what_went_with_its_topic_is_told_beside_what_was_truncated(
         log_end=-1,
         why="",
     )
-    replay.file = _lost(explained=3, deleted=2).model_copy(update={"deletions": (went, went)})
+    replay.file = _lost(explained=3, deleted=2).model_copy(
+        update={"deletions": tuple(went.model_copy(update={"by": one}) for one in by)}
+    )
     verdict = judge_case(make_run(producers="acks: 1", min_insync=1, lost=3))
     (said,) = [text for text in verdict.witnesses if "traced to the step" in text]
     assert said.endswith(f"2 of them went with a topic that was deleted by {who}")

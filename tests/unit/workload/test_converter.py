@@ -1,0 +1,49 @@
+"""Chunks of a journal become parts: at once where the producer is paced, later where it needs the processor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.schema import PRODUCED
+from ackproof.wait import wait_until
+from ackproof.workload import converter
+from ackproof.workload.converter import Converter
+from ackproof.workload.journal import DONE, RESULT, SENT, Chunk, Journal, JournalMeta, chunk_files
+from ackproof.workload.settings import Place
+
+ROWS, CHUNKS, LATER = 64, 9, 3
+META = JournalMeta("p0", 0, 0, (Place("orders", 0), Place("orders", 1)))
+
+
+@pytest.mark.parametrize(("paced", "at_once"), [(True, CHUNKS - 1), (False, CHUNKS - 1 - LATER)])
+def test_how_many_wait_for_the_end(
+    paced: bool, at_once: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(converter, "_LATER", LATER)
+    monkeypatch.setattr(converter, "_LOOK_EVERY_S", 0.01)
+    journal = Journal(tmp_path / "journal", META, ROWS)
+    for number in range(CHUNKS):
+        journal.extend()
+        matrix = journal.current.matrix
+        matrix[:, [SENT, DONE]] = number + 1
+        matrix[:, RESULT] = number % 2
+    ledger = tmp_path / "ledger"
+    looks, look = [0], journal.resolved
+
+    def counted() -> list[Chunk]:
+        looks[0] += 1
+        return look()
+
+    monkeypatch.setattr(journal, "resolved", counted)
+    one = Converter(journal, ledger, paced=paced)
+    # every look but the first comes after the one before has converted what it wanted to
+    wait_until(lambda: looks[0] >= 3, what="looks at the journal", timeout_s=30)
+    late = len(chunk_files(journal.folder))
+    assert len(parts(ledger)) == at_once
+    one.finish()
+    assert late == CHUNKS - at_once
+    assert not journal.folder.exists()
+    assert sorted(read_parts(ledger, PRODUCED)["seq"].to_pylist()) == list(range(ROWS * CHUNKS))
