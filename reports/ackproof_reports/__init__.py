@@ -10,6 +10,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     series     series.parquet → bins of acks and latencies, the longest gaps
     observed   samples → leader and ISR strips, the unreplicated tail
     findings   findings/*.parquet → counts, the rows that a page can carry; ranges: where the lost records were
+    causes     conformance.json → what took the acknowledged records, step by step and record by record
     cells      cases → matrix axes, cells with their repeats
     answer     the one sentence
     picture    what the charts draw, as JSON

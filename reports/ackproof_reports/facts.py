@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
 from ackproof_reports.findings import Findings, read_findings
@@ -81,6 +82,8 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> C
     strips = read_strips(case.run.samples, absent)
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
     findings = read_findings(case.run.findings, max_rows, forbidden, absent)
+    if findings is not None and findings.rows is not None:
+        findings.rows = with_causes(findings.rows, case.conformance)
     picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
     evidence = tuple(evidence_of(case, course, series))
     return CaseFacts(case, batch.title(case), course, series, findings, picture, evidence, tuple(absent))

@@ -10,6 +10,7 @@ from typing import Final
 from pydantic import JsonValue
 
 from ackproof_reports.answer import by_experiment
+from ackproof_reports.causes import Causes, causes_of
 from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
 from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import Block
@@ -135,6 +136,7 @@ class CasePage:
 
     facts: CaseFacts
     reference: Reference | None
+    causes: Causes | None
     spark: Sparkline | None
     picture: Block | None
     findings: Block | None
@@ -186,6 +188,7 @@ def _case_page(
     return CasePage(
         facts=fact,
         reference=reference_of(fact.case, fact.gap_ms),
+        causes=causes_of(fact.case),
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),
