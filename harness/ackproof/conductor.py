@@ -51,7 +51,8 @@ __all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case
 AFTER_HEALING_S = 0.5
 """How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
 AFTER_HEALING_BOUND_S = 30.0
-FIRST_ACKS_BOUND_S = 10.0
+FIRST_ACKS_BOUND_S = 30.0
+"""On an overloaded machine an idempotent producer was given its producer id after 18 s."""
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2
@@ -235,7 +236,11 @@ class CaseRun:
         if not self.spec.faults:
             return
         try:
-            self._watch(lambda: all(workload.acked(*place) for place in self._written()), FIRST_ACKS_BOUND_S)
+            self._watch(
+                lambda: all(workload.acked(*place) for place in self._written()),
+                FIRST_ACKS_BOUND_S,
+                "a first acknowledgement on every partition",
+            )
         except WaitTimeout as error:
             self.timeline.add(EventKind.NOTE, note=f"before the first fault: {error}")
 
@@ -259,7 +264,7 @@ class CaseRun:
             )
 
         try:
-            self._watch(seen, AFTER_HEALING_BOUND_S)
+            self._watch(seen, AFTER_HEALING_BOUND_S, "acknowledgements on every partition")
         except WaitTimeout as error:
             self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
 
@@ -278,7 +283,7 @@ class CaseRun:
             for number in range(self.spec.topics[name].partitions)
         ]
 
-    def _watch(self, done: Callable[[], bool], bound_s: float) -> None:
+    def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
         """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
         cluster, workload, sampler = self.cluster, self.workload, self.sampler
         if cluster is None or workload is None or sampler is None:
@@ -300,7 +305,7 @@ class CaseRun:
                 self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
             return done()
 
-        wait_until(look, what="the end of the load", timeout_s=bound_s)
+        wait_until(look, what=what, timeout_s=bound_s)
 
     def _read(self, cluster: RunningCluster, workload: Workload) -> None:
         """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""

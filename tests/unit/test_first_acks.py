@@ -76,4 +76,6 @@ def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     run, notes = run_of(slow, 2)
     run._first_acks(cast(Workload, slow))
     assert len(notes) == 1
-    assert notes[0].startswith("note: before the first fault: ")
+    assert notes[0].startswith(
+        "note: before the first fault: waited 0.1 s for a first acknowledgement on every partition"
+    )
