@@ -259,6 +259,7 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases anew, from what is on disk."""
     from ackproof.batch import reopen
+    from ackproof.errors import BadInput
     from ackproof.judge import judge_case
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import worst_exit_code
@@ -271,6 +272,8 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             console.batch(batch, _from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
             text = batch.model_dump_json(indent=1)
+        elif not CaseDir(directory).case_json.exists():
+            raise BadInput(_no_batch(directory, "judge"))
         else:
             verdict = judge_case(CaseDir(directory))
             console.lines(
@@ -283,16 +286,28 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
     return worst_exit_code(codes)
 
 
+def _no_batch(directory: Path, command: str) -> str:
+    """What to give instead of a folder without a batch: people give `runs`, one too high, or a case, one too low."""
+    for near, what in ((directory / "latest", "latest batch"), (directory.parent, "batch of this case")):
+        if (near / "batch.json").exists():
+            return f"{directory}: no batch.json there; the {what}: ackproof {command} {near}"
+    what = "no batch.json there" if directory.is_dir() else "no such folder"
+    return f"{directory}: {what}; give a batch such as runs/latest"
+
+
 @main.command()
 @click.argument("directories", nargs=-1, required=True, type=_FILES)
 def report(directories: tuple[Path, ...]) -> int:
     """Write report.html, junit.xml and summary.md of batches anew."""
+    from ackproof.errors import BadInput
     from ackproof.rundir.documents import BatchFile
     from ackproof.rundir.layout import BatchDir
     from ackproof_reports import render_batch
 
     console = _console()
     for directory in directories:
+        if not BatchDir(directory).batch_json.exists():
+            raise BadInput(_no_batch(directory, "report"))
         BatchFile.load(BatchDir(directory).batch_json)
         render_batch(directory)
         console.line(f"report: {BatchDir(directory).report_html}")

@@ -76,6 +76,7 @@ def predict(
     from ackproof.model.answers import USUAL_STATES, ask_ahead
     from ackproof.model.predict import scopes_of
 
+    _known_classes(story)
     console = Console(machine=machine)
     planned = [
         case
@@ -106,6 +107,19 @@ def predict(
     if wrong:
         raise BadInput("\n".join(wrong))
     return 0
+
+
+def _known_classes(names: Sequence[str]) -> None:
+    """Said before the search, which may take minutes."""
+    from ackproof.audit.anomalies import Anomaly
+    from ackproof.errors import BadInput
+    from ackproof.plan.problems import nearest
+
+    for name in names:
+        if name not in list(Anomaly):
+            near = nearest(name, list(Anomaly))
+            hint = f" (did you mean '{near}'?)" if near else f"; there are: {', '.join(Anomaly)}"
+            raise BadInput(f"--story: unknown class '{name}'{hint}")
 
 
 def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:

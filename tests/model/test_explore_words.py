@@ -14,7 +14,7 @@ from ackproof.model.explore import explore, rules_in_words, scope_in_words
 from ackproof.model.predict import predict_case
 from ackproof.rundir.prediction import Chance, PredictionFile
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.rules import Rules
+from ackproof_reference.rules import Rules, rules_of
 from model_cases import case_of
 
 LOSING = "brokers=2,records=1,acks=1,kills=1"
@@ -168,3 +168,29 @@ def test_a_demand_for_what_is_impossible_is_bad_input(
     said = capsys.readouterr()
     assert ("is killed" in said.out) == (code == 0)
     assert ("demands what is predicted impossible" in said.err) == (code == 254)
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("7.0", "Kafka 7.0 is not known; the newest is 4.3.1"),
+        ("4.4", "Kafka 4.4 is not known"),
+        ("4", "'4' is not one release"),
+        ("4.3-zk", "has no ZooKeeper mode"),
+    ],
+)
+def test_rules_are_those_of_a_release_that_exists(version: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        rules_in_words(version, ())
+
+
+@pytest.mark.parametrize("version", ["4.3.1", "4.0", "3.9-zk", "3.9.2", "2.8-zk", "2.4"])
+def test_rules_of_releases_that_exist(version: str) -> None:
+    assert rules_in_words(version, ()) == rules_of(version)
+
+
+def test_a_class_whose_story_is_asked_for_is_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text("name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n")
+    assert main_code(["predict", str(file), "--story", "losst"]) == 254
+    assert "--story: unknown class 'losst' (did you mean 'lost'?)" in capsys.readouterr().err

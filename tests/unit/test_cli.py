@@ -113,3 +113,18 @@ def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.
     finally:
         signal.signal(signal.SIGINT, before)
     assert ended.value.code == 2
+
+
+def test_a_folder_without_a_batch_is_told_where_one_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case = tmp_path / "runs" / "latest" / "case_1"
+    case.mkdir(parents=True)
+    assert cli.main_code(["report", str(case)]) == 254
+    assert "no batch.json there; give a batch such as runs/latest" in capsys.readouterr().err
+    (case.parent / "batch.json").write_text("{}")
+    for command, given in (("report", case), ("judge", tmp_path / "runs"), ("report", tmp_path / "runs")):
+        assert cli.main_code([command, str(given)]) == 254
+        assert capsys.readouterr().err.endswith(f": ackproof {command} {case.parent}\n"), command
+    assert cli.main_code(["judge", str(tmp_path / "nothing")]) == 254
+    assert "no such folder" in capsys.readouterr().err

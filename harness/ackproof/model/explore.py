@@ -11,6 +11,7 @@ from ackproof.errors import BadInput
 from ackproof.model.answers import Watch, steps_of
 from ackproof.model.cases import ACKS
 from ackproof.plan.problems import nearest
+from ackproof.plan.releases import RELEASES, numbers
 from ackproof.rundir.prediction import StoryStep
 from ackproof_reference.explore.invariants import (
     ACKED_EARLY,
@@ -67,12 +68,28 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
         rules = rules_of(version)
     except ValueError as error:
         raise BadInput(f"--rules: {error}") from error
+    _released(version)
     for name in taken_away:
         if name not in PROTECTIONS:
             near = nearest(name, list(PROTECTIONS))
             hint = f" (did you mean '{near}'?)" if near else f"; there are: {', '.join(PROTECTIONS)}"
             raise BadInput(f"--without: no protection is called '{name}'{hint}")
     return without(rules, *taken_away)
+
+
+def _released(version: str) -> None:
+    """The presets reach upwards without end, and nobody knows what a release of the future does."""
+    number, _, mode = version.partition("-")
+    line = tuple(int(part) for part in number.split("."))[:2]
+    newest = numbers(RELEASES[-1])[:2]
+    if len(line) < 2:
+        raise BadInput(f"--rules: '{version}' is not one release; write it as 4.1, 4.3.1 or 3.9-zk")
+    if line > newest:
+        raise BadInput(f"--rules: Kafka {version} is not known; the newest is {RELEASES[-1]}")
+    if mode and line >= (4, 0):
+        raise BadInput(
+            f"--rules: Kafka {number} has no ZooKeeper mode: 3.9 was the last with it; write 3.9-zk"
+        )
 
 
 def scope_in_words(text: str, rules: Rules) -> Scope:
