@@ -7,6 +7,7 @@ Imports stand inside the commands, so that `ackproof --help` loads nothing heavy
 from __future__ import annotations
 
 import errno
+import io
 import signal
 import sys
 import traceback
@@ -39,6 +40,10 @@ _FILES = click.Path(path_type=Path)
 
 def entry() -> None:
     """Entry point of the command: every way out goes through DESIGN §1's exit codes."""
+    for stream in (sys.stdout, sys.stderr):
+        # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     code = main_code(sys.argv[1:])
     # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

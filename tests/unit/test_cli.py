@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -128,3 +130,17 @@ def test_a_folder_without_a_batch_is_told_where_one_is(
         assert capsys.readouterr().err.endswith(f": ackproof {command} {case.parent}\n"), command
     assert cli.main_code(["judge", str(tmp_path / "nothing")]) == 254
     assert "no such folder" in capsys.readouterr().err
+
+
+def test_a_locale_without_arrows_ends_no_command(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(GOOD)
+    done = subprocess.run(
+        [sys.executable, "-c", "from ackproof.cli import entry; entry()", "plan", str(file)],
+        env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert b"topics (partitions " in done.stdout
