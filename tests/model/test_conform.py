@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.explain_epochs import learns_ns
+from ackproof.model.lives import learns_ns
 from ackproof.plan.releases import ELR
 from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.conformance import ConformanceFile

@@ -10,7 +10,7 @@ from ackproof.model.conform import conform
 from ackproof.model.observed import observe
 from ackproof.model.simulate.clock import MS, SECOND
 from ackproof.model.simulate.disks import Disks
-from ackproof.model.simulate.faults_slow import SlowDiskRun
+from ackproof.model.simulate.faults.slow import SlowDiskRun
 from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases

@@ -1,6 +1,7 @@
 """A topic's name can have several lives: each incarnation has its own id, its own logs, and offsets from 0 on.
 
 The metadata log says when one was created and when it was deleted; whom a run has to thank for it, its timeline says.
+How far a broker may lag behind that log is said here too.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ackproof.cluster.properties import SESSION_TIME_OUT, longest_time_out
 from ackproof.model.observed import Observed
+from ackproof.plan.spec import ClusterSpec
 from ackproof.rundir.timeline import EventKind, fault_name
 from ackproof_reference.metadata import Partition
 
@@ -62,6 +65,16 @@ def deleted_by(observed: Observed, topic: str, t_ns: int) -> str:
         if fault is not None and (fault.drops(topic) or fault.kind == ANYTHING):
             by = f"fault {fault_name(event.fault)} ({fault.kind})"
     return by
+
+
+def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
+    """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
+
+    One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
+    times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
+    disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
+    """
+    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode]) + 2 * stall_ns
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int, learns: int) -> int:

@@ -10,19 +10,6 @@ from typing import Final, TypeAlias
 from pydantic import JsonValue
 
 from ackproof.errors import AckproofError
-from ackproof.model.simulate import (  # noqa: F401 — each registers what it does
-    faults_clients,
-    faults_clocks,
-    faults_config,
-    faults_crashes,
-    faults_disks,
-    faults_files,
-    faults_links,
-    faults_planned,
-    faults_rollouts,
-    faults_slow,
-    faults_voters,
-)
 from ackproof.model.simulate.clock import MS
 from ackproof.model.simulate.faults import VIRTUAL, NotYet, Virtual
 from ackproof.model.simulate.timing import seconds

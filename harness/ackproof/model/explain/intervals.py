@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.model.explain_epochs import NEVER, Bools, Ints
-from ackproof.model.explain_rows import PRESENT, AckedRows
+from ackproof.model.explain.epochs import NEVER, Bools, Ints
+from ackproof.model.explain.rows import PRESENT, AckedRows
 from ackproof.model.lives import Life
 from ackproof.model.observed import Place
 from ackproof.rundir.conformance import Interval

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ackproof.errors import FaultNotConfirmed
-from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.faults.virtual import Virtual, does
 from ackproof.model.simulate.timing import seconds
 from ackproof.plan.fault_crashes import RemoveController
 

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ackproof.model.conform_metadata import Replay, replay
-from ackproof.model.conform_samples import sampled
-from ackproof.model.explain import EXAMPLES, Explanation, explain
-from ackproof.model.explain_rows import LOSSES
+from ackproof.model.conform.metadata import Replay, replay
+from ackproof.model.conform.samples import sampled
+from ackproof.model.explain import EXAMPLES, LOSSES, Explanation, explain
 from ackproof.model.observed import observe
 from ackproof.plan.cases import Case
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep
@@ -21,7 +20,7 @@ def conform(run: CaseDir, case: Case) -> ConformanceFile:
     """Replay an audited run and say what it explains. Raises `BadInput` for files that are broken."""
     observed = observe(run, case)
     found = replay(observed)
-    told = explain(observed, found)
+    told = explain(observed, found.lives)
     samples, by_samples = sampled(observed, found)
     forbidden = sorted([*found.forbidden, *by_samples, *told.forbidden], key=_when)
     return ConformanceFile(

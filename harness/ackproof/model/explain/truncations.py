@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.model.explain_epochs import Bools, Ints, KeptLog, Reign, Told
-from ackproof.model.explain_rows import AckedRows
+from ackproof.model.explain.epochs import Bools, Ints, KeptLog, Reign, Told
+from ackproof.model.explain.rows import AckedRows
 from ackproof.model.observed import CUTS_LOGS, Observed, Place
 from ackproof.rundir.conformance import ForbiddenStep, Truncation
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ackproof.model.simulate.clock import SECOND
-from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.faults.virtual import Virtual, does
 from ackproof.model.simulate.timing import seconds
 from ackproof.plan.fault_clocks import ClockJump
 from ackproof.plan.releases import numbers

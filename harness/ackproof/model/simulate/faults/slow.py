@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.clock import SECOND
-from ackproof.model.simulate.faults import Aim, Virtual, does
-from ackproof.model.simulate.faults_disks import in_sync, which_dir
+from ackproof.model.simulate.faults.disks import in_sync, which_dir
+from ackproof.model.simulate.faults.virtual import Aim, Virtual, does
 from ackproof.model.simulate.world import World
 from ackproof.plan.fault_disks import SlowDisk
 from ackproof.plan.faults import FaultSpec

@@ -4,7 +4,8 @@ An acknowledgement names no incarnation. By its times it can be of one whose lea
 and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
 which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows while it
 leads, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
-still be of either, the timestamp decides that stands at its offset now (`explain`); what even that leaves is counted.
+still be of either, the timestamp decides that stands at its offset now (`explanation`); what even that leaves
+is counted.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from ackproof.model.explain_epochs import (
+from ackproof.model.explain.epochs import (
     NEVER,
     NOTHING,
     SLACK_NS,
@@ -23,14 +24,13 @@ from ackproof.model.explain_epochs import (
     Reign,
     Told,
     kept_log,
-    learns_ns,
     possible,
     reigns,
     tell,
 )
-from ackproof.model.explain_rows import AckedRows
-from ackproof.model.explain_truncations import Era
-from ackproof.model.lives import Life, Removal
+from ackproof.model.explain.rows import AckedRows
+from ackproof.model.explain.truncations import Era
+from ackproof.model.lives import Life, Removal, learns_ns
 from ackproof.model.observed import Observed, Place
 from ackproof.rundir.conformance import Deletion, ForbiddenStep
 from ackproof.rundir.replicas import Replica

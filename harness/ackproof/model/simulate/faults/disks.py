@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackproof.model.simulate.clock import MS
-from ackproof.model.simulate.faults import DownRun, does
+from ackproof.model.simulate.faults.processes import DownRun
+from ackproof.model.simulate.faults.virtual import does
 from ackproof.model.simulate.journal import LostDir
 from ackproof.model.simulate.partition import PartitionRun
 from ackproof.model.simulate.world import World

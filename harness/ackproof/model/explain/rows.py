@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ackproof.model.explain_epochs import Bools, Ints
+from ackproof.model.explain.epochs import Bools, Ints
 from ackproof.model.observed import Place
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import ClassVar
 
-from ackproof.model.simulate.faults import Aim, RestartRun, does
+from ackproof.model.simulate.faults.processes import RestartRun
+from ackproof.model.simulate.faults.virtual import Aim, does
 from ackproof.model.simulate.journal import Levelled
 from ackproof.model.simulate.world import World
 from ackproof.plan.fault_rollouts import RollingRestart, Upgrade

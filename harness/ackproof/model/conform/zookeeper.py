@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from ackproof.model.conform_steps import Step
+from ackproof.model.conform.steps import Step
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 from ackproof_reference.rules import Rules
 

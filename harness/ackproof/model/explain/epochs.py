@@ -15,11 +15,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ackproof.cluster.properties import SESSION_TIME_OUT, longest_time_out
-from ackproof.model.conform_rules import plain
 from ackproof.model.lives import Moment
 from ackproof.model.observed import Observed
-from ackproof.plan.spec import ClusterSpec
+from ackproof.model.wording import plain
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.log import EpochEntry
@@ -47,16 +45,6 @@ class Reign:
     """Of its record in the metadata log."""
     before: str = ""
     """The state before its election, to be told."""
-
-
-def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
-    """Until a deposed leader that stays in the ISR must have heard of it, in nanoseconds: twice its session.
-
-    One that is not heard of for a session is fenced, and leaves the ISR with that (ClusterControlManager looks eight
-    times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
-    disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
-    """
-    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode]) + 2 * stall_ns
 
 
 def reigns(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[Reign]:

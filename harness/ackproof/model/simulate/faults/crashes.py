@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ackproof.model.simulate.faults import VIRTUAL, DownRun, PauseRun, Virtual, does
+from ackproof.model.simulate.faults.processes import DownRun, PauseRun
+from ackproof.model.simulate.faults.virtual import VIRTUAL, Virtual, does
 from ackproof.plan.fault_crashes import CrashLoop, KillStarting, LoseQuorum, Starve
 from ackproof.plan.fault_processes import Kill, Pause
 

@@ -8,14 +8,13 @@ the producer stamped it when it was sent, and the final read shows the stamp of 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
 
-from ackproof.model.conform_metadata import Replay
-from ackproof.model.explain_epochs import (
+from ackproof.model.explain.epochs import (
     NOTHING,
     SLACK_NS,
     Before,
@@ -23,15 +22,14 @@ from ackproof.model.explain_epochs import (
     KeptLog,
     Told,
     kept_log,
-    learns_ns,
     reigns,
     tell,
 )
-from ackproof.model.explain_intervals import disturbances, intervals, left_unread
-from ackproof.model.explain_lives import PastLife, past_lives, union
-from ackproof.model.explain_rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
-from ackproof.model.explain_truncations import Era
-from ackproof.model.lives import Life
+from ackproof.model.explain.intervals import disturbances, intervals, left_unread
+from ackproof.model.explain.past_lives import PastLife, past_lives, union
+from ackproof.model.explain.rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
+from ackproof.model.explain.truncations import Era
+from ackproof.model.lives import Life, learns_ns
 from ackproof.model.observed import CUTS_LOGS, Observed, Place
 from ackproof.rundir.conformance import Deletion, ForbiddenStep, Interval, Truncation, Unexplained
 
@@ -64,8 +62,8 @@ class Explanation:
     reasons: list[str] = field(default_factory=list)
 
 
-def explain(observed: Observed, replayed: Replay) -> Explanation:
-    """Explain every partition that has acknowledged rows."""
+def explain(observed: Observed, replayed: Mapping[Place, Sequence[Life]]) -> Explanation:
+    """Explain every partition that has acknowledged rows. `replayed`: the lives of each, oldest first."""
     found = Explanation()
     unread = left_unread(observed.events)
     for place, rows in acked_rows(observed.run):
@@ -76,7 +74,7 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
             found.reasons.append(f"{place[0]}/{place[1]}: {why}")
             _count(found.not_replayed, rows, np.ones(len(rows), np.bool_))
             continue
-        lives = replayed.lives[place]
+        lives = replayed[place]
         alive = lives[-1] if lives[-1].removal is None else None
         log: KeptLog | None = NOTHING
         if alive is not None:
@@ -96,11 +94,11 @@ def explain(observed: Observed, replayed: Replay) -> Explanation:
     return found
 
 
-def _unfit(observed: Observed, replayed: Replay, place: Place) -> str:
+def _unfit(observed: Observed, replayed: Mapping[Place, Sequence[Life]], place: Place) -> str:
     topic = observed.experiment.topics.get(place[0])
     if observed.clocks:
         return observed.clocks
-    if not replayed.lives.get(place):
+    if not replayed.get(place):
         return "its leaders and epochs were not observed"
     if topic is not None and "compact" in topic.config.get("cleanup.policy", "delete"):
         return "the topic is compacted: what was removed there is not replayed"

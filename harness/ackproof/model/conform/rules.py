@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ackproof.model.wording import in_braces, plain
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
@@ -58,8 +59,8 @@ def _of_the_election(old: Partition, after: Partition, active: set[int], unclean
         return Broken(
             "election out of the ISR",
             "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
-            f"broker {who} was elected, and ISR {_set(old.isr)} and ELR {_set(old.elr)} have it not; unclean elections "
-            "are off",
+            f"broker {who} was elected, and ISR {in_braces(old.isr)} and ELR {in_braces(old.elr)} have it not; "
+            "unclean elections are off",
         )
     if who not in active:
         return Broken(
@@ -89,58 +90,28 @@ def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Broken | 
         return Broken(
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
-            f"the ISR has {_set(tuple(strangers))}, who hold no replica",
+            f"the ISR has {in_braces(tuple(strangers))}, who hold no replica",
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
         return Broken(
             "leader out of its ISR",
             "ReplicationControlManager.validateAlterPartitionData",
-            f"broker {after.leader} leads, and the ISR {_set(after.isr)} has it not",
+            f"broker {after.leader} leads, and the ISR {in_braces(after.isr)} has it not",
         )
     if grown - active:
         return Broken(
             "fenced broker joined the ISR",
             "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
-            f"{_set(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
+            f"{in_braces(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
         )
     if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
         return Broken(
             "ISR grown without a leader",
             "KIP-497; ReplicationControlManager.validateAlterPartitionData",
-            f"{_set(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
+            f"{in_braces(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
         )
     return None
 
 
 def _who(node: int) -> str:
     return "nobody" if node == NO_LEADER else f"broker {node}"
-
-
-def _set(nodes: tuple[int, ...]) -> str:
-    return "{" + ", ".join(map(str, nodes)) + "}"
-
-
-def plain(partition: Partition) -> str:
-    """A partition's state on one line."""
-    text = (
-        f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
-        f"replicas {list(partition.replicas)}, ISR {_set(partition.isr)}"
-    )
-    if partition.elr:
-        text += f", ELR {_set(partition.elr)}"
-    if partition.last_known_leader != NO_LEADER:
-        text += f", last known leader {partition.last_known_leader}"
-    if partition.adding or partition.removing:
-        text += f", adding {_set(partition.adding)}, removing {_set(partition.removing)}"
-    return text + (", recovering" if partition.recovering else "")
-
-
-def state_of(metadata: Metadata) -> str:
-    """A partition and the brokers, as the state before a step is told."""
-    brokers = "; ".join(
-        f"broker {entry.broker} "
-        + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")
-        + f" (epoch {entry.epoch})"
-        for entry in metadata.brokers
-    )
-    return f"{plain(metadata.partition)}; {brokers}"

@@ -11,11 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
-from ackproof.model.conform_metadata import Replay
-from ackproof.model.conform_rules import plain
-from ackproof.model.explain_epochs import learns_ns
-from ackproof.model.lives import Life, Moment, answered_ns
+from ackproof.model.conform.metadata import Replay
+from ackproof.model.lives import Life, Moment, answered_ns, learns_ns
 from ackproof.model.observed import Observed, Place
+from ackproof.model.wording import plain
 from ackproof.rundir.conformance import ForbiddenStep
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.samples import Sample

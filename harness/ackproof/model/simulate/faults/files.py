@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ackproof.errors import FaultNotConfirmed
-from ackproof.model.simulate.faults import DownRun, Virtual, does
-from ackproof.model.simulate.faults_disks import in_sync
+from ackproof.model.simulate.faults.disks import in_sync
+from ackproof.model.simulate.faults.processes import DownRun
+from ackproof.model.simulate.faults.virtual import Virtual, does
 from ackproof.model.simulate.journal import MovedDir
 from ackproof.model.simulate.partition import PartitionRun
 from ackproof.plan.fault_disks import DeleteCheckpoint, TruncateSegment

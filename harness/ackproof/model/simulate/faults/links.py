@@ -8,7 +8,7 @@ from typing import Generic, TypeVar, cast
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.faults.injection import Aim as NodeAim
 from ackproof.faults.link_aims import links_of
-from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.faults.virtual import Virtual, does
 from ackproof.model.simulate.network import Connection
 from ackproof.model.simulate.timing import seconds
 from ackproof.network.mesh import CLIENTS

@@ -8,7 +8,7 @@ from typing import Final
 from ackproof.cluster.properties import configured
 from ackproof.errors import FaultNotConfirmed
 from ackproof.model.simulate.clock import MS
-from ackproof.model.simulate.faults import Aim, Virtual, does
+from ackproof.model.simulate.faults.virtual import Aim, Virtual, does
 from ackproof.model.simulate.journal import Configured, Dropped
 from ackproof.model.simulate.partition import PartitionRun
 from ackproof.model.simulate.world import World

@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from ackproof.model.conform_image import Image, partition_of
-from ackproof.model.conform_rules import Broken, broken_rule, plain, state_of
-from ackproof.model.conform_steps import Step, Surroundings, same, steps
-from ackproof.model.conform_zookeeper import zookeeper_steps
+from ackproof.model.conform.image import Image, partition_of
+from ackproof.model.conform.rules import Broken, broken_rule
+from ackproof.model.conform.steps import Step, Surroundings, same, steps
+from ackproof.model.conform.zookeeper import zookeeper_steps
 from ackproof.model.lives import Life, Moment, Removal, deleted_by
 from ackproof.model.observed import ASKS_UNCLEAN, Observed, Place
+from ackproof.model.wording import plain, state_of
 from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
     BrokerChanged,

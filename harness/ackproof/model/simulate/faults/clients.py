@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackproof.errors import FaultNotConfirmed
-from ackproof.model.simulate.faults import Virtual, does
+from ackproof.model.simulate.faults.virtual import Virtual, does
 from ackproof.model.simulate.network import Host
 from ackproof.model.simulate.transactional import TransactionalProducer
 from ackproof.plan.fault_clients import ClientFault, FenceProducer, KillClient, PauseClient

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ackproof.errors import FaultNotConfirmed
-from ackproof.model.simulate.faults import Aim, DownRun, Virtual, does
+from ackproof.model.simulate.faults.processes import DownRun
+from ackproof.model.simulate.faults.virtual import Aim, Virtual, does
 from ackproof.model.simulate.partition import PartitionRun
 from ackproof.model.simulate.world import World
 from ackproof.plan.fault_planned import CancelReassign, ElectPreferred, ElectUnclean, Move, Reassign
