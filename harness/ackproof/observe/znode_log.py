@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.observe.metadata_log import NotDecoded, committed
-from ackproof.observe.znodes import Znodes
+from ackproof.observe.znodes import Change, Znodes
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, write_metadata
 
@@ -32,22 +32,6 @@ _END: Final = 0x42
 _CREATES: Final = frozenset({1, 15, 19, 21})
 _DELETES: Final = frozenset({2, 20})
 _SET_DATA, _MULTI, _CLOSE_SESSION = 5, 14, -11
-
-
-@dataclass(frozen=True)
-class Change:
-    """One znode made (`data`, version 0), set (`data`, `version`) or removed (`data` None); or a session that ended.
-
-    `session` made it; for the end of a session `path` is ''.
-    """
-
-    zxid: int
-    time_ms: int
-    session: int
-    path: str
-    data: bytes | None = None
-    version: int = 0
-    ephemeral: bool = False
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
 
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -18,9 +19,6 @@ from ackproof.rundir.metadata import (
     id_of,
 )
 
-if TYPE_CHECKING:
-    from ackproof.observe.znode_log import Change
-
 _BROKER: Final = re.compile(r"/brokers/ids/(\d+)")
 _TOPIC: Final = re.compile(r"/brokers/topics/([^/]+)")
 _STATE: Final = re.compile(r"/brokers/topics/([^/]+)/partitions/(\d+)/state")
@@ -29,6 +27,22 @@ _RESOURCES: Final = {"topics": 2, "brokers": 4}
 _EVERY_BROKER: Final = "<default>"
 
 _Json: TypeAlias = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One znode made (`data`, version 0), set (`data`, `version`) or removed (`data` None); or a session that ended.
+
+    `session` made it; for the end of a session `path` is ''.
+    """
+
+    zxid: int
+    time_ms: int
+    session: int
+    path: str
+    data: bytes | None = None
+    version: int = 0
+    ephemeral: bool = False
 
 
 class Znodes:
