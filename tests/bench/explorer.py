@@ -16,9 +16,10 @@ import time
 from dataclasses import replace
 
 from ackproof_reference.explore.model import Model
-from ackproof_reference.explore.scope import Budget, Scope, World
+from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import Transactions
+from ackproof_reference.explore.world import World
 from ackproof_reference.rules import rules_of
 
 MODELS: dict[str, Model] = {

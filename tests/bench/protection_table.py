@@ -13,8 +13,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 
-from ackproof_reference.explore.scope import Budget, Scope, World
+from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import World
 from ackproof_reference.rules import PROTECTIONS, Truncation, without
 from protections import CASES, LARGER, LATER, MASKED, PAIRS
 

@@ -13,9 +13,10 @@ import pytest
 from ackproof_reference.explore.model import Group, Happening, Move
 from ackproof_reference.explore.outlook import Chance, outlook
 from ackproof_reference.explore.saved import load, save
-from ackproof_reference.explore.scope import Budget, Scope, World
+from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search
 from ackproof_reference.explore.story import tell
+from ackproof_reference.explore.world import World
 from ackproof_reference.rules import Rules, without
 
 

@@ -10,9 +10,10 @@ import pytest
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError
 from ackproof_reference.explore.model import Counting, Group, Happening, Model, Move
-from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope, World
+from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.transactional import Transactions
+from ackproof_reference.explore.world import World
 from ackproof_reference.rules import VERSIONS, Rules, rules_of, without
 
 TWO = Rules(min_insync=2)

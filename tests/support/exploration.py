@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from ackproof_reference.explore.scope import Scope, World
+from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.world import World
 
 
 class Explorer:

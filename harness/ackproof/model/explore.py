@@ -25,9 +25,10 @@ from ackproof_reference.explore.invariants import (
     WENT_BACK,
 )
 from ackproof_reference.explore.saved import load, save
-from ackproof_reference.explore.scope import Budget, Scope, World
+from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import tell
+from ackproof_reference.explore.world import World
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
 
 CLASSES: Final = (

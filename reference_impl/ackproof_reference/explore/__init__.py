@@ -1,1 +1,1 @@
-"""Every interleaving of a small scope, breadth first (`search.py`), of the worlds in `scope.py` and beside it."""
+"""Every interleaving of a small scope, breadth first (`search.py`), of the world in `world.py` and those beside it."""

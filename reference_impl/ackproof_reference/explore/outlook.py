@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
 
-from ackproof_reference.explore.scope import Scope, World
+from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Finding, Progress, Search, Told
+from ackproof_reference.explore.world import World
 
 
 class Chance(Enum):

@@ -1,6 +1,6 @@
 """A small world of transactions: one transactional id, two partitions, two clients that both believe to own the id.
 
-Logs are taken as replicated (`scope.py` is about that): what is appended is below the high watermark. Each client
+Logs are taken as replicated (`world.py` is about that): what is appended is below the high watermark. Each client
 writes one record to each partition in one transaction and commits when all were acknowledged, or aborts at any time.
 Its produce requests may arrive late, even when it has long ended the transaction or is fenced.
 """
