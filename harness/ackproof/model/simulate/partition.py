@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ackproof.model.simulate.around import Caught, Surroundings
+from ackproof.model.simulate.around import Surroundings
 from ackproof.model.simulate.clock import SECOND
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
-from ackproof.model.simulate.requests import Asked, Parked
+from ackproof.model.simulate.requests import Asked, Caught, Parked
 from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
 from ackproof_reference.follower import next_request
 from ackproof_reference.leader import may_shrink, propose_shrink, resign, time_out
@@ -46,7 +46,7 @@ class PartitionRun:
     rules: Rules
     image: Metadata
     brokers: dict[int, Broker]
-    around: Surroundings
+    around: Surroundings[PartitionRun]
     flush_every: int
     """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
     tokens: dict[int, int] = field(default_factory=dict)

@@ -1,7 +1,8 @@
-"""Requests that wait at a broker in virtual time: who sent them, over which connection."""
+"""Requests that wait at a broker in virtual time, and what is remembered of them: who sent them, and when."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from ackproof.model.simulate.network import Connection
@@ -32,3 +33,20 @@ class Parked(NamedTuple):
     request: Fetch
     connection: Connection
     token: int
+
+
+@dataclass
+class Caught:
+    """What a leader remembers of a follower's fetches, to tell whether it lags (kafka.cluster.Replica)."""
+
+    caught_up: int
+    fetched: int
+    end_then: int
+
+    def note(self, offset: int, end: int, now: int) -> None:
+        """A fetch from an offset of a log that ends there; `now` by the leader's clock (Replica.updateFetchState)."""
+        if offset >= end:
+            self.caught_up = max(self.caught_up, now)
+        elif offset >= self.end_then:
+            self.caught_up = max(self.caught_up, self.fetched)
+        self.fetched, self.end_then = now, end

@@ -215,7 +215,7 @@ class World:
         topic: str,
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
-        around: Surroundings,
+        around: Surroundings[PartitionRun],
     ) -> list[PartitionRun]:
         """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
@@ -308,7 +308,7 @@ def make_world(setting: Setting, case: Case) -> World:
         journal.append(Change(clock.now, place, partition.image.partition, before.partition))
 
     control.changed = changed
-    around = Surroundings(
+    around: Surroundings[PartitionRun] = Surroundings(
         clock,
         network,
         disks,
@@ -359,7 +359,7 @@ def _transaction_log(
     world: World,
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
-    around: Surroundings,
+    around: Surroundings[PartitionRun],
 ) -> PartitionRun:
     """Of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
