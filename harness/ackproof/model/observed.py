@@ -16,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.plan.cases import Case
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.fault_disks import SlowDisk
 from ackproof.plan.on_model import MODEL
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata

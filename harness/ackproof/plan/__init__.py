@@ -7,9 +7,9 @@ case will do. Everything here is pure but for the reading of the file.
 from __future__ import annotations
 
 from ackproof.plan.cases import Case, cases, load
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.problems import InvalidExperiment, Problem
 from ackproof.plan.schedule import PlannedFault, describe, timeline
-from ackproof.plan.spec import ExperimentSpec
 
 __all__ = [
     "Case",

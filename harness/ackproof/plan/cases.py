@@ -16,6 +16,7 @@ from typing import Final, Literal
 from pydantic import Field, JsonValue, ValidationError
 
 from ackproof.errors import BadInput
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data, fault_data
@@ -27,7 +28,6 @@ from ackproof.plan.paths import override
 from ackproof.plan.problems import nearest
 from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.storm import Drawn, Storm, draw_storm
 from ackproof.rundir.documents import Document, Scalar
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from ackproof.plan.checks_storm import check_storm
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.faults import FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.links import roles_in
@@ -22,7 +23,7 @@ from ackproof.plan.settings import (
     PRODUCER_SETTINGS,
     TOPIC_SETTINGS,
 )
-from ackproof.plan.spec import ExperimentSpec, TopicSpec
+from ackproof.plan.spec import TopicSpec
 from ackproof.plan.storm import Storm
 from ackproof.plan.triggers import After, Condition, Quantity, When
 from ackproof.rundir.payload import smallest_size

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.faults import COMMON, KINDS, FaultSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
 from ackproof.plan.refusals import ordered, report_error
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.storm import Storm, roles_for, sample
 
 CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Findings], None]

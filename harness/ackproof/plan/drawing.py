@@ -14,7 +14,7 @@ from ackproof.plan.base import text_field
 from ackproof.plan.quantities import DURATION_PATTERN, duration_text, parse_duration
 
 if TYPE_CHECKING:
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 _ONE: Final = DURATION_PATTERN.strip("^$")
 RANGE_PATTERN: Final = rf"^{_ONE}( *\.\. *{_ONE})?$"
@@ -65,7 +65,7 @@ class Draw:
     random: random.Random
     roles: Sequence[str]
     """The storm's `roles`, as a file writes them."""
-    experiment: ExperimentSpec
+    experiment: Surroundings
 
     def role(self) -> str:
         """One of the storm's roles."""

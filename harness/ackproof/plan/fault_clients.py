@@ -19,7 +19,7 @@ from ackproof.plan.faults import Complaints, FaultSpec, HoldKey, register
 if TYPE_CHECKING:
     from ackproof.plan.drawing import Draw
     from ackproof.plan.nodes import Data
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 ClientKind: TypeAlias = Literal["producer", "reader"]
 
@@ -84,7 +84,7 @@ class ClientFault(FaultSpec):
 
     client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """There must be such a client; one that takes another's place comes later and may be named too."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
@@ -135,7 +135,7 @@ class FenceProducer(ClientFault):
     HEALING: ClassVar[str] = "the older one ends, the newer one goes on"
     HOLD_KEY: ClassVar[HoldKey | None] = None
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """It takes producers that write in transactions."""
         if self.client.kind == "reader":
             say.report(("client",), f"{self.client} has no transactional id; name a producer")

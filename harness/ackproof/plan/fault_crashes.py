@@ -15,7 +15,7 @@ from ackproof.plan.releases import numbers
 from ackproof.plan.roles import Role, RoleKind
 
 if TYPE_CHECKING:
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 _NOT_OURS = MappingProxyType({"attach": "processes of a cluster that someone else runs are not ours to end"})
 _WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
@@ -100,7 +100,7 @@ class LoseQuorum(FaultSpec):
         """All controllers; which of them go follows from who is active."""
         return (Role(RoleKind.CONTROLLERS),)
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Combined nodes would take their partitions with them, which is another fault."""
         if spec.cluster.combined and say.sound(("by",), cluster=True):
             say.report(
@@ -136,7 +136,7 @@ class RemoveController(NodeFault):
             raise wrong(f"{value} is not one controller: aim at controller or controller(102)")
         return value
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Two are left, and the release can."""
         if not say.sound(("target",), cluster=True):
             return

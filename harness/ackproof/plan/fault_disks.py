@@ -19,7 +19,7 @@ from ackproof.plan.quantities import Duration, Size, wrong
 from ackproof.plan.roles import RoleKind
 
 if TYPE_CHECKING:
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 
 SegmentField: TypeAlias = Literal["active", "closed"]
@@ -36,12 +36,12 @@ class DiskFault(NodeFault):
         {"attach": "the disks of a cluster that someone else runs are not ours to break"}
     )
 
-    def misfits(self, experiment: ExperimentSpec) -> Iterable[tuple[str, str]]:
+    def misfits(self, experiment: Surroundings) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
         del experiment
         return ()
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Say what does not fit."""
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
@@ -55,7 +55,7 @@ class LogDirFault(DiskFault):
         None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
     )
 
-    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
         """A log dir that does not exist, or none where there are several."""
         there = experiment.cluster.log_dirs
         if self.dir is None and self.target.topic is None and there > 1:
@@ -137,7 +137,7 @@ class EmptyDisk(DiskFault):
     HEALING: ClassVar[str] = _START
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
 
-    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
         """A cluster forgets everything with its only controller."""
         cluster = experiment.cluster
         lone = cluster.controller_ids[0] if len(cluster.controller_ids) == 1 else None
@@ -174,7 +174,7 @@ class PowerLoss(DiskFault):
         kinds = {"auto": {Need.DISKS_WHERE_ROOT}, "device": {Need.DISKS}, "cut": set[Need]()}
         return frozenset(kinds[self.how])
 
-    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
         """A cut knows the recovery point on disk, which is as old as the last checkpoint of it."""
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
@@ -228,7 +228,7 @@ class FlipBits(PartitionFault):
 
     segment: SegmentField = Field("active", description="In which segment.")
 
-    def misfits(self, experiment: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
         """Without another replica nothing mends it."""
         topic = experiment.topics.get(self.place.topic)
         if topic is not None and topic.replication_factor < 2:
@@ -271,7 +271,7 @@ class DeleteCheckpoint(PartitionFault):
         return self.file == "leader-epoch"
 
 
-def flush_settings(experiment: ExperimentSpec) -> list[str]:
+def flush_settings(experiment: Surroundings) -> list[str]:
     """Settings of the experiment that make Kafka fsync what it writes, as they are named there."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]

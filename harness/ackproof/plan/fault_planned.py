@@ -21,7 +21,7 @@ from ackproof.plan.roles import Role, RoleField, RoleKind
 from ackproof.plan.settings import NODE_SETTINGS, TOPIC_SETTINGS
 
 if TYPE_CHECKING:
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 UNCLEAN: Final = "unclean.leader.election.enable"
 BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
@@ -41,7 +41,7 @@ class OfPartition(FaultSpec):
         return f"{self.kind} {self.partition}"
 
 
-def missing_broker(spec: ExperimentSpec, broker: int) -> str:
+def missing_broker(spec: Surroundings, broker: int) -> str:
     """That there is no such broker."""
     last = spec.cluster.broker_ids[-1]
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
@@ -67,7 +67,7 @@ class ElectUnclean(OfPartition):
     KIND: ClassVar[str] = "elect_unclean"
     SUMMARY: ClassVar[str] = "Make any live replica of a leaderless partition its leader, in sync or not."
 
-    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
         """As if the topic allowed it."""
         del spec
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
@@ -83,7 +83,7 @@ class Move(OfPartition):
         None, ge=1, description="Bytes a second that new replicas may copy, so that it takes its time."
     )
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Its brokers exist, once each."""
         if not say.sound(("to",), cluster=True):
             return
@@ -151,7 +151,7 @@ class Recreate(FaultSpec):
         """All that it holds."""
         return topic == self.topic
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """There is such a topic."""
         if self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
@@ -178,7 +178,7 @@ class MoveLogDir(FaultSpec):
         """Whose replicas move."""
         return (self.target,)
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """There is another log dir."""
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
             say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
@@ -207,7 +207,7 @@ class SetConfig(FaultSpec):
         description="Settings and their new values, such as min.insync.replicas: 1.", min_length=1
     )
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Topic or broker exists; the harness' own settings stay."""
         if self.topic is not None and self.broker is not None:
             say.report(("broker",), "settings change of a topic or of a broker, not of both")
@@ -232,7 +232,7 @@ class SetConfig(FaultSpec):
             if name not in TOPIC_SETTINGS and near is not None:
                 say.report(("config", name), f"Kafka has no topic setting '{name}'", near, key=True)
 
-    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
         """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}

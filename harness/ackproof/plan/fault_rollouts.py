@@ -17,7 +17,7 @@ from ackproof.plan.roles import Role, RoleKind
 from ackproof.plan.versions import Version
 
 if TYPE_CHECKING:
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 _NOT_OURS = MappingProxyType(
     {"attach": "the brokers of a cluster that someone else runs are not ours to restart"}
@@ -72,7 +72,7 @@ class Upgrade(FaultSpec):
         """The one that it goes to."""
         return (self.to,)
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """There is such a release, and it is newer."""
         if not say.sound(("to",), cluster=True):
             return
@@ -111,7 +111,7 @@ class Decommission(NodeFault):
             raise wrong(f"{value} holds no partitions: aim at brokers")
         return value
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Another broker can take each replica."""
         if not say.sound(("target",), cluster=True):
             return

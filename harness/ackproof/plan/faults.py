@@ -23,7 +23,7 @@ from ackproof.plan.triggers import Trigger
 if TYPE_CHECKING:
     from ackproof.plan.drawing import Draw
     from ackproof.plan.nodes import Data
-    from ackproof.plan.spec import ExperimentSpec
+    from ackproof.plan.spec import Surroundings
 
 HoldKey = Literal["for", "restart_after"]
 
@@ -85,10 +85,10 @@ class FaultSpec(Spec):
         """Releases of Kafka that it takes beside the cluster's own."""
         return ()
 
-    def check(self, spec: ExperimentSpec, say: Complaints) -> None:
+    def check(self, spec: Surroundings, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
 
-    def may_set(self, spec: ExperimentSpec, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         del spec, topic
         return {}

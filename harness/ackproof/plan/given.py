@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.nodes import Data, ScalarNode
@@ -20,7 +21,6 @@ from ackproof.plan.paths import (
 )
 from ackproof.plan.problems import Path, nearest, path_text
 from ackproof.plan.reader import read_experiment
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.documents import Scalar
 
 

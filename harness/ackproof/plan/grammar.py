@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.faults import COMMON, FaultSpec
 from ackproof.plan.nodes import Data
 from ackproof.plan.quantities import duration_text
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.triggers import After, At, Trigger
 
 _BY_HAND = {"matrix", "faults", "expect"}

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.fault_clocks import ClockJump
 from ackproof.plan.fault_disks import FailLogDir, FullDisk, TruncateSegment
 from ackproof.plan.fault_planned import SetConfig
 from ackproof.plan.findings import Findings
 from ackproof.plan.problems import Path
 from ackproof.plan.releases import numbers
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.storm import Storm
 
 MODEL: Final = "model"

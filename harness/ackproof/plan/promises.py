@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ackproof.plan.spec import ExperimentSpec
+from ackproof.plan.experiment import ExperimentSpec
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.findings import Findings, describe
 from ackproof.plan.nodes import ListNode, ScalarNode
 from ackproof.plan.problems import Path, nearest
@@ -15,7 +16,6 @@ from ackproof.plan.spec import (
     ClusterSpec,
     ConsumerSpec,
     EvidenceSpec,
-    ExperimentSpec,
     ProducerSpec,
     TopicSpec,
     WorkloadSpec,

@@ -1,4 +1,4 @@
-"""An experiment as types: what a file says, with every default filled in (DESIGN §4).
+"""The parts of an experiment as types: what a file says, with every default filled in (DESIGN §4).
 
 Durations are seconds, sizes bytes, rates records per second. The descriptions here are what editors show while a
 file is being written (`ackproof.plan.schema`).
@@ -7,17 +7,15 @@ file is being written (`ackproof.plan.schema`).
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Protocol, TypeAlias
 
-from pydantic import BeforeValidator, Field, SerializeAsAny, WithJsonSchema, field_validator, model_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ackproof.plan.base import Config, Flag, Spec, Text, Whole
-from ackproof.plan.expectations import ExpectSpec
-from ackproof.plan.faults import FaultSpec
 from ackproof.plan.quantities import Duration, Rate, Size, wrong
 from ackproof.plan.releases import KRAFT
 from ackproof.plan.versions import Version
-from ackproof.rundir.documents import Scalar
 
 Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 Acks: TypeAlias = Literal["0", "1", "all"]
@@ -26,7 +24,6 @@ FIRST_CONTROLLER: Final = 101
 
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NODE: Final = re.compile(r"[0-9]{1,9}\Z")
 _FEATURE: Final = re.compile(r"[a-z][a-z.]{0,99}\Z")
 
@@ -251,41 +248,24 @@ class EvidenceSpec(Spec):
         return value
 
 
-class ExperimentSpec(Spec):
-    """One experiment: a cluster, topics, a workload, faults, a matrix of settings, expectations."""
+class Surroundings(Protocol):
+    """What a fault may look at of its experiment: all but the other faults."""
 
-    name: Text = Field(description="Name of the experiment: letters, digits, '.', '_' and '-'.")
-    description: Text = Field("", description="What the experiment shows, in a sentence or two.")
-    claims: tuple[Text, ...] = Field((), description="Claims that the experiment bears on, such as C09.")
-    backend: Backend = Field(
-        "process",
-        description="Where it runs: brokers as processes of this machine, in containers (docker), in containers where "
-        "an engine answers and else as processes (auto), on a cluster that someone else runs (attach), or (model) in "
-        "the reference implementation, in virtual time.",
-    )
-    cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
-    topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")
-    workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")
-    matrix: dict[Text, tuple[Scalar, ...]] = Field(
-        default_factory=dict, description="Settings to vary, by their path: every combination is a case."
-    )
-    faults: tuple[SerializeAsAny[FaultSpec], ...] = Field((), description="The faults, in order.")
-    expect: tuple[ExpectSpec, ...] = Field((), description="What is expected to be seen.")
-    evidence: EvidenceSpec = Field(
-        default_factory=EvidenceSpec, description="What a run must show before it is judged."
-    )
-    repeat: Whole = Field(1, ge=1, le=1000, description="How often each case runs.")
-    seed: Whole = Field(0, ge=0, le=2**63 - 1, description="All random choices follow from it.")
+    @property
+    def backend(self) -> Backend:
+        """Where it runs."""
 
-    @field_validator("name")
-    @classmethod
-    def _fit_for_a_folder(cls, value: str) -> str:
-        if not _NAME.match(value):
-            raise wrong(
-                "expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
-            )
-        return value
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster under test."""
+
+    @property
+    def topics(self) -> Mapping[str, TopicSpec]:
+        """The topics, by name."""
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        """What is written and read."""
 
     def topic_names(self) -> tuple[str, ...]:
         """The topics that producers write to, in file order."""
-        return self.workload.producers.topics or tuple(self.topics)

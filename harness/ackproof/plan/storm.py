@@ -36,11 +36,11 @@ from pydantic import (
 
 from ackproof.plan.base import Flag, Spec, Whole
 from ackproof.plan.drawing import RANGE_PATTERN, Draw, Range, RangeField
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.faults import KINDS, FaultSpec, register
 from ackproof.plan.problems import nearest
 from ackproof.plan.quantities import FROM_FILE, duration_text, wrong
 from ackproof.plan.roles import Role, RoleField, RoleKind
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.plan.triggers import After
 from ackproof.rundir.timeline import DRAWN_FROM
 

@@ -17,7 +17,7 @@ from ackproof.model.simulate.clock import MS, Clock
 from ackproof.model.simulate.network import TO_ACCEPTOR, TO_OPENER, Host, Network
 from ackproof.model.simulate.partition import REQUEST_BYTES, PartitionRun
 from ackproof.model.simulate.timing import seconds
-from ackproof.plan.spec import ExperimentSpec
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof_reference.broker import Leader
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.rules import Rules

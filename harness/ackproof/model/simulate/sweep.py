@@ -17,8 +17,8 @@ from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.model.simulate.shrink import shrink
 from ackproof.model.simulate.statistics import QUANTITIES, elected, spread
 from ackproof.plan.cases import Case, reseeded
+from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.on_model import lacks
-from ackproof.plan.spec import ExperimentSpec
 from ackproof.rundir.simulation import SimulationFile, WorstSeed
 
 BATCHES: Final = 100
