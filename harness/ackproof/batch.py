@@ -166,9 +166,10 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
             simulate_all([(one.case, one.run) for one in batch.planned if one.error is None], watcher.step)
         conclude(batch, watcher.step)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
         batch.interrupted = True
         batch.save()
+        interrupt.add_note(f"in {batch.directory.path}")
         raise
     finally:
         point_latest(orders.out, batch.directory.path)

@@ -58,8 +58,10 @@ def main_code(arguments: list[str]) -> int:
     except click.ClickException as error:
         error.show()
         return BAD_INPUT
-    except (KeyboardInterrupt, click.Abort):
-        _console().error("interrupted: everything was stopped, what was recorded is kept")
+    except (KeyboardInterrupt, click.Abort) as error:
+        interrupt = error.__cause__ or error  # click makes an Abort of it
+        where = "".join(f" {note}" for note in getattr(interrupt, "__notes__", ()))
+        _console().error(f"interrupted: everything was stopped, what was recorded is kept{where}")
         return HARNESS_FAILED
     except BadInput as error:
         _console().error(str(error))

@@ -171,8 +171,10 @@ def test_an_interrupt_ends_the_case_ahead_too_and_is_written_down(
     file: Path, tmp_path: Path, fake: type[FakeRun]
 ) -> None:
     fake.errors = {"acks=0#1": KeyboardInterrupt()}
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupt:
         _run(file, tmp_path / "runs", Watcher())
+    kept = (tmp_path / "runs" / "latest").resolve()
+    assert interrupt.value.__notes__ == [f"in {kept}"], "the command says where"
     assert {"exit acks=0#1", "exit acks=1#1"} <= set(fake.log)
     assert "go acks=1#1" not in fake.log
     document = BatchFile.load(tmp_path / "runs" / "latest" / "batch.json")

@@ -144,3 +144,17 @@ def test_a_locale_without_arrows_ends_no_command(tmp_path: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert b"topics (partitions " in done.stdout
+
+
+def test_an_interrupt_says_where_what_was_recorded_is_kept(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt = KeyboardInterrupt()
+    interrupt.add_note("in runs/x")
+
+    def fail(*_: object) -> None:
+        raise interrupt
+
+    monkeypatch.setattr("ackproof.batch.plan_cases", fail)
+    assert cli.main_code(["run", "x.yaml"]) == 255
+    assert "what was recorded is kept in runs/x" in capsys.readouterr().err

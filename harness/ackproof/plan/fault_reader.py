@@ -180,6 +180,11 @@ def _read_hold(found: Findings, path: Path, node: MapNode, kind: type[FaultSpec]
     return hold
 
 
+def _required(kind: type[FaultSpec]) -> set[str]:
+    """The fields that a file must give, by the names it uses."""
+    return {field.alias or name for name, field in kind.model_fields.items() if field.is_required()}
+
+
 def _read_body(
     found: Findings,
     path: Path,
@@ -192,9 +197,9 @@ def _read_body(
     body = node.entries[kind.KIND]
     own = [field.alias or name for name, field in kind.model_fields.items() if name not in COMMON]
     if not isinstance(body, MapNode):
-        found.report(
-            body_path, f"expected its fields in braces, {{target: leader(orders/0)}}, not {describe(body)}"
-        )
+        needed = [name for name in own if name in _required(kind)] or own[:1]
+        fields = ", ".join(f"{name}: …" for name in needed)
+        found.report(body_path, f"expected its fields in braces, {{{fields}}}, not {describe(body)}")
         return None
     for name in body.entries:
         if name in BESIDE:

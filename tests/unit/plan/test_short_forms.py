@@ -67,6 +67,7 @@ def test_it_is_the_same_as_the_long_form(load_text: Load, short: str, whole: str
         ("bridge: [[1, 2], [3]]", "bridge", 6, "not a list"),
         ("bridge: [[1, 2], broker(1), [3]]", "bridge", 6, "is in a group"),
         ("lose_quorum: kill", "lose_quorum", 6, "expected its fields in braces"),
+        ("elect_unclean: t/0", "elect_unclean", 6, "in braces, {partition: …}, not"),
     ],
 )
 def test_what_is_wrong_is_reported_where_it_stands(
