@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
@@ -32,6 +33,8 @@ from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, Place, ReaderSetti
 REST_S: Final = 1.0
 """Two looks that agree are at least so far apart."""
 _LOOK_EVERY_S: Final = 0.1
+_AFTER_S: Final = 15.0
+"""So long leaders are asked how the logs stand after the read: one that is busy is no reason for doubt."""
 _FLUSH_ROWS: Final = 1 << 17
 _FLUSH_S: Final = 5.0
 _MODULE: Final = "ackproof.workload.reader"
@@ -174,7 +177,7 @@ def final_read(
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
     outcomes = [read(starts, goals)] if read else _read(order, starts, goals, run, clock, tag, stop)
-    after = ends.look(order.places)
+    after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
         reasons += [who + reason for reason in outcome.reasons]
@@ -237,6 +240,25 @@ def _settle(order: FinalReadOrder, ends: Ends, watches: dict[Place, _Watch], sto
     return []
 
 
+def _after(ends: Ends, places: list[Place], stop: Event | None) -> dict[tuple[str, int], End]:
+    """How the logs of these places stand now. One that no leader tells of in time is missing."""
+    seen: dict[tuple[str, int], End] = {}
+
+    def look() -> bool:
+        seen.update({place: end for place, end in ends.look(places).items() if end.known})
+        return len(seen) == len(places)
+
+    with suppress(WaitTimeout):  # each place that is missing is a reason of its own
+        wait_until(
+            look,
+            what="the leaders to say how the logs stand after the read",
+            timeout_s=_AFTER_S,
+            interval_s=_LOOK_EVERY_S,
+            stop=stop,
+        )
+    return seen
+
+
 def _start(watch: _Watch) -> int:
     return 0 if watch.end is None else max(0, watch.end.start)
 
@@ -256,8 +278,8 @@ def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: s
         return f"the reader came to {position} of {goal}" + (f": {problem}" if problem else "")
     if problem:
         return problem
-    if after is None or not after.known:
-        return "no answer from a leader after the read"
+    if after is None:
+        return f"no answer from a leader in {_AFTER_S:g} s after the read"
     if after.epoch != watch.end.epoch:
         return f"the leader epoch was {watch.end.epoch} before the read and {after.epoch} after it"
     if _moved(watch.end, after):

@@ -193,6 +193,38 @@ def test_what_changes_during_the_read_makes_it_incomplete(
     assert len(file.reasons) == 1
 
 
+@pytest.mark.parametrize("silent", [1, 3, 10**6])
+def test_leaders_are_asked_again_after_the_read(
+    written, monkeypatch: pytest.MonkeyPatch, silent: int
+) -> None:
+    monkeypatch.setattr(module, "_AFTER_S", 1.0)
+    good, first = ends_of(written), Place("orders", 0)
+    before = [0]
+    read_then = module._read
+
+    def read_and_note(*arguments: object, **named: object) -> object:
+        before[0] = scripted.looks
+        return read_then(*arguments, **named)  # type: ignore[arg-type]
+
+    def say(look: int) -> Mapping[Place, End]:
+        late = before[0] and look - before[0] <= silent
+        # half of an answer, and none
+        return (
+            {**good, first: replace(good[first], log_end=-1)} if late and look % 2 else {} if late else good
+        )
+
+    monkeypatch.setattr(module, "_read", read_and_note)
+    scripted = Scripted(say)
+    file = read(written, scripted)
+    if silent < 10**6:
+        assert file.complete
+        assert scripted.looks == before[0] + silent + 1
+        return
+    assert "orders/0: no answer from a leader in 1 s after the read" in file.reasons
+    (partition,) = [one for one in file.partitions if (one.topic, one.partition) == ("orders", 0)]
+    assert (partition.complete, partition.epoch_after) == (False, -1)
+
+
 def test_a_partition_that_does_not_get_on_is_named_with_its_position(written) -> None:
     good = ends_of(written)
     place = Place("orders", 1)
