@@ -12,6 +12,7 @@ import pytest
 
 from ackproof import processes
 from ackproof.audit.clients import ListedClient, read_clients
+from ackproof.audit.identity import distinct_copies
 from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
 from ackproof.audit.load import Place, _words
 from ackproof.audit.pile import Pile, Scratch, ranges
@@ -332,3 +333,24 @@ def test_rows_under_a_mask_are_as_many_as_it_lets_through() -> None:
     rows = Rows({"a": constant(7, "i8", 5), "b": np.arange(5)}, 5)
     few = rows.take(rows["b"] > 2)
     assert (len(few), few["a"].tolist(), few["b"].tolist()) == (2, [7, 7], [3, 4])
+
+
+def test_of_copies_of_one_record_the_lowest_epoch_and_the_first_read_are_kept() -> None:
+    count = 6
+    columns = {
+        "reader": np.zeros(count, np.int32),
+        "assignment": np.zeros(count, np.int32),
+        "read_seq": np.arange(count),
+        "offset": np.array([8, 7, 7, 8, 7, 7]),
+        "leader_epoch": np.array([5, 4, -1, 3, 2, 9], np.int32),
+        "producer": np.array([1, 1, 1, 1, 1, 2], np.int32),
+        "seq": np.array([40, 30, 30, 40, 30, 30]),
+        "intact": np.ones(count, np.bool_),
+        "astray": np.array([False, False, True, False, False, False]),
+        "read_ns": np.array([50, 30, 10, 60, 20, 5]),
+    }
+    found = distinct_copies(Rows(columns, count))
+    kept = zip(*(found[name].tolist() for name in ("offset", "producer", "seq", "leader_epoch")), strict=True)
+    assert list(kept) == [(7, 1, 30, -1), (7, 2, 30, 9), (8, 1, 40, 3)]
+    assert found["read_ns"].tolist() == [10, 5, 50]
+    assert found["astray"].tolist() == [True, False, False]
