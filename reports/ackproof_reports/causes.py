@@ -20,6 +20,7 @@ from ackproof_reports.wording import ABSENT, number, plural
 
 MOST: Final = 50
 """Causes that are shown."""
+_NOTHING: Final = "no observed step takes them"
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ def with_causes(rows: pa.Table, replay: ConformanceFile | None) -> pa.Table:
 
     Of classes that the replay explains to the last record, and by a truncation that took what stood at that offset.
     """
-    explained = (
-        [] if replay is None else [one.anomaly for one in replay.classes if one.explained == one.count]
-    )
-    if replay is None or not explained or not rows.num_rows:
+    if replay is None:
         return rows
+    explained = [one.anomaly for one in replay.classes if one.explained == one.count]
     # an offset of a topic that was deleted and made anew is several records'
     anew = {(gone.topic, gone.partition) for gone in replay.deletions}
     cuts = [cut for cut in replay.truncations if cut.acked and (cut.topic, cut.partition) not in anew]
+    if not explained or not cuts:
+        return rows
     column = {name: rows.column(name) for name in ("class", "topic", "partition", "offset", "detail")}
     open_rows = pc.and_(
         pc.is_in(column["class"], pa.array(explained)), pc.equal(column["detail"], pa.scalar(""))
@@ -134,6 +135,3 @@ def _notes(replay: ConformanceFile) -> Iterator[str]:
                 f"{plural(of_class.not_replayed, 'record')} counted as {of_class.anomaly} "
                 "are on partitions that were not replayed"
             )
-
-
-_NOTHING: Final = "no observed step takes them"
