@@ -113,13 +113,11 @@ def _known_classes(names: Sequence[str]) -> None:
     """Said before the search, which may take minutes."""
     from ackproof.audit.anomalies import Anomaly
     from ackproof.errors import BadInput
-    from ackproof.plan.problems import nearest
+    from ackproof.plan.problems import hint
 
     for name in names:
         if name not in list(Anomaly):
-            near = nearest(name, list(Anomaly))
-            hint = f" (did you mean '{near}'?)" if near else f"; there are: {', '.join(Anomaly)}"
-            raise BadInput(f"--story: unknown class '{name}'{hint}")
+            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
 
 
 def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:

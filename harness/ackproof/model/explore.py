@@ -10,7 +10,7 @@ from typing import Final
 from ackproof.errors import BadInput
 from ackproof.model.answers import Watch, steps_of
 from ackproof.model.cases import ACKS
-from ackproof.plan.problems import nearest
+from ackproof.plan.problems import hint
 from ackproof.plan.releases import RELEASES, numbers
 from ackproof.rundir.prediction import StoryStep
 from ackproof_reference.explore.invariants import (
@@ -72,16 +72,15 @@ def rules_in_words(version: str, taken_away: Sequence[str]) -> Rules:
     _released(version)
     for name in taken_away:
         if name not in PROTECTIONS:
-            near = nearest(name, list(PROTECTIONS))
-            hint = f" (did you mean '{near}'?)" if near else f"; there are: {', '.join(PROTECTIONS)}"
-            raise BadInput(f"--without: no protection is called '{name}'{hint}")
+            meant = hint(name, list(PROTECTIONS), "there are:")
+            raise BadInput(f"--without: no protection is called '{name}'{meant}")
     return without(rules, *taken_away)
 
 
 def _released(version: str) -> None:
     """The presets reach upwards without end, and nobody knows what a release of the future does."""
     number, _, mode = version.partition("-")
-    line = tuple(int(part) for part in number.split("."))[:2]
+    line = numbers(number)[:2]
     newest = numbers(RELEASES[-1])[:2]
     if len(line) < 2:
         raise BadInput(f"--rules: '{version}' is not one release; write it as 4.1, 4.3.1 or 3.9-zk")
@@ -118,9 +117,7 @@ def scope_in_words(text: str, rules: Rules) -> Scope:
             budget[name] = _whole(name, value, 9)
         else:
             valid = ("acks", "idempotent", "unclean_election", "min_insync", *LARGEST, *_INCIDENTS)
-            near = nearest(name, valid)
-            hint = f" (did you mean '{near}'?)" if near else f"; there are: {', '.join(valid)}"
-            raise BadInput(f"--scope: unknown name '{name[:60]}'{hint}")
+            raise BadInput(f"--scope: unknown name '{name[:60]}'{hint(name, valid, 'there are:')}")
     return Scope(
         rules,
         brokers=sizes.get("brokers", 3),

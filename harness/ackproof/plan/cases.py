@@ -25,7 +25,7 @@ from ackproof.plan.matrix import Cell, analyse
 from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
-from ackproof.plan.problems import nearest
+from ackproof.plan.problems import hint
 from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
 from ackproof.plan.storm import Drawn, Storm, draw_storm
@@ -208,9 +208,7 @@ def _chosen(every: list[Case], only: Sequence[str]) -> list[Case]:
     chosen = [case for case in every if {case.id, case.id.rpartition("#")[0]} & set(only)]
     for wanted in only:
         if not any(wanted in (name, name.rpartition("#")[0]) for name in ids):
-            near = nearest(wanted, ids)
-            hint = f" (did you mean '{near}'?)" if near else f"; there is {', '.join(ids[:8])}"
-            raise BadInput(f"no case is called '{wanted}'{hint}")
+            raise BadInput(f"no case is called '{wanted}'{hint(wanted, ids, 'there is', most=8)}")
     return chosen
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -41,6 +41,12 @@ def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
         if close:
             return by_lower[close[0]]
     return None
+
+
+def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = None) -> str:
+    """What follows the report of an unknown name: the one that was meant, else `otherwise` and the valid ones."""
+    near = nearest(name, valid)
+    return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
 
 
 @dataclass(frozen=True, order=True)

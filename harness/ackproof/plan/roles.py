@@ -27,7 +27,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import WithJsonSchema
 
 from ackproof.plan.base import text_field
-from ackproof.plan.problems import nearest
+from ackproof.plan.problems import hint
 
 
 class RoleKind(StrEnum):
@@ -100,9 +100,7 @@ class Role:
             raise ValueError(f"expected a role such as leader(orders/0) or controller, not '{text[:60]}'")
         name, inside = match[1], match[2]
         if name not in set(RoleKind):
-            near = nearest(name, list(RoleKind))
-            hint = f" (did you mean '{near}'?)" if near else f"; roles are {', '.join(RoleKind)}"
-            raise ValueError(f"unknown role '{name[:60]}'{hint}")
+            raise ValueError(f"unknown role '{name[:60]}'{hint(name, list(RoleKind), 'roles are')}")
         kind = RoleKind(name)
         if kind in OF_PARTITION:
             if not inside:

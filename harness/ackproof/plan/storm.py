@@ -38,7 +38,7 @@ from ackproof.plan.base import Flag, Spec, Whole
 from ackproof.plan.drawing import RANGE_PATTERN, Draw, Range, RangeField
 from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.faults import KINDS, FaultSpec, register
-from ackproof.plan.problems import nearest
+from ackproof.plan.problems import hint
 from ackproof.plan.quantities import FROM_FILE, duration_text, wrong
 from ackproof.plan.roles import Role, RoleField, RoleKind
 from ackproof.plan.triggers import After
@@ -104,9 +104,7 @@ DishField: TypeAlias = Annotated[
 def _read_kind(value: object) -> object:
     valid = [kind for kind in KINDS if kind != Storm.KIND]
     if isinstance(value, str) and value not in valid:
-        near = nearest(value, valid)
-        hint = f" (did you mean '{near}'?)" if near else f"; expected one of {', '.join(valid)}"
-        raise wrong(f"unknown fault kind '{value[:60]}'{hint}")
+        raise wrong(f"unknown fault kind '{value[:60]}'{hint(value, valid, 'expected one of')}")
     return value
 
 

@@ -19,7 +19,7 @@ from typing import Annotated, Final, TypeAlias
 from pydantic import WithJsonSchema
 
 from ackproof.plan.base import OPERATORS, text_field
-from ackproof.plan.problems import nearest
+from ackproof.plan.problems import hint
 from ackproof.plan.quantities import duration_text
 from ackproof.plan.roles import parse_place
 
@@ -61,9 +61,8 @@ class Condition:
         """Read a condition. Raises ValueError with a sentence that says what was expected."""
         name = _NAME.match(text)
         if name is not None and name[1] not in set(Quantity):
-            near = nearest(name[1], list(Quantity))
-            hint = f" (did you mean '{near}'?)" if near else f"; there are {', '.join(Quantity)}"
-            raise ValueError(f"unknown quantity '{name[1][:60]}'{hint}")
+            meant = hint(name[1], list(Quantity), "there are")
+            raise ValueError(f"unknown quantity '{name[1][:60]}'{meant}")
         match = _CONDITION.match(text)
         if match is None:
             raise ValueError(
