@@ -40,9 +40,10 @@ nightly: setup-dev ## all experiments x releases x backends, storms, slow tests 
 doctor: setup ## say what this machine has, what it lacks, how to get it
 	@$(BIN)/ackproof doctor
 
-bench: setup-dev ## audit, producer and reader against their references, side by side
+bench: setup-dev ## audit, producer, reader and start against their references, side by side
 	@$(BIN)/python tests/bench/bench_audit.py
 	@$(BIN)/python tests/bench/workload.py
+	@$(BIN)/python tests/bench/start.py
 	@$(BIN)/python tests/bench/simulator.py
 
 healthy: setup-dev ## 50 runs in which nothing may be found: each must be a PASS (20 minutes; goes on where it stopped)

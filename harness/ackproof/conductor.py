@@ -44,7 +44,8 @@ from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import FinalReadOrder, final_read
+from ackproof.workload.final_read import final_read
+from ackproof.workload.final_readers import FinalReadOrder
 
 __all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case"]
 

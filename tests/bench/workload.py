@@ -43,7 +43,8 @@ from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.config import producer_config, reader_config
-from ackproof.workload.final_read import End, FinalReadOrder, final_read
+from ackproof.workload.final_read import End, final_read
+from ackproof.workload.final_readers import FinalReadOrder
 from ackproof.workload.settings import ConfigValue, Place
 
 TOPICS = {"orders": TopicSpec(partitions=6, config={"file.delete.delay.ms": 0})}

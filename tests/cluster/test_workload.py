@@ -24,7 +24,8 @@ from ackproof.rundir.timeline import Event, Timeline, read_timeline
 from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import FinalReadOrder, final_read
+from ackproof.workload.final_read import final_read
+from ackproof.workload.final_readers import FinalReadOrder
 
 from .conftest import Clusters
 from .helpers import await_full_isr, await_leader, partition_of

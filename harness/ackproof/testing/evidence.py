@@ -16,7 +16,8 @@ from ackproof.testing.final_reader import FinalReader, FinalRecord
 from ackproof.testing.ledger_files import write_ledgers
 from ackproof.wait import wait_until
 from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import FinalReadOrder, final_read
+from ackproof.workload.final_read import final_read
+from ackproof.workload.final_readers import FinalReadOrder
 from ackproof.workload.settings import Place
 
 Audit = Callable[[Path], AuditResult]

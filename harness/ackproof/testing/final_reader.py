@@ -13,7 +13,7 @@ from ackproof.rundir.payload import Identity
 from ackproof.testing.book import Content
 from ackproof.testing.identity import identity_of
 from ackproof.workload.config import reader_config
-from ackproof.workload.final_read import ReadOutcome
+from ackproof.workload.final_readers import ReadOutcome
 from ackproof.workload.settings import Place
 
 _BATCH: Final = 1000

@@ -2,8 +2,8 @@
 
 After every producer is closed: wait until each partition has an ISR of the declared size and its high watermark,
 last stable offset and leader's log end are one and the same, at two looks a second apart in one leader epoch. Write
-down start, end and epoch; let a process of its own read from start until its *position* reaches the end, and where
-there are transactions a second one at read_committed; ask again. It is complete if every partition settled, was read
+down start, end and epoch; let processes of its own read from start until their *position* reaches the end, and where
+there are transactions others at read_committed; ask again. It is complete if every partition settled, was read
 to its end by each, and stands as it stood.
 
 What did not settle is read all the same, as far as it can be: what is present there is evidence even so.
@@ -11,33 +11,27 @@ What did not settle is read all the same, as far as it can be: what is present t
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from threading import Event
 from typing import Final, Protocol
 
 from ackproof.errors import WaitTimeout
 from ackproof.processes import RunTag
 from ackproof.rundir.clock import RunClock
-from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
+from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
 from ackproof.wait import wait_until
-from ackproof.workload.config import reader_config
-from ackproof.workload.handles import Handle, Launcher
-from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, Place, ReaderSettings
+from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome, read_by_processes
+from ackproof.workload.settings import Place
 
 REST_S: Final = 1.0
 """Two looks that agree are at least so far apart."""
 _LOOK_EVERY_S: Final = 0.1
 _AFTER_S: Final = 15.0
 """So long leaders are asked how the logs stand after the read: one that is busy is no reason for doubt."""
-_FLUSH_ROWS: Final = 1 << 17
-_FLUSH_S: Final = 5.0
-_MODULE: Final = "ackproof.workload.reader"
 
 
 @dataclass(frozen=True)
@@ -106,51 +100,6 @@ def _moved(before: End, after: End) -> bool:
     return (before.epoch, before.start, before.log_end) != (after.epoch, after.start, after.log_end)
 
 
-@dataclass(frozen=True)
-class FinalReadOrder:
-    """What to read and how long to try.
-
-    `isr_sizes` maps a topic to the ISR size that is awaited. `settle_s` bounds the wait for rest, `idle_s` how
-    long the reader goes on without getting any further, `read_s` the read as a whole.
-    """
-
-    places: tuple[Place, ...]
-    isr_sizes: Mapping[str, int]
-    reader: int
-    bootstrap: str
-    transactions: bool = False
-    """A second reader, with the next number, reads the same at read_committed."""
-    settle_s: float = 60.0
-    idle_s: float = 20.0
-    read_s: float = 1800.0
-    config: Mapping[str, str] = field(default_factory=dict)
-    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
-    """Settings of librdkafka that let the reader in, and are written nowhere."""
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        """The readers, as `case.json` lists them: at read_uncommitted, then at read_committed."""
-        topics = tuple(dict.fromkeys(place.topic for place in self.places))
-        first = Client(id="f0", kind="final", reader=self.reader, topics=topics, isolation="read_uncommitted")
-        if not self.transactions:
-            return (first,)
-        second = {"id": "f1", "reader": self.reader + 1, "isolation": "read_committed"}
-        return (first, first.model_copy(update=second))
-
-
-@dataclass(frozen=True)
-class ReadOutcome:
-    """How far a reader came. `positions` by place; `problems` by the place's name; `reasons` of the whole.
-
-    `records` that it was handed, by place; empty where that is not known.
-    """
-
-    positions: tuple[int, ...]
-    problems: Mapping[str, str]
-    reasons: list[str]
-    records: tuple[int, ...] = ()
-
-
 Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
 """Reads each place from its start to its end, in the order of the places, at read_uncommitted."""
 
@@ -176,7 +125,9 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    outcomes = [read(starts, goals)] if read else _read(order, starts, goals, run, clock, tag, stop)
+    outcomes = (
+        [read(starts, goals)] if read else read_by_processes(order, starts, goals, run, clock, tag, stop)
+    )
     after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
@@ -288,75 +239,3 @@ def _flaw(watch: _Watch, goal: int, position: int, after: End | None, problem: s
             f"{after.start}–{after.log_end} after it"
         )
     return ""
-
-
-def _read(
-    order: FinalReadOrder,
-    starts: tuple[int, ...],
-    goals: tuple[int, ...],
-    run: CaseDir,
-    clock: RunClock,
-    tag: RunTag,
-    stop: Event | None,
-) -> list[ReadOutcome]:
-    """Let a process for each client of the order read, side by side; what each came to."""
-    handles: list[Handle] = []
-    try:
-        for client in order.clients:
-            settings = _settings(order, client, FinalEnds(starts, goals, order.idle_s), run, clock, tag)
-            launcher = Launcher(run, tag, order.hidden)
-            handles.append(launcher.start(client, _MODULE, order.places, settings))
-        return [_outcome(handle, starts, order.read_s, stop) for handle in handles]
-    finally:
-        for handle in handles:
-            handle.child.kill()
-            handle.release()
-
-
-def _settings(
-    order: FinalReadOrder, client: Client, ends: FinalEnds, run: CaseDir, clock: RunClock, tag: RunTag
-) -> Callable[[Path, int], None]:
-    isolation = client.isolation or "read_uncommitted"
-
-    def write(path: Path, control_fd: int) -> None:
-        ReaderSettings(
-            client=client.id,
-            reader=order.reader if client.reader is None else client.reader,
-            run_id=tag.run_id,
-            case_dir=str(run.path.absolute()),
-            places=order.places,
-            origin_ns=clock.origin_ns,
-            flush_rows=_FLUSH_ROWS,
-            flush_s=_FLUSH_S,
-            control_fd=control_fd,
-            config=reader_config(order.config, isolation, order.bootstrap, client.id, final=True),
-            final=ends,
-            committed=isolation == "read_committed",
-        ).write(path)
-
-    return write
-
-
-def _outcome(handle: Handle, starts: tuple[int, ...], within_s: float, stop: Event | None) -> ReadOutcome:
-    try:
-        status = wait_until(
-            lambda: _ended(handle), what="the final read to end", timeout_s=within_s, stop=stop
-        )
-    except WaitTimeout as error:
-        return ReadOutcome(starts, {}, [str(error)])
-    if status.code != EXIT_CLEAN:
-        return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
-    result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
-    return ReadOutcome(tuple(result["positions"]), result["problems"], [], tuple(result["records"]))
-
-
-@dataclass(frozen=True)
-class _Status:
-    """An exit status; true, whatever its number."""
-
-    code: int
-
-
-def _ended(handle: Handle) -> _Status | None:
-    code = handle.child.poll()
-    return None if code is None else _Status(code)

@@ -87,14 +87,17 @@ class ReaderProcess:
             else (ReadPhase.LIVE, ReadPhase.FINAL)
         )
         phase = live if settings.final is None else final
-        self.parts = PartWriter(self.ledger, settings.reader, phase, settings.places, self.decode.origins)
+        share = settings.share
+        self.parts = PartWriter(
+            self.ledger, settings.reader, phase, settings.places, self.decode.origins, share.first_part
+        )
         starts = settings.final.starts if settings.final else (-1,) * len(settings.places)
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
         """As `positions`, but passing also over what holds no record, where the library says so."""
         self.counts = np.frombuffer(self.board.counts, np.int64)
-        self.assignment = -1
-        self.read_seq = 0
+        self.assignment = share.number - 1
+        self.read_seq = share.first_read_seq
         self.resets: dict[int, int | None] = {}
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
@@ -113,9 +116,10 @@ class ReaderProcess:
         self._flush()
         self.client.close()
         self.parts.finish()
-        from ackproof.rundir.ledger import mark_end
+        if self.settings.share.of == 1:  # else who started them all knows when the last has ended
+            from ackproof.rundir.ledger import mark_end
 
-        mark_end(self.ledger)
+            mark_end(self.ledger)
         self.board.state = State.CLOSED
         return EXIT_CLEAN
 

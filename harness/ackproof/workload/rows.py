@@ -147,9 +147,15 @@ class PartWriter:
     """Writes buffers as parts, in a thread of its own. At most a few buffers wait; then `put` does."""
 
     def __init__(
-        self, folder: Path, reader: int, phase: ReadPhase, places: Sequence[Place], origins: list[str]
+        self,
+        folder: Path,
+        reader: int,
+        phase: ReadPhase,
+        places: Sequence[Place],
+        origins: list[str],
+        first_part: int = 0,
     ) -> None:
-        self._folder = folder
+        self._folder, self._first_part = folder, first_part
         self._reader, self._phase, self._places, self._origins = reader, phase, places, origins
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
         self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
@@ -180,7 +186,7 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, shelf = 0, Shelf()
+        number, shelf = self._first_part, Shelf()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue

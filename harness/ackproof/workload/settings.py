@@ -106,6 +106,28 @@ class FinalEnds:
 
 
 @dataclass(frozen=True)
+class Share:
+    """Process `number` of `of` that are one reader together, each with partitions of its own."""
+
+    number: int = 0
+    of: int = 1
+
+    def name(self, client: str) -> str:
+        """What the process is called: as the reader, and by its number if there are others."""
+        return client if self.of == 1 else f"{client}.{self.number}"
+
+    @property
+    def first_read_seq(self) -> int:
+        """Where it begins to number its reads: no process of a reader comes to where the next one begins."""
+        return self.number << 40
+
+    @property
+    def first_part(self) -> int:
+        """The number of its first part of the ledger."""
+        return self.number * 1_000_000
+
+
+@dataclass(frozen=True)
 class ReaderSettings:
     """One reader process: a live one, or the final one when `final` says where to end.
 
@@ -125,6 +147,7 @@ class ReaderSettings:
     final: FinalEnds | None = None
     committed: bool = False
     """It reads transactions at read_committed: its rows say so (their phase)."""
+    share: Share = Share()
 
     def write(self, path: Path) -> None:
         """Write as JSON."""
@@ -138,4 +161,5 @@ class ReaderSettings:
         if final is not None:
             final = FinalEnds(tuple(final["starts"]), tuple(final["ends"]), final["idle_s"])
         config = {**raw["config"], **hidden()}
-        return cls(**{**raw, "places": _places(raw["places"]), "config": config}, final=final)
+        share = Share(**raw.pop("share"))
+        return cls(**{**raw, "places": _places(raw["places"]), "config": config}, final=final, share=share)

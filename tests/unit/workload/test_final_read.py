@@ -11,12 +11,15 @@ from pathlib import Path
 import pytest
 
 import ackproof.workload.final_read as module
+import ackproof.workload.final_readers as readers
 from ackproof.errors import Interrupted
 from ackproof.processes import find_children
-from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.documents import Client, FinalReadFile
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.schema import CONSUMED
-from ackproof.workload.final_read import End, FinalReadOrder, final_read
+from ackproof.workload.final_read import End, final_read
+from ackproof.workload.final_readers import FinalReadOrder
+from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.settings import Place
 
 REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_stable=0, log_end=0)
@@ -177,7 +180,7 @@ def test_what_changes_during_the_read_makes_it_incomplete(
 ) -> None:
     good = ends_of(written)
     place = Place("orders", 0)
-    reading = module._read
+    reading = module.read_by_processes
     state = {"read": False}
 
     def read_and_note(*arguments: object) -> object:
@@ -185,7 +188,7 @@ def test_what_changes_during_the_read_makes_it_incomplete(
         state["read"] = True
         return outcome
 
-    monkeypatch.setattr(module, "_read", read_and_note)
+    monkeypatch.setattr(module, "read_by_processes", read_and_note)
     after = {**good, place: replace(good[place], **change)}
     file = read(written, Scripted(lambda look: after if state["read"] else good))
     assert not file.complete
@@ -200,7 +203,7 @@ def test_leaders_are_asked_again_after_the_read(
     monkeypatch.setattr(module, "_AFTER_S", 1.0)
     good, first = ends_of(written), Place("orders", 0)
     before = [0]
-    read_then = module._read
+    read_then = module.read_by_processes
 
     def read_and_note(*arguments: object, **named: object) -> object:
         before[0] = scripted.looks
@@ -213,7 +216,7 @@ def test_leaders_are_asked_again_after_the_read(
             {**good, first: replace(good[first], log_end=-1)} if late and look % 2 else {} if late else good
         )
 
-    monkeypatch.setattr(module, "_read", read_and_note)
+    monkeypatch.setattr(module, "read_by_processes", read_and_note)
     scripted = Scripted(say)
     file = read(written, scripted)
     if silent < 10**6:
@@ -268,3 +271,95 @@ def test_stop_ends_the_reader(written) -> None:
     with pytest.raises(Interrupted):
         read(written, Scripted(lambda look: ends_of(written)), stop=stop)
     assert not Path(written.run.final_read).exists()
+
+
+@pytest.fixture
+def two_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of records is worth a process, and there are two processors."""
+    monkeypatch.setattr(readers, "_WORTH_A_PROCESS", 1)
+    monkeypatch.setattr(readers.os, "sched_getaffinity", lambda pid: {0, 1})
+
+
+def test_processes_share_the_partitions_of_a_reader(written, two_processes: None) -> None:
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends))
+    assert file.complete, file.reasons
+    assert [one.position for one in file.partitions] == [one.end for one in file.partitions]
+    assert [one.records for one in file.partitions] == [one.end for one in file.partitions]
+    found = rows(written)
+    assert len(found) == written.workload.acked()
+    assert {(row["producer"], row["seq"]) for row in found} == {
+        (row["producer"], row["seq"]) for row in written.produced().to_pylist()
+    }
+    assert len({row["read_seq"] for row in found}) == len(found)
+    assert {row["reader"] for row in found} == {9}
+    assert {(row["partition"], row["assignment"]) for row in found} in ({(0, 0), (1, 1)}, {(0, 1), (1, 0)})
+    assert {path.name for path in written.run.clients.glob("f0*")} == {"f0.0", "f0.1"}
+    assert [path.name for path in written.run.consumed.iterdir()] == ["client=f0"]
+    assert (written.run.consumed / "client=f0" / "END").exists()
+
+
+def test_a_process_that_dies_leaves_the_read_incomplete(
+    written, two_processes: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start(self: Launcher, client: Client, *arguments: object) -> Handle:
+        handle = begun(self, client, *arguments)
+        if client.id == "f0.1":
+            handle.child.kill()
+        return handle
+
+    begun = Launcher.start
+    monkeypatch.setattr(Launcher, "start", start)
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends))
+    assert not file.complete
+    assert [reason for reason in file.reasons if "ended with status -9" in reason]
+    whole = [one for one in file.partitions if one.complete and one.topic == "orders"]
+    assert len(whole) == 1, "the other process read its own"
+    assert {row["partition"] for row in rows(written)} == {whole[0].partition}
+    assert not (written.run.consumed / "client=f0" / "END").exists()
+
+
+def test_readers_of_both_isolation_levels_have_the_processors_between_them(
+    written, two_processes: None
+) -> None:
+    ends = ends_of(written)
+    file = read(written, Scripted(lambda look: ends), transactions=True)
+    assert file.complete, file.reasons
+    assert {path.name for path in written.run.clients.glob("f*")} == {"f0", "f1"}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "processes", "groups"),
+    [
+        ([5, 5, 5, 5], 2, ((0, 2), (1, 3))),
+        ([9, 1, 1, 1], 2, ((0,), (1, 2, 3))),
+        ([1, 2, 3], 1, ((0, 1, 2),)),
+        ([4, 0, 0, 4], 2, ((0, 1), (2, 3))),
+        ([7], 4, ((0,),)),
+        ([3, 3, 3], 8, ((0,), (1,), (2,))),
+    ],
+)
+def test_partitions_are_dealt_out_by_size(
+    sizes: list[int], processes: int, groups: tuple[tuple[int, ...], ...]
+) -> None:
+    assert readers.dealt(sizes, processes) == groups
+
+
+@pytest.mark.parametrize(
+    ("sizes", "readers_", "processes"),
+    [
+        ([400_000, 400_000], 1, 1),
+        ([500_000, 500_000], 1, 2),
+        ([5_000_000] * 8, 1, 4),
+        ([5_000_000] * 8, 2, 2),
+        ([5_000_000] * 8, 5, 1),
+        ([9_000_000, 0, 0], 1, 1),
+        ([], 1, 1),
+    ],
+)
+def test_a_process_is_started_where_it_is_worth_it(
+    sizes: list[int], readers_: int, processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readers.os, "sched_getaffinity", lambda pid: set(range(4)))
+    assert readers._processes(sizes, readers_) == processes

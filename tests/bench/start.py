@@ -1,0 +1,164 @@
+"""How long a cluster of one controller and three brokers takes to start, against the same four JVMs by hand.
+
+``python tests/bench/start.py [rounds]``. Both in turn, who is first changing from round to round; from the first JVM
+to the first record with acks=all on three replicas. By hand: the same Java, jars, archives, flags and logging, Kafka's
+own settings but for the short time-outs of an election, no harness. So the ratio tells what the harness adds or saves,
+and the time by hand what the machine is: the bar (issue 5) is 2.5 s where the JVMs by hand take 1.7-2.1 s.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from statistics import median
+
+import psutil
+from confluent_kafka import KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.process import ProcessCluster
+from ackproof.plan.spec import ClusterSpec, TopicSpec
+from ackproof.processes import RunTag
+from ackproof.provision.archive import Role
+from ackproof.provision.checkpoint import CHECKPOINT
+from ackproof.provision.jvm import SERVER, java_command
+from ackproof.wait import wait_until
+
+BAR = 2.5 / 1.9
+CONTROLLER, BROKERS = 1, (2, 3, 4)
+PORT, HOST = 29092, "127.0.90.{}"
+PATIENCE_S = 60.0
+BY_HAND = """\
+process.roles={role}
+node.id={node}
+listeners={listener}://{host}:{port}
+controller.listener.names=CONTROLLER
+controller.quorum.voters={controller}@{quorum}:{port}
+listener.security.protocol.map=CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT
+log.dirs={folder}
+num.network.threads=1
+num.io.threads=2
+background.threads=2
+log.cleaner.enable=false
+auto.create.topics.enable=false
+controller.quorum.election.timeout.ms=300
+controller.quorum.fetch.timeout.ms=500
+controller.quorum.retry.backoff.ms=20
+replica.fetch.wait.max.ms=100
+"""
+
+
+def by_hand(installed: Installation, folder: Path) -> float:
+    """Seconds until the first ack of four JVMs that are merely started."""
+    began = time.perf_counter()
+    with ExitStack() as running:
+        for node in (CONTROLLER, *BROKERS):
+            process = subprocess.Popen(
+                _command(installed, node, folder / str(node)),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            running.callback(process.wait)
+            running.callback(process.kill)
+        bootstrap = f"{HOST.format(BROKERS[0])}:{PORT}"
+        admin = AdminClient({"bootstrap.servers": bootstrap, "reconnect.backoff.ms": 20, "log_level": 0})
+        wait_until(lambda: _all_there(admin), what="three brokers", timeout_s=PATIENCE_S, interval_s=0.02)
+        admin.create_topics([NewTopic("t", 3, len(BROKERS))])["t"].result()
+        _first_ack(bootstrap)
+        return time.perf_counter() - began
+
+
+def _command(installed: Installation, node: int, folder: Path) -> list[str]:
+    """A folder as a formatted node has it, and the command line that runs the node."""
+    role: Role = "controller" if node == CONTROLLER else "broker"
+    folder.mkdir(parents=True)
+    (folder / "meta.properties").write_text(f"version=1\ncluster.id={'A' * 22}\nnode.id={node}\n", "utf-8")
+    if node == CONTROLLER:
+        shutil.copyfile(installed.checkpoint, folder / CHECKPOINT)
+    settings = folder / "server.properties"
+    listener = "CONTROLLER" if node == CONTROLLER else "PLAINTEXT"
+    settings.write_text(
+        BY_HAND.format(
+            role=role,
+            node=node,
+            listener=listener,
+            host=HOST.format(node),
+            port=PORT,
+            controller=CONTROLLER,
+            quorum=HOST.format(CONTROLLER),
+            folder=folder,
+        ),
+        "utf-8",
+    )
+    archive = installed.archives.get(role)
+    flags = [f"-XX:SharedArchiveFile={archive}"] if archive else []
+    return java_command(
+        installed.java, installed.jars, SERVER, [str(settings)], log=folder / "node.log", flags=flags
+    )
+
+
+def _all_there(admin: AdminClient) -> bool:
+    try:
+        return len(admin.list_topics(timeout=0.3).brokers) == len(BROKERS)
+    except KafkaException:
+        return False
+
+
+def ours(installed: Installation, folder: Path) -> float:
+    """Seconds until the first ack of a cluster of the harness."""
+    tag = RunTag(secrets.token_hex(8), folder, folder)
+    began = time.perf_counter()
+    cluster = ProcessCluster(ClusterSpec(), folder / "nodes", tag, lambda event: None, installed=installed)
+    with cluster:
+        cluster.start()
+        cluster.create_topics({"t": TopicSpec()})
+        _first_ack(cluster.bootstrap)
+        took = time.perf_counter() - began
+    cluster.remove_data()
+    return took
+
+
+def _first_ack(bootstrap: str) -> None:
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "acks": "all",
+            "topic.metadata.refresh.interval.ms": 100,
+            "log_level": 0,
+        }
+    )
+    producer.produce("t", b"x")
+    if left := producer.flush(PATIENCE_S):
+        raise TimeoutError(f"{left} records were not acknowledged within {PATIENCE_S:g} s")
+
+
+def main() -> None:
+    """Measure in turn, print both medians and the ratio."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 5
+    installed = install(ClusterSpec().kafka)
+    times: dict[str, list[float]] = {"by hand": [], "ackproof": []}
+    with tempfile.TemporaryDirectory(prefix="ackproof-start-") as name:
+        for number in range(rounds):
+            turns = [("by hand", by_hand), ("ackproof", ours)]
+            for what, start in turns if number % 2 == 0 else reversed(turns):
+                times[what].append(start(installed, Path(name) / f"{number}-{start.__name__}"))
+    for what, took in times.items():
+        print(f"{what:10} {median(took):5.2f} s ({min(took):.2f}-{max(took):.2f})")
+    ratios = [own / other for own, other in zip(times["ackproof"], times["by hand"], strict=True)]
+    print(
+        f"ratio {median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f}), bar {BAR:.2f}, {rounds} rounds, "
+        f"load {psutil.getloadavg()[0]:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    main()
