@@ -281,6 +281,8 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             text = batch.model_dump_json(indent=1)
         elif not CaseDir(directory).case_json.exists():
             raise BadInput(_no_batch(directory, "judge"))
+        elif not CaseDir(directory).audit_json.exists():
+            raise BadInput(f"{directory}: its ledgers were never counted; first: ackproof audit {directory}")
         else:
             verdict = judge_case(CaseDir(directory))
             console.lines(

@@ -132,6 +132,14 @@ def test_a_folder_without_a_batch_is_told_where_one_is(
     assert "no such folder" in capsys.readouterr().err
 
 
+def test_a_case_that_was_never_audited_is_told_what_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "case.json").write_text("{}")
+    assert cli.main_code(["judge", str(tmp_path)]) == 254
+    assert capsys.readouterr().err.endswith(f"first: ackproof audit {tmp_path}\n")
+
+
 def test_a_locale_without_arrows_ends_no_command(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(GOOD)
