@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ackproof import __version__
+from ackproof.cli_explain import explain
 from ackproof.cli_image import image
 from ackproof.cli_model import explore, predict, validate
 from ackproof.cli_simulate import simulate
@@ -379,6 +380,7 @@ def clean(machine: bool) -> int:
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
 
 
+main.add_command(explain)
 main.add_command(image)
 main.add_command(simulate)
 main.add_command(predict)

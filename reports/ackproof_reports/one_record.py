@@ -1,0 +1,332 @@
+"""The story of one record: sent, acknowledged, handed over, faults on its way, what took it, and what stands there now.
+
+Everything is read from the run's folder: both ledgers, the findings, the timeline, the replay, the replicas' logs.
+Ledgers are read by predicate, row group by row group: a record of ten million takes a second.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ackproof.errors import BadInput
+from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.replicas import BATCHES
+from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from ackproof_reports.course import sentence, subject
+from ackproof_reports.wording import number, one_line
+
+BEFORE_NS: Final = 2_000_000_000
+AFTER_NS: Final = 15_000_000_000
+"""Events are told from so long before a record was sent until so long after its last moment but the final read."""
+MOST_EVENTS: Final = 40
+_RECORD: Final = re.compile(r"(\d+):(\d+)")
+_PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
+_NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
+_FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
+_WEIGHTY: Final = (
+    "lost",
+    "overwritten",
+    "displaced",
+    "vanished",
+    "torn",
+    "expired",
+    "conflict",
+    "corrupted",
+    "misrouted",
+    "phantom",
+    "duplicate",
+    "reordered",
+)
+"""Of which class the first finding is told when nobody says which record."""
+
+Row = dict[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
+
+
+@dataclass(frozen=True)
+class Identity:
+    """A record by its producer and the number of its attempt there."""
+
+    producer: int
+    seq: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`PRODUCER:SEQ`. Raises `BadInput`."""
+        if (match := _RECORD.fullmatch(text)) is None:
+            raise BadInput(f"{text!r} is no record; give PRODUCER:SEQ, such as 0:412")
+        return cls(int(match[1]), int(match[2]))
+
+    def __str__(self) -> str:
+        return f"record {self.seq} of producer {self.producer}"
+
+
+@dataclass(frozen=True)
+class Spot:
+    """An offset of a partition."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """`TOPIC/PARTITION@OFFSET`. Raises `BadInput`."""
+        if (match := _PLACE.fullmatch(text)) is None:
+            raise BadInput(f"{text!r} is no offset; give TOPIC/PARTITION@OFFSET, such as orders/0@2387")
+        return cls(match[1], int(match[2]), int(match[3]))
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}@{self.offset}"
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Something that happened, `t_ns` after the run's start."""
+
+    t_ns: int
+    text: str
+
+
+@dataclass(frozen=True)
+class RecordStory:
+    """What is known of one record: `moments` in order of time, then `facts` that have none."""
+
+    title: str
+    moments: tuple[Moment, ...]
+    facts: tuple[str, ...]
+
+    def lines(self) -> list[str]:
+        """As text, a line each; times in seconds of the run."""
+        told = [f"{moment.t_ns / 1e9:9.3f} s  {one_line(moment.text, 200)}" for moment in self.moments]
+        return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
+
+
+def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
+    """The first finding of this class, else of the weightiest there is. Raises `BadInput` where there is none."""
+    rows = _rows(sorted(run.findings.glob("**/*.parquet")), FINDINGS, None, 0)
+    classes = {row["class"] for row in rows}
+    wanted = [anomaly] if anomaly else [*_WEIGHTY, *sorted(classes - {*_WEIGHTY})]
+    for name in wanted:
+        of_class = [row for row in rows if row["class"] == name]
+        if of_class:
+            first = min(of_class, key=lambda row: (row["topic"], row["partition"], row["offset"], row["seq"]))
+            if first["producer"] >= 0 and first["seq"] >= 0:
+                return Identity(first["producer"], first["seq"])
+            return Spot(first["topic"], first["partition"], first["offset"])
+    found = f"; there are {', '.join(sorted(classes))}" if classes else ""
+    what = f"of class {anomaly}" if anomaly else "to tell of"
+    raise BadInput(f"{run.path}: no finding {what}{found}. Name a record: --record PRODUCER:SEQ")
+
+
+def at(run: CaseDir, spot: Spot) -> list[Identity]:
+    """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
+    there = (
+        (pc.field("topic") == spot.topic)
+        & (pc.field("partition") == spot.partition)
+        & (pc.field("offset") == spot.offset)
+    )
+    rows = [*_rows(_parts(run.produced), PRODUCED, there), *_rows(_parts(run.consumed), CONSUMED, there)]
+    found = dict.fromkeys(Identity(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
+    if not found:
+        raise BadInput(f"{run.path}: no ledger names a record at {spot}")
+    return list(found)
+
+
+def story_of(run: CaseDir, who: Identity) -> RecordStory:
+    """What became of it. Raises `BadInput` when neither ledger knows it."""
+    it = (pc.field("producer") == who.producer) & (pc.field("seq") == who.seq)
+    attempts = _rows(_parts(run.produced), PRODUCED, it)
+    reads = _rows(_parts(run.consumed), CONSUMED, it)
+    if not attempts and not reads:
+        raise BadInput(f"{run.path}: no ledger knows {who}")
+    places = dict.fromkeys((row["topic"], row["partition"]) for row in (*attempts, *reads))
+    moments = [*_sent(attempts), *_read(reads)]
+    early = [moment.t_ns for moment in moments if not moment.text.startswith("the final read")]
+    begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
+    events = [
+        event
+        for event in read_timeline(run.timeline)[0]
+        if begin <= event.t_ns <= end and _near(event, places)
+    ]
+    told = [*moments, *(Moment(event.t_ns, _event(event)) for event in events[:MOST_EVENTS])]
+    facts = list(_facts(run, who, attempts, reads))
+    if len(events) > MOST_EVENTS:
+        facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
+    where = ", ".join(f"{topic}/{partition}" for topic, partition in places)
+    return RecordStory(f"{who}, {where}", tuple(sorted(told, key=lambda moment: moment.t_ns)), tuple(facts))
+
+
+def _parts(folder: Path) -> list[Path]:
+    return sorted(folder.glob("client=*/part-*.parquet"))
+
+
+def _rows(
+    files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, most: int = 1000
+) -> list[Row]:
+    """Rows of these files for which `which` holds; of very many no more than `most` (0: all)."""
+    if not files:
+        return []
+    try:
+        data = ds.dataset([str(file) for file in files], schema=schema, format="parquet")
+        table = data.head(most, filter=which) if most else data.to_table(filter=which)
+    except (OSError, pa.ArrowException) as error:
+        raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
+    rows: list[Row] = table.to_pylist()
+    return rows
+
+
+def _sent(attempts: Sequence[Row]) -> Iterator[Moment]:
+    for row in attempts:
+        yield Moment(row["sent_ns"], f"sent by producer {row['producer']}")
+        outcome = Outcome(row["outcome"])
+        if outcome is Outcome.ACKED:
+            where = f" at offset {row['offset']}" if row["offset"] >= 0 else ", without an offset (acks=0)"
+            yield Moment(row["done_ns"], f"acknowledged{where}")
+        elif row["done_ns"] >= 0:
+            yield Moment(row["done_ns"], f"{outcome.name.lower()}: error {row['error']}")
+
+
+def _read(reads: Sequence[Row]) -> Iterator[Moment]:
+    for row in reads:
+        who = (
+            "the final read holds it" if row["phase"] in _FINAL else f"handed to live reader {row['reader']}"
+        )
+        flaw = "" if row["intact"] else ", damaged"
+        yield Moment(
+            row["read_ns"],
+            f"{who} at {row['topic']}/{row['partition']} offset {row['offset']}, "
+            f"leader epoch {row['leader_epoch']}{flaw}",
+        )
+
+
+def _near(event: Event, places: dict[tuple[str, int], None]) -> bool:
+    """Whether an event can have to do with these places: theirs, any fault's, any node's end."""
+    if event.kind in _NEAR:
+        return (event.topic, event.partition) in places
+    return event.fault is not None or event.kind in {EventKind.NODE_DIED, EventKind.NODE_STARTED}
+
+
+def _event(event: Event) -> str:
+    done = {
+        EventKind.FAULT_ASKED: "",
+        EventKind.FAULT_CONFIRMED: " bit",
+        EventKind.FAULT_HEALED: " healing asked for",
+        EventKind.FAULT_RECOVERED: " healed",
+    }.get(event.kind, "")
+    if event.kind is EventKind.NODE_DIED:
+        return sentence(event)
+    if event.kind is EventKind.NODE_STARTED:
+        return f"{subject(event)} started"
+    return f"{subject(event)}{done}: {sentence(event).strip('; ') or event.kind.value}"
+
+
+def _facts(run: CaseDir, who: Identity, attempts: Sequence[Row], reads: Sequence[Row]) -> Iterator[str]:
+    if not attempts:
+        yield "no producer's ledger knows it"
+    if any(row["done_ns"] < 0 for row in attempts):
+        yield "no report ever came of it: indeterminate"
+    held = any(row["phase"] in _FINAL for row in reads)
+    if not held:
+        yield "the final read does not hold it" if run.final_read.exists() else "there was no final read"
+    for spot in _spots(attempts, reads):
+        yield from _there_now(run, who, spot, held)
+        yield from _on_disk(run, spot)
+    it = (pc.field("producer") == who.producer) & (pc.field("seq") == who.seq)
+    found = _rows(sorted(run.findings.glob("**/*.parquet")), FINDINGS, it)
+    classes = dict.fromkeys(row["class"] for row in found)
+    if run.audit_json.exists():
+        yield (
+            f"the audit counts it as {', '.join(classes)}"
+            if classes
+            else "the audit finds nothing wrong with it"
+        )
+    if run.conformance_json.exists() and not held:
+        yield from dict.fromkeys(_causes(ConformanceFile.load(run.conformance_json), who, attempts, reads))
+
+
+def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
+    """Where it was acknowledged or read."""
+    return list(
+        dict.fromkeys(
+            Spot(row["topic"], row["partition"], row["offset"])
+            for row in (*attempts, *reads)
+            if row["offset"] >= 0
+        )
+    )
+
+
+def _there_now(run: CaseDir, who: Identity, spot: Spot, held: bool) -> Iterator[str]:
+    """What the final read holds at that offset, if it is not this record."""
+    there = (
+        (pc.field("topic") == spot.topic)
+        & (pc.field("partition") == spot.partition)
+        & (pc.field("offset") == spot.offset)
+        & pc.field("phase").isin([int(phase) for phase in _FINAL])
+    )
+    others = dict.fromkeys(
+        (Identity(row["producer"], row["seq"]), row["leader_epoch"])
+        for row in _rows(_parts(run.consumed), CONSUMED, there)
+    )
+    for other, epoch in others:
+        if other != who:
+            yield f"at {spot} the final read holds {other}, leader epoch {epoch}"
+    if not others and not held and run.final_read.exists():
+        yield f"at {spot} the final read holds no record"
+
+
+def _on_disk(run: CaseDir, spot: Spot) -> Iterator[str]:
+    """Which batch of each replica covers that offset."""
+    if not run.replica_batches.exists():
+        return
+    covers = (
+        (pc.field("topic") == spot.topic)
+        & (pc.field("partition") == spot.partition)
+        & (pc.field("first_offset") <= spot.offset)
+        & (pc.field("last_offset") >= spot.offset)
+    )
+    rows = _rows([run.replica_batches], BATCHES, covers)
+    by_node = {
+        row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
+        f"{row['leader_epoch']}"
+        for row in rows
+    }
+    told = "; ".join(by_node[node] for node in sorted(by_node))
+    yield f"on disk at {spot}: {told or 'no replica has a batch there'}"
+
+
+def _causes(
+    replay: ConformanceFile, who: Identity, attempts: Sequence[Row], reads: Sequence[Row]
+) -> Iterator[str]:
+    """What the replay says that took it."""
+    epochs = {row["leader_epoch"] for row in reads if row["leader_epoch"] >= 0}
+    for spot in _spots(attempts, reads):
+        for cut in replay.truncations:
+            if (cut.topic, cut.partition) == (spot.topic, spot.partition) and (
+                cut.from_offset <= spot.offset < cut.to_offset and (not epochs or cut.old_epoch in epochs)
+            ):
+                yield (
+                    f"what took it: offsets {number(cut.from_offset)} to {number(cut.to_offset - 1)} of epoch "
+                    f"{cut.old_epoch} were truncated: {cut.why}"
+                )
+    for one in replay.intervals:
+        if one.producer == who.producer and one.first_seq <= who.seq <= one.last_seq:
+            yield f"what took it: {one.why or 'no observed step explains it'}"
+    for open_ in replay.unexplained:
+        if (open_.producer, open_.seq) == (who.producer, who.seq):
+            yield f"not explained: {open_.why}"
+    for row in attempts:
+        for gone in replay.deletions:
+            same = (gone.topic, gone.partition) == (row["topic"], row["partition"])
+            if same and gone.created_ns <= row["done_ns"] <= gone.removed_ns:
+                yield f"what took it: its topic was deleted (incarnation {gone.incarnation}): {gone.why}"

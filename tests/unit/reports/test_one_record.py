@@ -1,0 +1,297 @@
+"""`ackproof explain`: the story of one record, from what a run left."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof import cli
+from ackproof.errors import BadInput
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.conformance import ConformanceFile, Deletion, Interval, Truncation, Unexplained
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
+from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.replicas import BATCHES
+from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof_reports.one_record import MOST_EVENTS, Identity, Spot, at, first_found, story_of
+
+PLACES = (("orders", 0), ("orders", 1))
+S = 1_000_000_000
+
+
+def produced(run: CaseDir, producer: int, *rows: tuple[int, int, Outcome, int, float, float]) -> None:
+    """Rows of (place, seq, outcome, offset, sent s, done s)."""
+    place, seq, outcome, offset, sent, done = zip(*rows, strict=True)
+    write_produced(
+        run.produced / f"client=p{producer}",
+        0,
+        ProducedRows(
+            producer=producer,
+            places=PLACES,
+            place=np.array(place),
+            seq=np.array(seq),
+            outcome=np.array(outcome, np.int8),
+            error=np.array([0 if each is Outcome.ACKED else 7 for each in outcome], np.int16),
+            offset=np.array(offset),
+            sent_ns=np.array([int(each * S) for each in sent]),
+            done_ns=np.array([-1 if each < 0 else int(each * S) for each in done]),
+        ),
+    )
+
+
+def consumed(
+    run: CaseDir, client: str, phase: ReadPhase, *rows: tuple[int, int, int, int, int, float]
+) -> None:
+    """Rows of (place, offset, epoch, producer, seq, read s)."""
+    place, offset, epoch, producer, seq, read = zip(*rows, strict=True)
+    count = len(rows)
+    write_consumed(
+        run.consumed / f"client={client}",
+        0,
+        ConsumedRows(
+            reader=9 if phase is ReadPhase.FINAL else 0,
+            phase=phase,
+            places=PLACES,
+            origins=("orders",),
+            place=np.array(place, np.int32),
+            assignment=np.zeros(count, np.int32),
+            read_seq=np.arange(count),
+            offset=np.array(offset),
+            leader_epoch=np.array(epoch, np.int32),
+            producer=np.array(producer, np.int32),
+            seq=np.array(seq),
+            origin=np.zeros(count, np.int32),
+            origin_partition=np.array(place, np.int32),
+            intact=np.ones(count, np.bool_),
+            read_ns=np.array([int(each * S) for each in read]),
+            timestamp_ms=np.zeros(count, np.int64),
+        ),
+    )
+
+
+def findings(run: CaseDir, *rows: tuple[str, str, int, int, int, int, str]) -> None:
+    run.findings.mkdir(parents=True, exist_ok=True)
+    columns = [
+        pa.array(column, field.type) for column, field in zip(zip(*rows, strict=True), FINDINGS, strict=True)
+    ]
+    pq.write_table(pa.Table.from_arrays(columns, schema=FINDINGS), run.findings / "part-0.parquet")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> CaseDir:
+    """Producer 0's seq 5 was acked at orders/0@7 in epoch 3, read, truncated, and overwritten by producer 1's seq 2."""
+    run = CaseDir(tmp_path)
+    produced(
+        run,
+        0,
+        (0, 4, Outcome.ACKED, 6, 4.0, 4.1),
+        (0, 5, Outcome.ACKED, 7, 5.0, 5.1),
+        (1, 6, Outcome.INDETERMINATE, -1, 5.0, -1),
+        (1, 7, Outcome.FAILED, -1, 5.0, 5.5),
+    )
+    produced(run, 1, (0, 2, Outcome.ACKED, 7, 9.0, 9.1))
+    consumed(run, "r0", ReadPhase.LIVE, (0, 6, 3, 0, 4, 4.2), (0, 7, 3, 0, 5, 5.2))
+    consumed(run, "f0", ReadPhase.FINAL, (0, 6, 3, 0, 4, 20.0), (0, 7, 4, 1, 2, 20.0))
+    findings(
+        run,
+        ("overwritten", "orders", 0, 0, 7, 5, "by 1:2"),
+        ("lost", "orders", 0, 0, 7, 5, ""),
+    )
+    run.audit_json.write_text("{}")
+    run.observed.mkdir()
+    run.final_read.write_text("{}")
+    ConformanceFile(
+        truncations=(
+            Truncation(
+                topic="orders", partition=0, from_offset=7, to_offset=9, old_epoch=3, new_epoch=4,
+                new_leader=2, why="broker 1 fenced: broker 2 led from offset 7",
+            ),
+            Truncation(
+                topic="orders", partition=0, from_offset=5, to_offset=9, old_epoch=2, new_epoch=3,
+                new_leader=2, why="an earlier one",
+            ),
+        )
+    ).save(run.conformance_json)  # fmt: skip
+    batch = (2, "orders", 0, 7, 8, 4, 2, False, False, -1, -1, -1, 0, 0, 90)
+    table = pa.Table.from_arrays(
+        [pa.array([value], field.type) for value, field in zip(batch, BATCHES, strict=True)], schema=BATCHES
+    )
+    pq.write_table(table, run.replica_batches)
+    with Timeline(run.timeline, RunClock.start()) as timeline:
+        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=1 * S, leader=1, epoch=3)
+        timeline.add(
+            EventKind.FAULT_ASKED, fault=1, t_ns=6 * S, kind="kill", role="leader(orders/0)", nodes=[1]
+        )
+        timeline.add(EventKind.FAULT_CONFIRMED, fault=1, t_ns=int(6.2 * S), witness="node 1 gone")
+        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=8 * S, leader=2, epoch=4)
+        timeline.add(EventKind.LEADER, topic="orders", partition=1, t_ns=8 * S, leader=3, epoch=9)
+        timeline.add(EventKind.NODE_STARTED, node=1, t_ns=10 * S, pid=4711)
+        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=40 * S, leader=1, epoch=5)
+    return run
+
+
+def told(run: CaseDir, text: str) -> list[str]:
+    return [line.strip() for line in story_of(run, Identity.parse(text)).lines()]
+
+
+def test_the_story_of_a_lost_record(run: CaseDir) -> None:
+    assert told(run, "0:5") == [
+        "record 5 of producer 0, orders/0",
+        "5.000 s  sent by producer 0",
+        "5.100 s  acknowledged at offset 7",
+        "5.200 s  handed to live reader 0 at orders/0 offset 7, leader epoch 3",
+        "6.000 s  fault 1: kill leader(orders/0) on node 1",
+        "6.200 s  fault 1 bit: node 1 gone",
+        "8.000 s  orders/0: leader is 2, epoch 4",
+        "10.000 s  node 1 started",
+        "the final read does not hold it",
+        "at orders/0@7 the final read holds record 2 of producer 1, leader epoch 4",
+        "on disk at orders/0@7: node 2 offsets 7 to 8 of epoch 4",
+        "the audit counts it as overwritten, lost",
+        "what took it: offsets 7 to 8 of epoch 3 were truncated: broker 1 fenced: broker 2 led from offset 7",
+    ]
+
+
+def test_a_record_that_is_there(run: CaseDir) -> None:
+    lines = told(run, "0:4")
+    assert "20.000 s  the final read holds it at orders/0 offset 6, leader epoch 3" in lines
+    assert "the audit finds nothing wrong with it" in lines
+    assert "on disk at orders/0@6: no replica has a batch there" in lines
+    assert not [line for line in lines if "what took it" in line or "does not hold" in line]
+
+
+def test_attempts_that_were_not_acknowledged(run: CaseDir) -> None:
+    assert "no report ever came of it: indeterminate" in told(run, "0:6")
+    assert "5.500 s  failed: error 7" in told(run, "0:7")
+    assert not [line for line in told(run, "0:7") if "offset 7" in line]
+
+
+def test_no_final_read_is_not_a_loss(run: CaseDir) -> None:
+    run.final_read.unlink()
+    (run.consumed / "client=f0" / "part-000000.parquet").unlink()
+    lines = told(run, "0:5")
+    assert "there was no final read" in lines
+    assert not [line for line in lines if "the final read" in line and line != "there was no final read"]
+
+
+@pytest.mark.parametrize(
+    ("replay", "line"),
+    [
+        (
+            {"intervals": [("a broker was killed", 5, 9)]},
+            "what took it: a broker was killed",
+        ),
+        ({"intervals": [("", 0, 5)]}, "what took it: no observed step explains it"),
+        ({"intervals": [("too late", 6, 9), ("too early", 1, 4)]}, ""),
+        ({"unexplained": 5}, "not explained: nothing takes it"),
+        ({"unexplained": 4}, ""),
+        ({"removed_s": 5.2}, "what took it: its topic was deleted (incarnation 1): recreated"),
+        ({"removed_s": 5.05}, ""),
+    ],
+)
+def test_what_took_it(run: CaseDir, replay: dict[str, object], line: str) -> None:
+    intervals: Sequence[tuple[str, int, int]] = replay.get("intervals", ())  # type: ignore[assignment]
+    file = ConformanceFile(
+        intervals=tuple(
+            Interval(
+                topic="orders", partition=0, producer=0, first_seq=first, last_seq=last, records=1, why=why
+            )
+            for why, first, last in intervals
+        ),
+        unexplained=(
+            Unexplained(
+                anomaly="lost", topic="orders", partition=0, producer=0, seq=replay["unexplained"], offset=7,
+                why="nothing takes it",
+            ),
+        ) if "unexplained" in replay else (),
+        deletions=(
+            Deletion(
+                topic="orders", partition=0, topic_id="x", incarnation=1, by="fault 1", created_ns=0,
+                removed_ns=int(replay["removed_s"] * S), until_ns=0, again_ns=-1, offset=1, log_end=8,
+                why="recreated",
+            ),
+        ) if "removed_s" in replay else (),
+    )  # fmt: skip
+    file.save(run.conformance_json)
+    assert [each for each in told(run, "0:5") if "took it" in each or "not explained" in each] == (
+        [line] if line else []
+    )
+
+
+def test_which_record_is_told_when_nobody_says(run: CaseDir) -> None:
+    assert first_found(run, None) == Identity(0, 5)
+    assert first_found(run, "overwritten") == Identity(0, 5)
+    with pytest.raises(BadInput, match=r"no finding of class torn; there are lost, overwritten"):
+        first_found(run, "torn")
+    findings(run, ("conflict", "orders", 1, -1, 3, -1, ""), ("surfaced", "orders", 0, 0, 6, 4, ""))
+    assert first_found(run, None) == Spot("orders", 1, 3)
+
+
+def test_who_was_at_an_offset(run: CaseDir) -> None:
+    assert at(run, Spot.parse("orders/0@7")) == [Identity(0, 5), Identity(1, 2)]
+    assert at(run, Spot.parse("orders/0@6")) == [Identity(0, 4)]
+    with pytest.raises(BadInput, match="no ledger names a record at orders/1@7"):
+        at(run, Spot("orders", 1, 7))
+
+
+def test_many_events_are_bounded_and_said(run: CaseDir) -> None:
+    with Timeline(run.timeline, RunClock.start()) as timeline:
+        for number in range(60):
+            timeline.add(EventKind.ISR, topic="orders", partition=0, t_ns=5 * S + number, isr=[1])
+    lines = told(run, "0:5")
+    assert sum(" s  " in line for line in lines) == MOST_EVENTS + 3
+    assert [line for line in lines if line.endswith("later events of its partition are in the timeline")]
+
+
+def test_the_command(run: CaseDir, capsys: pytest.CaptureFixture[str]) -> None:
+    def answer(*words: str) -> tuple[int, str, str]:
+        code = cli.main_code(["explain", *words])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    here = str(run.path)
+    run.case_json.write_text("{}")
+    for words in ((), ("--record", "0:5"), ("--class", "lost")):
+        code, out, _ = answer(here, *words)
+        assert code == 0
+        assert "what took it: offsets 7 to 8 of epoch 3 were truncated" in out, words
+    code, out, _ = answer(here, "--at", "orders/0@7")
+    assert "record 5 of producer 0" in out
+    assert "record 2 of producer 1, orders/0" in out
+    for words, complaint in (
+        (("--record", "0:99"), "no ledger knows record 99 of producer 0"),
+        (("--record", "x"), "give PRODUCER:SEQ"),
+        (("--at", "orders"), "give TOPIC/PARTITION@OFFSET"),
+        (("--at", "orders/0@7", "--class", "lost"), "give one of them"),
+    ):
+        code, _, err = answer(here, *words)
+        assert (code, complaint in err) == (254, True), (words, err)
+    code, _, err = answer(str(run.path / "nothing"))
+    assert (code, "neither a case nor a batch" in err) == (254, True)
+
+
+def test_of_a_batch_the_case_that_lost_something(
+    run: CaseDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def entry(name: str, lost: int) -> str:
+        return f'{{"case": "{name}", "settings": {{}}, "repeat": 1, "run": "{name}", "counts": {{"lost": {lost}}}}}'
+
+    batch = tmp_path / "batch"
+    batch.mkdir()
+    (batch / "bad").symlink_to(run.path)
+    head = '{"verdict": "PASS", "exit_code": 0, "seed": 1, "cases": ['
+    (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 3)}]}}")
+    assert cli.main_code(["explain", str(batch)]) == 0
+    assert "record 5 of producer 0" in capsys.readouterr().out
+    assert cli.main_code(["explain", str(batch), "--case", "ugly"]) == 254
+    assert "no case 'ugly'; there are good, bad" in capsys.readouterr().err
+    (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 0)}]}}")
+    assert cli.main_code(["explain", str(batch)]) == 254
+    assert "name one with --case: good, bad" in capsys.readouterr().err
