@@ -30,6 +30,8 @@ BEFORE_NS: Final = 2_000_000_000
 AFTER_NS: Final = 15_000_000_000
 """Events are told from so long before a record was sent until so long after its last moment but the final read."""
 MOST_EVENTS: Final = 40
+MOST_ROWS: Final = 200
+"""Of a damaged ledger a record may have any number."""
 _RECORD: Final = re.compile(r"(\d+):(\d+)")
 _PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
 _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
@@ -114,13 +116,13 @@ class RecordStory:
 
 def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
     """The first finding of this class, else of the weightiest there is. Raises `BadInput` where there is none."""
-    rows = _rows(sorted(run.findings.glob("**/*.parquet")), FINDINGS, None, 0)
-    classes = {row["class"] for row in rows}
-    wanted = [anomaly] if anomaly else [*_WEIGHTY, *sorted(classes - {*_WEIGHTY})]
-    for name in wanted:
-        of_class = [row for row in rows if row["class"] == name]
-        if of_class:
-            first = min(of_class, key=lambda row: (row["topic"], row["partition"], row["offset"], row["seq"]))
+    files = _findings(run)
+    classes = set(_table(files, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
+    for name in [anomaly] if anomaly else [*_WEIGHTY, *sorted(classes - {*_WEIGHTY})]:
+        if name in classes:
+            rows = _table(files, FINDINGS, pc.field("class") == name)
+            order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]
+            first: Row = rows.sort_by(order).slice(0, 1).to_pylist()[0]
             if first["producer"] >= 0 and first["seq"] >= 0:
                 return Identity(first["producer"], first["seq"])
             return Spot(first["topic"], first["partition"], first["offset"])
@@ -171,18 +173,26 @@ def _parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("client=*/part-*.parquet"))
 
 
-def _rows(
-    files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, most: int = 1000
-) -> list[Row]:
-    """Rows of these files for which `which` holds; of very many no more than `most` (0: all)."""
+def _findings(run: CaseDir) -> list[Path]:
+    return sorted(run.findings.glob("**/*.parquet"))
+
+
+def _table(
+    files: Sequence[Path], schema: pa.Schema, which: pc.Expression | None, columns: list[str] | None = None
+) -> pa.Table:
+    """The rows of these files for which `which` holds. Raises `BadInput` for a file that is none."""
     if not files:
-        return []
+        return schema.empty_table()
     try:
         data = ds.dataset([str(file) for file in files], schema=schema, format="parquet")
-        table = data.head(most, filter=which) if most else data.to_table(filter=which)
+        return data.to_table(filter=which, columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
-    rows: list[Row] = table.to_pylist()
+
+
+def _rows(files: Sequence[Path], schema: pa.Schema, which: pc.Expression) -> list[Row]:
+    """As above, a dictionary each: of one record or one offset there are few."""
+    rows: list[Row] = _table(files, schema, which).slice(0, MOST_ROWS).to_pylist()
     return rows
 
 
@@ -243,7 +253,7 @@ def _facts(run: CaseDir, who: Identity, attempts: Sequence[Row], reads: Sequence
         yield from _there_now(run, who, spot, held)
         yield from _on_disk(run, spot)
     it = (pc.field("producer") == who.producer) & (pc.field("seq") == who.seq)
-    found = _rows(sorted(run.findings.glob("**/*.parquet")), FINDINGS, it)
+    found = _rows(_findings(run), FINDINGS, it)
     classes = dict.fromkeys(row["class"] for row in found)
     if run.audit_json.exists():
         yield (
