@@ -27,6 +27,7 @@ def bench(
         yield made
 
 
+@pytest.mark.nightly
 def test_a_rolling_restart(bench: Bench) -> None:
     before = {node.id: node.pid for node in bench.cluster.nodes.values()}
     bite = bench.bite("rolling_restart: {target: brokers}")

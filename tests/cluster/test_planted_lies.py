@@ -28,7 +28,7 @@ from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.timeline import EventKind
 from ackproof.wait import wait_until
-from ackproof.workload import final_read
+from ackproof.workload import final_readers
 
 from .conftest import NEWEST
 from .lies import ledger_files as lies
@@ -104,7 +104,7 @@ def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
     honest = stage.play("honest", DURABLE)
     stage.play("cut", DURABLE, {Phase.READ: cut_all_replicas})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(final_read, "_MODULE", "flipping_reader")
+        patch.setattr(final_readers, "_MODULE", "flipping_reader")
         patch.setenv("PYTHONPATH", str(Path(lies.__file__).parent))
         stage.play("corrupted", SMALL)
     stage.play("misrouted", SMALL, {Phase.HEAL: send_to_another_partition})

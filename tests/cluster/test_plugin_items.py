@@ -88,7 +88,12 @@ def test_two_workers_and_all_three_verdicts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "number"), [((), signal.SIGINT), ((), signal.SIGTERM), (("-n", "1"), signal.SIGINT)]
+    ("words", "number"),
+    [
+        ((), signal.SIGINT),
+        ((), signal.SIGTERM),
+        pytest.param(("-n", "1"), signal.SIGINT, marks=pytest.mark.nightly),
+    ],
 )
 def test_an_interrupt_ends_everything(tmp_path: Path, words: tuple[str, ...], number: signal.Signals) -> None:
     """To the one process that pytest was called as; a terminal would send it to all."""

@@ -14,7 +14,7 @@ from .helpers import produce
 
 pytestmark = pytest.mark.cluster
 
-RUNS = 3
+RUNS = 2
 BAR_S = 2.5
 SLACK = 2.0
 """The machine of a test run is rarely quiet. Whoever competes for the cores lengthens it further, in proportion."""

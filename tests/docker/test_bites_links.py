@@ -30,9 +30,20 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
     assert packets.tables() == before
 
 
+SLOW = "isolate: {target: leader(t/0), silent: true}"
+"""Half a minute in containers; on processes it is with every push."""
+
+
 @pytest.mark.parametrize(
     "fault",
-    [*LINK_FAULTS, "delay: {link: clients -> leader(t/0), latency: 100ms}", *PACKET_FAULTS],
+    [
+        *(
+            pytest.param(fault, marks=pytest.mark.nightly) if fault == SLOW else fault
+            for fault in LINK_FAULTS
+        ),
+        "delay: {link: clients -> leader(t/0), latency: 100ms}",
+        *PACKET_FAULTS,
+    ],
 )
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)

@@ -17,7 +17,7 @@ from ackproof.processes import RunTag
 
 pytestmark = pytest.mark.docker
 
-RUNS = 3
+RUNS = 2
 BAR_S = 5.0
 SLACK = 2.0
 """The machine of a test run is rarely quiet. Whoever competes for the cores lengthens it further, in proportion."""

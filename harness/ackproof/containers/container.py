@@ -30,6 +30,9 @@ UNKNOWN_STATUS: Final = 255
 """The exit status of a process whose engine does not say: the engine's own word for it."""
 _TOLD_WITHIN_S: Final = 10.0
 """How long the engine may take to notice that a process has ended. It takes milliseconds."""
+_FREEZES: Final = 10
+_UNFROZEN: Final = "unable to freeze"
+"""What runc says after a thousand looks at a control group that is on its way (cgroups/fs/freezer.go)."""
 _ENDED_BY: Final = {
     128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
 }
@@ -114,7 +117,7 @@ class NodeContainer:
         """SIGSTOP freezes all of it, SIGCONT thaws it, other signals go to its first process. False if it has ended."""
         try:
             if number == signal.SIGSTOP:
-                self.container.pause()
+                _freeze(self.container)
             elif number == signal.SIGCONT:
                 self.container.unpause()
             else:
@@ -136,6 +139,20 @@ class NodeContainer:
     def close(self) -> None:
         """Give back the connection to the engine; the container stays."""
         self._made.get_docker_client().client.close()
+
+
+def _freeze(container: Container) -> None:
+    """Pause it. The runtime tries for a fraction of a second, thaws what it has frozen and gives up ("unable to
+    freeze") where a thread was being made or waited in the kernel each time: then it is asked anew."""
+    for _ in range(_FREEZES - 1):
+        try:
+            container.pause()
+        except docker.errors.APIError as error:
+            if _UNFROZEN not in str(error.explanation):
+                raise
+        else:
+            return
+    container.pause()
 
 
 class ContainerProcess:
