@@ -91,7 +91,7 @@ def test_two_workers_and_all_three_verdicts(tmp_path: Path) -> None:
     ("words", "number"),
     [
         ((), signal.SIGINT),
-        ((), signal.SIGTERM),
+        pytest.param((), signal.SIGTERM, marks=pytest.mark.nightly),
         pytest.param(("-n", "1"), signal.SIGINT, marks=pytest.mark.nightly),
     ],
 )

@@ -68,6 +68,7 @@ def test_eligible_leader_replicas_off_and_on_in_every_line_that_has_them(
     assert _levels(clusters, version, features={ELR: level}).get(ELR, 0) == level
 
 
+@pytest.mark.nightly
 def test_five_controllers(clusters: Clusters) -> None:
     cluster = clusters.start(controllers=5)
     assert [node.id for node in cluster.controllers()] == [101, 102, 103, 104, 105]

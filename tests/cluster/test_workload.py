@@ -296,6 +296,7 @@ def test_a_killed_producer_leaves_what_it_had(load: Runs) -> None:
     assert (run.run.produced / "client=p1" / "END").exists()
 
 
+@pytest.mark.nightly  # tests/unit/workload/test_final_read.py has it with every push
 def test_the_final_read_waits_for_the_isr_and_says_when_it_does_not_come(load: Runs) -> None:
     run = load(rate="500/s", live=0)
     run.until_acked(200)
