@@ -19,6 +19,7 @@ import pyarrow.dataset as ds
 from ackproof.errors import BadInput
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
@@ -69,6 +70,10 @@ class Identity:
             raise BadInput(f"{text!r} is no record; give PRODUCER:SEQ, such as 0:412")
         return cls(int(match[1]), int(match[2]))
 
+    def rows(self) -> pc.Expression:
+        """Which rows of a ledger, or of the findings, are about it."""
+        return (pc.field("producer") == self.producer) & (pc.field("seq") == self.seq)
+
     def __str__(self) -> str:
         return f"record {self.seq} of producer {self.producer}"
 
@@ -87,6 +92,11 @@ class Spot:
         if (match := _PLACE.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no offset; give TOPIC/PARTITION@OFFSET, such as orders/0@2387")
         return cls(match[1], int(match[2]), int(match[3]))
+
+    def rows(self) -> pc.Expression:
+        """Which rows of a ledger are there."""
+        here = (pc.field("topic") == self.topic) & (pc.field("partition") == self.partition)
+        return here & (pc.field("offset") == self.offset)
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition}@{self.offset}"
@@ -133,12 +143,8 @@ def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
 
 def at(run: CaseDir, spot: Spot) -> list[Identity]:
     """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
-    there = (
-        (pc.field("topic") == spot.topic)
-        & (pc.field("partition") == spot.partition)
-        & (pc.field("offset") == spot.offset)
-    )
-    rows = [*_rows(_parts(run.produced), PRODUCED, there), *_rows(_parts(run.consumed), CONSUMED, there)]
+    there = spot.rows()
+    rows = [*_rows(parts(run.produced), PRODUCED, there), *_rows(parts(run.consumed), CONSUMED, there)]
     found = dict.fromkeys(Identity(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
     if not found:
         raise BadInput(f"{run.path}: no ledger names a record at {spot}")
@@ -147,14 +153,14 @@ def at(run: CaseDir, spot: Spot) -> list[Identity]:
 
 def story_of(run: CaseDir, who: Identity) -> RecordStory:
     """What became of it. Raises `BadInput` when neither ledger knows it."""
-    it = (pc.field("producer") == who.producer) & (pc.field("seq") == who.seq)
-    attempts = _rows(_parts(run.produced), PRODUCED, it)
-    reads = _rows(_parts(run.consumed), CONSUMED, it)
+    attempts = _rows(parts(run.produced), PRODUCED, who.rows())
+    reads = _rows(parts(run.consumed), CONSUMED, who.rows())
     if not attempts and not reads:
         raise BadInput(f"{run.path}: no ledger knows {who}")
     places = dict.fromkeys((row["topic"], row["partition"]) for row in (*attempts, *reads))
     moments = [*_sent(attempts), *_read(reads)]
-    early = [moment.t_ns for moment in moments if not moment.text.startswith("the final read")]
+    live = [row for row in reads if row["phase"] not in _FINAL]
+    early = [moment.t_ns for moment in (*_sent(attempts), *_read(live))]
     begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
     events = [
         event
@@ -167,10 +173,6 @@ def story_of(run: CaseDir, who: Identity) -> RecordStory:
         facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
     where = ", ".join(f"{topic}/{partition}" for topic, partition in places)
     return RecordStory(f"{who}, {where}", tuple(sorted(told, key=lambda moment: moment.t_ns)), tuple(facts))
-
-
-def _parts(folder: Path) -> list[Path]:
-    return sorted(folder.glob("client=*/part-*.parquet"))
 
 
 def _findings(run: CaseDir) -> list[Path]:
@@ -252,8 +254,7 @@ def _facts(run: CaseDir, who: Identity, attempts: Sequence[Row], reads: Sequence
     for spot in _spots(attempts, reads):
         yield from _there_now(run, who, spot, held)
         yield from _on_disk(run, spot)
-    it = (pc.field("producer") == who.producer) & (pc.field("seq") == who.seq)
-    found = _rows(_findings(run), FINDINGS, it)
+    found = _rows(_findings(run), FINDINGS, who.rows())
     classes = dict.fromkeys(row["class"] for row in found)
     if run.audit_json.exists():
         yield (
@@ -278,15 +279,10 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
 
 def _there_now(run: CaseDir, who: Identity, spot: Spot, held: bool) -> Iterator[str]:
     """What the final read holds at that offset, if it is not this record."""
-    there = (
-        (pc.field("topic") == spot.topic)
-        & (pc.field("partition") == spot.partition)
-        & (pc.field("offset") == spot.offset)
-        & pc.field("phase").isin([int(phase) for phase in _FINAL])
-    )
+    there = spot.rows() & pc.field("phase").isin([int(phase) for phase in _FINAL])
     others = dict.fromkeys(
         (Identity(row["producer"], row["seq"]), row["leader_epoch"])
-        for row in _rows(_parts(run.consumed), CONSUMED, there)
+        for row in _rows(parts(run.consumed), CONSUMED, there)
     )
     for other, epoch in others:
         if other != who:
