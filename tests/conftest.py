@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import traces
-from ackproof.wait import wait_until
+from ackproof.base.wait import wait_until
 from faultbench import TABLE
 
 _LEFT: list[str] = []

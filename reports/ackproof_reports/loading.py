@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from pydantic import JsonValue
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import (
     AuditFile,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts

@@ -36,7 +36,7 @@ def parallelize(*given, **named):
     return honest(*given, **named)
 
 pyspark.SparkContext.parallelize = parallelize
-from ackproof.cli import entry
+from ackproof.cli.main import entry
 entry()
 """
 """The command in a process in which a directory disappears once its footers were read."""

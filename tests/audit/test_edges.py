@@ -10,7 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof import processes
 from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.identity import distinct_copies
 from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
@@ -22,6 +21,7 @@ from ackproof.audit.rows import Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.strangers import Presence, Register, shares
 from ackproof.audit.units import Limits, Target
+from ackproof.base import processes
 
 from .agreement import agree, write
 from .ledgers import write_case, write_ledger

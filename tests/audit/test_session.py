@@ -16,14 +16,14 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from ackproof import audit as room
-from ackproof import processes
 from ackproof.audit import session
 from ackproof.audit.archive import Archive
 from ackproof.audit.jvm import start as start_jvm
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
+from ackproof.base import processes
+from ackproof.base.wait import wait_until
 from ackproof.provision.java import find_java
-from ackproof.wait import wait_until
 
 from .ledgers import findings_of, write_ledger
 from .local import LocalContext

@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ackproof.errors import AckproofError
-from ackproof.model.conform import conform
-from ackproof.plan.cases import Case
+from ackproof.base.errors import AckproofError
+from ackproof.plan.cases import case_from_json
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -58,7 +58,7 @@ def main() -> int:
     for run in runs(asked.folders):
         began = time.monotonic()
         try:
-            case = Case.from_resolved(CaseFile.load(CaseDir(run).case_json).resolved)
+            case = case_from_json(CaseFile.load(CaseDir(run).case_json).resolved)
             file = conform(CaseDir(run), case)
         except AckproofError as error:
             print(f"{run}: not read: {error}")

@@ -14,10 +14,10 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from ackproof.model.conform import conform
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.plan.on_model import lacks
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 

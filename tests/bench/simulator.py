@@ -13,11 +13,11 @@ import sys
 import time
 from pathlib import Path
 
-from ackproof.model.simulate.counts import counts_of
-from ackproof.model.simulate.run import Simulation, setting_of
-from ackproof.model.simulate.sweep import with_linger
 from ackproof.plan import load
 from ackproof.plan.cases import cases, reseeded
+from ackproof_simulator.counts import counts_of
+from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.sweep import with_linger
 
 MATRIX = Path(__file__).parents[2] / "experiments" / "acks-matrix.yaml"
 LINGER_S = 0.15

@@ -23,15 +23,15 @@ from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.processes import RunTag
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.archive import Role
 from ackproof.provision.checkpoint import CHECKPOINT
 from ackproof.provision.jvm import SERVER, java_command
-from ackproof.wait import wait_until
 
 BAR = 2.5 / 1.9
 CONTROLLER, BROKERS = 1, (2, 3, 4)

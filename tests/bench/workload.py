@@ -32,15 +32,15 @@ import pyarrow.compute as pc
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 
-from ackproof.cluster.process import ProcessCluster
-from ackproof.plan.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import END, read_parts
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
-from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.config import producer_config, reader_config
 from ackproof.workload.final_read import End, final_read

@@ -18,7 +18,7 @@ from selenium.webdriver import ActionChains, Chrome, Keys
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 
-from ackproof.wait import wait_until
+from ackproof.base.wait import wait_until
 from ackproof_reports import render_batch
 
 pytestmark = pytest.mark.browser

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import MissingTool
+from ackproof.base.processes import RunTag, end_children, find_children
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import NodeEvent
-from ackproof.errors import MissingTool
-from ackproof.plan.spec import ClusterSpec
-from ackproof.processes import RunTag, end_children, find_children
+from ackproof.experiment.spec import ClusterSpec
 
 NEWEST = "4.3.1"
 OLDER = "3.9.2"

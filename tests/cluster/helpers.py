@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from confluent_kafka import KafkaError, Message, Producer
 
-from ackproof.cluster.process import ProcessCluster
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState, TopicPartition
-from ackproof.wait import wait_until
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all", partition: int = 0) -> int:

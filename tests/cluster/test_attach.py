@@ -10,20 +10,20 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import end_children, find_children
+from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.attach import AttachedCluster, Attachment
+from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.wire import WireError
-from ackproof.conductor import Orders, run_case
-from ackproof.errors import BadInput
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.cases import cases, load
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.processes import end_children, find_children
+from ackproof.run.case import Orders, run_case
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind
-from ackproof.wait import wait_until
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import produce

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.faults import clocks
-from ackproof.plan.ground import Need
+from ackproof.experiment.needs import Need
+from ackproof.faults.clocks import injection as clocks
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster import disks
-from ackproof.cluster.disks import FileSystem
+from ackproof.cluster.disks import file_systems as disks
+from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.launch import Installation
-from ackproof.faults import disks as disk_faults
-from ackproof.faults import disks_rot
-from ackproof.plan.ground import Need
+from ackproof.experiment.needs import Need
+from ackproof.faults.disks import injection as disk_faults
+from ackproof.faults.disks import rot as disks_rot
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.plan.ground import Need
+from ackproof.experiment.needs import Need
 from faultbench import Bench
 from faultbench.links import LINK_FAULTS
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.network import packets
-from ackproof.plan.ground import Need
+from ackproof.cluster.network import packets
+from ackproof.experiment.needs import Need
 from faultbench import Bench
 from faultbench.links import PACKET_FAULTS, no_bite_astray
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.features import features
 from ackproof.cluster.launch import Installation
-from ackproof.plan.releases import ELR, METADATA, features_of
+from ackproof.cluster.metadata.features import features
+from ackproof.experiment.releases import ELR, METADATA, features_of
 from faultbench import Bench, planned
 
 pytestmark = pytest.mark.cluster

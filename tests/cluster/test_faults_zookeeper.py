@@ -8,16 +8,16 @@ from typing import cast
 
 import pytest
 
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
+from ackproof.cluster.metadata.zookeeper_session import end_session
 from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.wire import WireError
-from ackproof.cluster.zookeeper import Registration, ZooKeeper
-from ackproof.cluster.zookeeper_session import end_session
-from ackproof.faults import zookeeper as faults_zookeeper
-from ackproof.plan.ground import Need
-from ackproof.plan.spec import TopicSpec
-from ackproof.wait import wait_until
+from ackproof.experiment.needs import Need
+from ackproof.experiment.spec import TopicSpec
+from ackproof.faults.zookeeper import injection as faults_zookeeper
 from faultbench import Bench
 
 from .conftest import OLDER, Clusters

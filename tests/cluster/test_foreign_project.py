@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.processes import find_children
+from ackproof.base.processes import find_children
 
 pytestmark = pytest.mark.cluster
 

@@ -17,13 +17,13 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election, Owner, Whose
-from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import PartitionState, TopicPartition
-from ackproof.errors import WaitTimeout
-from ackproof.plan.spec import TopicSpec
-from ackproof.wait import wait_until
+from ackproof.experiment.spec import TopicSpec
 
 from .conftest import Clusters
 from .helpers import await_full_isr, partition_of, produce

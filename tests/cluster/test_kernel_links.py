@@ -18,18 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import MissingTool
-from ackproof.faults.link_witnesses import witness_of
-from ackproof.network import mesh as links
-from ackproof.network.failure import LinkError
-from ackproof.network.kernel import KernelMesh
-from ackproof.network.mesh import CLIENTS, Effect, Link
-from ackproof.network.namespaces import inside
-from ackproof.network.probe import KAFKA, Speech
-from ackproof.network.server import ProxyServer
-from ackproof.processes import RunTag
+from ackproof.base.errors import MissingTool
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.cluster.network import mesh as links
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.kernel import KernelMesh
+from ackproof.cluster.network.mesh import CLIENTS, Effect, Link
+from ackproof.cluster.network.namespaces import inside
+from ackproof.cluster.network.probe import KAFKA, Speech
+from ackproof.cluster.network.server import ProxyServer
+from ackproof.faults.links.witnesses import witness_of
 from ackproof.provision.toxiproxy import toxiproxy_server
-from ackproof.wait import wait_until
 
 pytestmark = [
     pytest.mark.cluster,

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.network import packets
-from ackproof.processes import find_children
-from ackproof.wait import wait_until
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
+from ackproof.cluster.network import packets
 
 pytestmark = pytest.mark.cluster
 

@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.record_batches import scan
+from ackproof.experiment.spec import TopicSpec
 from ackproof.observe import metadata_log
 from ackproof.observe.replica_logs import LogDir, collect
-from ackproof.plan.spec import TopicSpec
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionDecided, read_metadata
 

@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import BadInput, NodeDied
+from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.process import ProcessCluster
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.protocol import NodeState
-from ackproof.errors import BadInput, NodeDied
+from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.sampler import Sampler
-from ackproof.plan.spec import TopicSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
-from ackproof.wait import wait_until
 
 from .conftest import Clusters
 from .helpers import await_full_isr, await_leader, partition_of, produce

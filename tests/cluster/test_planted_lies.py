@@ -15,19 +15,19 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ackproof.cli import main_code
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
+from ackproof.cli.main import main_code
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import NodeState
-from ackproof.conductor import Phase, Running
-from ackproof.faults import processes as faults
-from ackproof.processes import find_children
+from ackproof.faults.processes import injection as faults
+from ackproof.run.case import Phase, Running
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.timeline import EventKind
-from ackproof.wait import wait_until
 from ackproof.workload import final_readers
 
 from .conftest import NEWEST

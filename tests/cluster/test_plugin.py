@@ -7,8 +7,8 @@ import re
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer
 
+from ackproof.base.errors import AckproofError, BadInput, EvidenceMissing
 from ackproof.cluster.protocol import NodeState
-from ackproof.errors import AckproofError, BadInput, EvidenceMissing
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import has_end, read_parts

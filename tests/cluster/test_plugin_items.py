@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.processes import find_children
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
 from ackproof.rundir.samples import read_samples
-from ackproof.wait import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput, NodeDied
-from ackproof.processes import end_children, find_children
+from ackproof.base.errors import BadInput, NodeDied
+from ackproof.base.processes import end_children, find_children
+from ackproof.base.wait import wait_until
 from ackproof.provision.archive import (
     ROLES,
     Role,
@@ -27,7 +28,6 @@ from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
 from ackproof.provision.trial import Trial, TrialNode
 from ackproof.provision.warm_up import warm_up
-from ackproof.wait import wait_until
 
 pytestmark = pytest.mark.cluster
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.model.conform import conform
-from ackproof.plan.cases import Case
+from ackproof.plan.cases import case_from_json
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -63,7 +63,7 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def _conformed(run: CaseDir) -> ConformanceFile:
-    return conform(run, Case.from_resolved(CaseFile.load(run.case_json).resolved))
+    return conform(run, case_from_json(CaseFile.load(run.case_json).resolved))
 
 
 def _copy(run: CaseDir, folder: Path) -> CaseDir:

@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.processes import find_children
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, read_timeline
-from ackproof.wait import wait_until
 
 pytestmark = pytest.mark.cluster
 

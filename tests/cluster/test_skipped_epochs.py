@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import KafkaError, Message, Producer
 
+from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Election
 from ackproof.cluster.protocol import TopicPartition
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.ledger import Ledger
-from ackproof.wait import wait_until
 
 ORDERS = TopicPartition("orders", 0)
 PATIENT = {"broker.session.timeout.ms": 40_000, "replica.lag.time.max.ms": 60_000}

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ackproof.plan.spec import TopicSpec
+from ackproof.experiment.spec import TopicSpec
 
 from .conftest import Clusters
 from .helpers import produce

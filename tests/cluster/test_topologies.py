@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import BadInput, NodeDied
+from ackproof.base.processes import end_children, find_children
+from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.protocol import NodeState
-from ackproof.errors import BadInput, NodeDied
-from ackproof.plan.spec import TopicSpec
-from ackproof.processes import end_children, find_children
-from ackproof.wait import wait_until
+from ackproof.experiment.spec import TopicSpec
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import produce
@@ -109,9 +109,9 @@ def test_kafkas_own_timing_works_too_and_an_archive_that_is_not_used_is_noticed(
 HARNESS = """
 import sys
 from pathlib import Path
-from ackproof.cluster.process import ProcessCluster
-from ackproof.plan.spec import ClusterSpec
-from ackproof.processes import RunTag
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.base.processes import RunTag
 folder = Path(sys.argv[2])
 cluster = ProcessCluster(
     ClusterSpec(brokers=1), folder / "nodes", RunTag(sys.argv[1], folder, folder), lambda event: None

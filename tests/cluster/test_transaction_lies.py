@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.base.processes import find_children
 from ackproof.cluster.launch import Installation
-from ackproof.processes import find_children
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import TxnOutcome, Verdict

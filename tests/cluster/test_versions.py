@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.cluster.features import features
-from ackproof.errors import BadInput
-from ackproof.plan.releases import ELR, METADATA, RELEASES, features_of
-from ackproof.plan.spec import TopicSpec
+from ackproof.base.errors import BadInput
+from ackproof.cluster.metadata.features import features
+from ackproof.experiment.releases import ELR, METADATA, RELEASES, features_of
+from ackproof.experiment.spec import TopicSpec
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import partition_of, produce

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.process import ProcessCluster
-from ackproof.plan.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
@@ -21,7 +22,6 @@ from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
-from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import final_read

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ackproof.base.errors import BadInput
+from ackproof.cluster.containers.engine import Engine, connect
+from ackproof.cluster.containers.images import image_for
 from ackproof.cluster.install import install
 from ackproof.cluster.launch import Installation
-from ackproof.containers.engine import Engine, connect
-from ackproof.containers.images import image_for
-from ackproof.errors import BadInput
 
 KAFKA = "4.3.1"
 

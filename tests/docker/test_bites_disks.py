@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackproof.cluster import disks
+from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.launch import Installation
-from ackproof.plan.ground import Need
+from ackproof.experiment.needs import Need
 from faultbench import Bench
 
 pytestmark = pytest.mark.docker

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.network import packets
-from ackproof.network.mesh import Cut, Link
-from ackproof.plan.ground import Need
+from ackproof.cluster.network import packets
+from ackproof.cluster.network.mesh import Cut, Link
+from ackproof.experiment.needs import Need
 from faultbench import Bench
 from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray
 

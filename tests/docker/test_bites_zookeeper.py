@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from ackproof.cluster.containers.build import build
+from ackproof.cluster.containers.engine import Engine
 from ackproof.cluster.install import install
-from ackproof.containers.build import build
-from ackproof.containers.engine import Engine
 from faultbench import Bench
 
 pytestmark = [pytest.mark.docker, pytest.mark.nightly]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.containers.engine import Engine
-from ackproof.containers.leftovers import Thing, find
-from ackproof.wait import wait_until
+from ackproof.base.wait import wait_until
+from ackproof.cluster.containers.engine import Engine
+from ackproof.cluster.containers.leftovers import Thing, find
 
 from .relay import Relay
 

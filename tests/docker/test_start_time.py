@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from confluent_kafka import Producer
 
-from ackproof.cluster.docker import DockerCluster
+from ackproof.base.processes import RunTag
+from ackproof.cluster.backends.docker.cluster import DockerCluster
 from ackproof.cluster.launch import Installation
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.processes import RunTag
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 
 pytestmark = pytest.mark.docker
 

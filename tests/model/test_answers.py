@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model import answers as place
-from ackproof.model.answers import Answers, answers, ask_ahead, remembered
+from ackproof.reference.predict import answers as place
+from ackproof.reference.predict.answers import Answers, answers, ask_ahead, remembered
 from ackproof.rundir.prediction import Chance
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.rules import rules_of

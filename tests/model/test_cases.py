@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.model.cases import budget_for, counted_for, rules_for, scope_for
-from ackproof.model.incidents import unpredictable
-from ackproof.plan.cases import Case
+from ackproof.experiment.case import Case
+from ackproof.reference.predict.cases import budget_for, counted_for, rules_for, scope_for
+from ackproof.reference.predict.incidents import unpredictable
 from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.explore.scope import Budget

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.lives import learns_ns
-from ackproof.plan.releases import ELR
-from ackproof.plan.spec import ClusterSpec
+from ackproof.experiment.releases import ELR
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.reference.replay.lives import learns_ns
 from ackproof.rundir.conformance import ConformanceFile
 from observed_run import (
     LOST,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.model.conform.steps import same
-from ackproof.model.conform.zookeeper import zookeeper_steps
+from ackproof.reference.replay.steps import same
+from ackproof.reference.replay.zookeeper import zookeeper_steps
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 

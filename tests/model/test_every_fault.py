@@ -7,14 +7,15 @@ from typing import Final
 
 import pytest
 
-from ackproof.model.cases import counted_for
-from ackproof.model.conform import conform
-from ackproof.model.incidents import unpredictable
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import KINDS
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases
-from ackproof.plan.faults import KINDS
+from ackproof.plan.cases import cases
 from ackproof.plan.on_model import why_not
-from ackproof.plan.problems import InvalidExperiment
+from ackproof.reference.predict.cases import counted_for
+from ackproof.reference.predict.incidents import unpredictable
+from ackproof.reference.replay import conform
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from simulated_run import simulated

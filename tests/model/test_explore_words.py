@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cli import main_code
-from ackproof.errors import BadInput
-from ackproof.model.answers import answers, smaller
-from ackproof.model.explore import explore, rules_in_words, scope_in_words
-from ackproof.model.predict import predict_case
+from ackproof.base.errors import BadInput
+from ackproof.cli.main import main_code
+from ackproof.reference.explore import explore, rules_in_words, scope_in_words
+from ackproof.reference.predict.answers import answers, smaller
+from ackproof.reference.predict.prediction import predict_case
 from ackproof.rundir.prediction import Chance, PredictionFile
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.rules import Rules, rules_of
@@ -23,7 +23,7 @@ LOSING = "brokers=2,records=1,acks=1,kills=1"
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("ackproof.model.answers._known", {})
+    monkeypatch.setattr("ackproof.reference.predict.answers._known", {})
     return tmp_path / "cache"
 
 
@@ -95,8 +95,8 @@ def test_only_a_scope_that_is_seen_to_its_end_makes_a_class_impossible() -> None
 def test_answers_come_back_from_the_cache_folder(monkeypatch: pytest.MonkeyPatch) -> None:
     scope = Scope(Rules(), brokers=2, acks=1, budget=Budget(kills=1), settled=True)
     first = answers(scope)
-    monkeypatch.setattr("ackproof.model.answers._known", {})
-    monkeypatch.setattr("ackproof.model.answers.outlook", None)
+    monkeypatch.setattr("ackproof.reference.predict.answers._known", {})
+    monkeypatch.setattr("ackproof.reference.predict.answers.outlook", None)
     assert answers(scope) == first
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.happened import happened
-from ackproof.plan.cases import Case
+from ackproof.plan.cases import case_from_json
+from ackproof.reference.replay.happened import happened
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -228,5 +228,5 @@ def test_a_setting_of_the_first_incarnation_ends_with_it(tmp_path: Path) -> None
 def test_a_topic_that_is_made_anew_under_another_leader_was_not_moved(tmp_path: Path) -> None:
     told(RecreatedRun(), tmp_path)
     run = CaseDir(tmp_path)
-    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
     assert list(happened(case, "orders", (), tuple(read_metadata(run.metadata_log)))) == []

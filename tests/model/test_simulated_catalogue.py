@@ -6,13 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.simulate.counts import counts_of
-from ackproof.model.simulate.run import Simulation, setting_of
-from ackproof.model.simulate.sweep import linger_for, with_linger
+from ackproof.experiment.case import Case
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases
+from ackproof.plan.cases import cases
 from ackproof.plan.on_model import lacks
-from ackproof.plan.problems import InvalidExperiment
+from ackproof_simulator.counts import counts_of
+from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.sweep import linger_for, with_linger
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))

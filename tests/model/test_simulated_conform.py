@@ -11,12 +11,11 @@ from types import ModuleType
 
 import pytest
 
-from ackproof.model.conform import conform
-from ackproof.model.simulate import control
-from ackproof.model.simulate.control import Control
+from ackproof.experiment.case import Case
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases
+from ackproof.plan.cases import cases
 from ackproof.plan.on_model import lacks
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof_reference import node
@@ -26,6 +25,8 @@ from ackproof_reference.leader import produce
 from ackproof_reference.messages import Altered, AlterPartition, Produce
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
+from ackproof_simulator import control
+from ackproof_simulator.control import Control
 from simulated_run import simulated
 
 ROOT = Path(__file__).parents[2]

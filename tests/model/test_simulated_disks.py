@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.conform import conform
-from ackproof.model.observed import observe
-from ackproof.model.simulate.clock import MS, SECOND
-from ackproof.model.simulate.disks import Disks
-from ackproof.model.simulate.faults.slow import SlowDiskRun
-from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases
+from ackproof.reference.replay import conform
+from ackproof.reference.replay.observed import observe
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.disks import Disks
+from ackproof_simulator.faults.slow import SlowDiskRun
+from ackproof_simulator.run import Simulation, setting_of
 from simulated_run import simulated
 
 FILE = """\

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.simulate.clock import SECOND
-from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.conformance import ConformanceFile
+from ackproof_simulator.clock import SECOND
+from ackproof_simulator.run import Simulation, setting_of
 from simulated_run import lost, replayed
 
 FILE = """\

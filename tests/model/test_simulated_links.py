@@ -7,11 +7,11 @@ from random import Random
 
 import pytest
 
-from ackproof.model.simulate.clock import MS, SECOND, Clock
-from ackproof.model.simulate.network import RETRANSMIT_NS, TO_ACCEPTOR, Host, Network
-from ackproof.model.simulate.run import Simulation, setting_of
 from ackproof.plan import load
 from ackproof.plan.cases import cases
+from ackproof_simulator.clock import MS, SECOND, Clock
+from ackproof_simulator.network import RETRANSMIT_NS, TO_ACCEPTOR, Host, Network
+from ackproof_simulator.run import Simulation, setting_of
 
 FILE = """\
 name: links

@@ -6,19 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.backend import run_in_model
-from ackproof.model.simulate.counts import Counts, counts_of
-from ackproof.model.simulate.run import Simulation, setting_of
-from ackproof.model.simulate.schedule import VIRTUAL
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import KINDS
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.storm.specification import Storm
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases
-from ackproof.plan.faults import KINDS
+from ackproof.plan.cases import cases
 from ackproof.plan.on_model import POSSIBLE, why_not
-from ackproof.plan.problems import InvalidExperiment
-from ackproof.plan.storm import Storm
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof_simulator.backend import run_in_model
+from ackproof_simulator.counts import Counts, counts_of
+from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.schedule import VIRTUAL
 from simulated_run import lost, replayed
 
 ROOT = Path(__file__).parents[2]

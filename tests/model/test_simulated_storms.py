@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.conform import conform
 from ackproof.plan import load
 from ackproof.plan.cases import cases
+from ackproof.reference.replay import conform
 from ackproof.rundir.layout import CaseDir
 from simulated_run import simulated
 

@@ -8,15 +8,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 
-from ackproof.model.conform import conform
-from ackproof.model.simulate.coordinator import Coordinator
-from ackproof.model.simulate.run import Simulation
 from ackproof.plan import load
 from ackproof.plan.cases import cases
+from ackproof.reference.replay import conform
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
+from ackproof_simulator.coordinator import Coordinator
+from ackproof_simulator.run import Simulation
 from simulated_run import simulated
 
 FILE = """\
@@ -139,7 +139,7 @@ def test_a_transaction_that_stays_open_is_aborted_by_the_coordinator(tmp_path: P
 
 
 def test_the_check_itself_finds_what_was_aborted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ackproof.model.simulate.run.aborted", lambda log, batch: False)
+    monkeypatch.setattr("ackproof_simulator.run.aborted", lambda log, batch: False)
     ran(tmp_path, "[]")
     assert wrong(tmp_path / "run")["aborted-read"]
 

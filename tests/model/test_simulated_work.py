@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.model.conform import conform
-from ackproof.model.simulate.run import Simulation
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.problems import InvalidExperiment
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof_simulator.run import Simulation
 from simulated_run import lost, replayed, simulated
 
 FILE = """\

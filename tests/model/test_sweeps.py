@@ -11,19 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cli import main_code
-from ackproof.model.backend import run_in_model
-from ackproof.model.simulate.counts import counts_of
-from ackproof.model.simulate.shrink import fewest, shrink
-from ackproof.model.simulate.statistics import bootstrap, wilson
-from ackproof.model.simulate.sweep import SweepOrders, in_processes, linger_for, runs_of, sweep, with_linger
+from ackproof.cli.main import main_code
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role
+from ackproof.experiment.triggers import At
+from ackproof.faults.processes.specification import Pause
 from ackproof.plan import load
-from ackproof.plan.cases import Case, cases, reseeded
-from ackproof.plan.fault_processes import Pause
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.roles import Role
-from ackproof.plan.triggers import At
+from ackproof.plan.cases import cases, reseeded
 from ackproof.rundir.layout import CaseDir
+from ackproof_simulator.backend import run_in_model
+from ackproof_simulator.counts import counts_of
+from ackproof_simulator.shrink import fewest, shrink
+from ackproof_simulator.statistics import bootstrap, wilson
+from ackproof_simulator.sweep import SweepOrders, in_processes, linger_for, runs_of, sweep, with_linger
 
 ROOT = Path(__file__).parents[2]
 MATRIX = ROOT / "experiments" / "acks-matrix.yaml"
@@ -122,7 +123,7 @@ def test_an_interrupt_ends_it_at_once_with_one_line() -> None:
         [
             sys.executable,
             "-c",
-            "from ackproof.cli import entry; entry()",
+            "from ackproof.cli.main import entry; entry()",
             "simulate",
             str(MATRIX),
             "--seeds",

@@ -111,7 +111,12 @@ ROOMS = {
             ),
             *_tests_of("audit", "other_ledgers", "edges", "rounds", "tables"),
         ),
-        ("ackproof.errors", "ackproof.processes", "ackproof.rundir.documents", "ackproof.rundir.schema"),
+        (
+            "ackproof.base.errors",
+            "ackproof.base.processes",
+            "ackproof.rundir.documents",
+            "ackproof.rundir.schema",
+        ),
         options=("-m", "not audit"),
         # All that counts. The others start and end Spark's JVM (archive, frames, jvm, session).
         modules=(

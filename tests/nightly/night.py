@@ -25,8 +25,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "support"))
 
-from ackproof.containers import presence  # noqa: E402
-from ackproof.errors import BadInput  # noqa: E402
+from ackproof.base.errors import BadInput  # noqa: E402
+from ackproof.cluster.containers import presence  # noqa: E402
 from night.doing import do  # noqa: E402 - tests/support is no installed package
 from night.jobs import RELEASES, Night, plan_night, shard_of  # noqa: E402
 from night.page import annotations, page  # noqa: E402

@@ -25,7 +25,7 @@ def test_layers() -> None:
 
 
 @pytest.mark.parametrize(
-    "program", ["import ackproof", "from ackproof.cli import main_code; main_code(['--help'])"]
+    "program", ["import ackproof", "from ackproof.cli.main import main_code; main_code(['--help'])"]
 )
 def test_light_imports(program: str) -> None:
     """`import ackproof` and `ackproof --help` load nothing heavy."""

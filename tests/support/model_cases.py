@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ackproof.plan.cases import Case, cases, load
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import cases, load
 
 _TEXT = """\
 name: t

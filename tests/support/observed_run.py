@@ -15,8 +15,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.model.conform import conform
-from ackproof.plan.cases import Case, cases, load
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import case_to_json, cases, load
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
@@ -180,7 +181,7 @@ class ObservedRun:
             seed=1,
             backend="process",
             replay="",
-            resolved=case.resolved(),
+            resolved=case_to_json(case),
             wall_ns=WALL_MS * MS,
         ).save(CaseDir(folder).case_json)
         return case

@@ -14,16 +14,17 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ackproof.model.backend import run_in_model
-from ackproof.model.conform import conform
-from ackproof.model.simulate.run import Simulation
-from ackproof.model.simulate.sweep import linger_for, with_linger
-from ackproof.plan.cases import Case, reseeded
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import reseeded
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.schema import CONSUMED, FINDINGS
+from ackproof_simulator.backend import run_in_model
+from ackproof_simulator.run import Simulation
+from ackproof_simulator.sweep import linger_for, with_linger
 
 _SEQS = 1 << 40
 

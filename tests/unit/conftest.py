@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster import disks
-from ackproof.cluster.disks import SMALLEST, FileSystem
+from ackproof.cluster.disks import file_systems as disks
+from ackproof.cluster.disks.file_systems import SMALLEST, FileSystem
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.attaching import attachment
-from ackproof.cluster.secure import opener_of
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
+from ackproof.cluster.backends.attach.options import attachment
+from ackproof.cluster.backends.attach.secure import opener_of
 
 SECRET = "h4nn1bal"
 PLAIN = {

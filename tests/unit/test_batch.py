@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 
 import pytest
 
-from ackproof import batch as room
 from ackproof.audit.results import AuditResult
-from ackproof.batch import BatchOrders, plan_cases, run_batch
-from ackproof.errors import BadInput, NodeDied
+from ackproof.base.errors import BadInput, NodeDied
+from ackproof.run import batch as room
+from ackproof.run.batch import BatchOrders, plan_cases, run_batch
 from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof import cli
-from ackproof.errors import BadInput, MissingTool, NodeDied
+from ackproof.base.errors import BadInput, MissingTool, NodeDied
+from ackproof.cli.main import main as cli
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
 
@@ -57,7 +57,7 @@ def test_errors_have_their_codes(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("ackproof.batch.plan_cases", fail)
+    monkeypatch.setattr("ackproof.run.batch.plan_cases", fail)
     assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == code
     captured = capsys.readouterr()
     assert said in captured.err
@@ -66,7 +66,7 @@ def test_errors_have_their_codes(
 
 def test_sigterm_is_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("ackproof.batch.plan_cases", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("ackproof.run.batch.plan_cases", lambda _: signal.raise_signal(signal.SIGTERM))
     assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == 255
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -144,7 +144,7 @@ def test_a_locale_without_arrows_ends_no_command(tmp_path: Path) -> None:
     file = tmp_path / "x.yaml"
     file.write_text(GOOD)
     done = subprocess.run(
-        [sys.executable, "-c", "from ackproof.cli import entry; entry()", "plan", str(file)],
+        [sys.executable, "-c", "from ackproof.cli.main import entry; entry()", "plan", str(file)],
         env={**os.environ, "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0"},
         capture_output=True,
         check=False,
@@ -163,6 +163,6 @@ def test_an_interrupt_says_where_what_was_recorded_is_kept(
     def fail(*_: object) -> None:
         raise interrupt
 
-    monkeypatch.setattr("ackproof.batch.plan_cases", fail)
+    monkeypatch.setattr("ackproof.run.batch.plan_cases", fail)
     assert cli.main_code(["run", "x.yaml"]) == 255
     assert "what was recorded is kept in runs/x" in capsys.readouterr().err

@@ -7,8 +7,8 @@ from typing import cast
 
 import pytest
 
-from ackproof import conductor
-from ackproof.conductor import CaseRun
+from ackproof.run import case as conductor
+from ackproof.run.case import CaseRun
 from ackproof.rundir.timeline import EventKind
 from ackproof.workload.clients import Workload
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.conductor import CaseRun
-from ackproof.interrupts import interrupts_wait, sigterm_as_interrupt
-from ackproof.phases import Orders
+from ackproof.base.interrupts import interrupts_wait, sigterm_as_interrupt
 from ackproof.plan.cases import cases, load
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Orders
 from ackproof.rundir.layout import CaseDir
 
 

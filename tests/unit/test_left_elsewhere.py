@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ackproof.housekeeping import Swept, _tidy
+from ackproof.run.housekeeping import Swept, _tidy
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir
 

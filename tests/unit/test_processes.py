@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof import processes
-from ackproof.errors import WaitTimeout
-from ackproof.processes import Child, Found, RunTag, end, end_all, end_children, find_children, spawn
-from ackproof.wait import wait_until
+from ackproof.base import processes
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import Child, Found, RunTag, end, end_all, end_children, find_children, spawn
+from ackproof.base.wait import wait_until
 
 SLEEP = "import time; time.sleep(600)"
 # a child that has a child, and says when both are there
@@ -31,7 +31,7 @@ time.sleep(600)
 HARNESS = """
 import sys, time
 from pathlib import Path
-from ackproof.processes import RunTag, spawn
+from ackproof.base.processes import RunTag, spawn
 folder = Path(sys.argv[2])
 tag = RunTag(sys.argv[1], folder, folder / "case")
 spawn([sys.executable, "-c", sys.argv[3]], run=tag, role="broker-1", cwd=folder, stdout=folder / "out")

@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ackproof import processes
+from ackproof.base import processes
 from ackproof.provision.cache import cache_root
 from ackproof.provision.java import Java
 

@@ -19,10 +19,10 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ackproof.audit.archive import Archive
-from ackproof.errors import AuditFailed, WaitTimeout
-from ackproof.processes import RunTag
+from ackproof.base.errors import AuditFailed, WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
 from ackproof.provision.java import Java
-from ackproof.wait import wait_until
 
 Progress = Callable[[str], None]
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ackproof import processes
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
 from ackproof.audit.ledger import Ledger, Rejected, examine
@@ -37,7 +36,8 @@ from ackproof.audit.units import (
     remove_work,
     unreadable_parts,
 )
-from ackproof.errors import AuditFailed
+from ackproof.base import processes
+from ackproof.base.errors import AuditFailed
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ackproof import processes
 from ackproof.audit.archive import Archive
 from ackproof.audit.jvm import Jvm, Progress, jars, start
+from ackproof.base import processes
 from ackproof.provision.java import find_java
 
 if TYPE_CHECKING:

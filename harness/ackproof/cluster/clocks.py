@@ -16,10 +16,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.plan.ground import Need
+from ackproof.experiment.needs import Need
 from ackproof.provision.clock import library
-from ackproof.wait import wait_until
 
 _STAMPED: Final = re.compile(
     r"^\[(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3})\] .*(?:Unexpected error from|[Cc]lose of session|Len error)",

@@ -1,6 +1,6 @@
 """A cluster, whatever its nodes run in: their lives in order, and questions through the protocol.
 
-A backend lays the ground and launches: `ackproof.cluster.process` and `ackproof.cluster.docker`.
+A backend lays the ground and launches: `backends.process` and `backends.docker`.
 """
 
 from __future__ import annotations
@@ -12,14 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Self
 
+from ackproof.base.errors import BadInput, WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
-from ackproof.cluster.disks_node import Disks
-from ackproof.cluster.keeper import ASK_S, Keeper, KraftQuorum
-from ackproof.cluster.node import NodeFiles, ProcessNode, stop_together
+from ackproof.cluster.disks.node_disk import Disks
+from ackproof.cluster.metadata.quorum import ASK_S, Keeper, KraftQuorum
+from ackproof.cluster.metadata.zookeeper import ZooKeeper
+from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.properties import Layout, check_settings
 from ackproof.cluster.protocol import (
     NodeState,
@@ -30,14 +35,9 @@ from ackproof.cluster.protocol import (
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.cluster.zookeeper import ZooKeeper
-from ackproof.errors import BadInput, WaitTimeout
-from ackproof.network.mesh import Mesh
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.processes import RunTag
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.wait import wait_until
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.cluster.addresses import Route, hosts_file
-from ackproof.cluster.disks_node import log_dirs, metadata_dir
-from ackproof.cluster.node import NodeFiles
+from ackproof.cluster.backends.process.node import NodeFiles
+from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
+from ackproof.cluster.metadata.zookeeper_server import MAIN, zookeeper_settings
 from ackproof.cluster.properties import Layout, render, settings
-from ackproof.cluster.zookeeper_server import MAIN, zookeeper_settings
-from ackproof.processes import Child, RunTag, spawn
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java

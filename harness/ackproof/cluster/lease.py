@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
+from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import LARGEST_NODE, Address, Addresses
-from ackproof.errors import BadInput
 from ackproof.rundir.registry import state_directory
 
 BLOCKS: Final = range(1, 255)

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
+from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address, Addresses, node_name
-from ackproof.cluster.disks_node import log_dirs, metadata_dir
-from ackproof.errors import BadInput
-from ackproof.plan.spec import ClusterSpec
+from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
+from ackproof.experiment.spec import ClusterSpec
 
 NECESSITIES: Final[Mapping[str, str]] = MappingProxyType(
     {

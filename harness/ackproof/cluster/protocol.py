@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
-from ackproof.cluster.disks_node import NodeDisk
+from ackproof.cluster.disks.node_disk import NodeDisk
+from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Connection
-from ackproof.network.mesh import Mesh
-from ackproof.plan.spec import ClusterSpec, TopicSpec
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.timeline import EventKind, Timeline
 
 

@@ -30,7 +30,7 @@ from ackproof.cluster.messages import (
 )
 from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.wire import Connection, Question, Refused, WireError
-from ackproof.plan.spec import TopicSpec
+from ackproof.experiment.spec import TopicSpec
 
 LATEST: Final = -1
 EARLIEST: Final = -2

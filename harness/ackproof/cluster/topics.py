@@ -6,12 +6,12 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
+from ackproof.base.errors import BadInput
+from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, TopicPartition
 from ackproof.cluster.wire import WireError
-from ackproof.errors import BadInput
-from ackproof.plan.spec import TopicSpec
-from ackproof.wait import wait_until
+from ackproof.experiment.spec import TopicSpec
 
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"

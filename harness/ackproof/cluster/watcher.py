@@ -9,12 +9,12 @@ import threading
 from collections.abc import Callable
 from typing import Protocol
 
-from ackproof.processes import ProcessState, started
-from ackproof.wait import wait_until
+from ackproof.base.processes import ProcessState, started
+from ackproof.base.wait import wait_until
 
 
 class Served(Protocol):
-    """The process that serves a node: a child of ours (`ackproof.processes.Child`), or that of a container."""
+    """The process that serves a node: a child of ours (`ackproof.base.processes.Child`), or that of a container."""
 
     @property
     def pid(self) -> int:

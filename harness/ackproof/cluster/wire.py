@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from ackproof.base.errors import AckproofError
 from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.messages import for_code
-from ackproof.errors import AckproofError
 
 CLIENT_ID: Final = "ackproof"
 LARGEST_RESPONSE: Final = 64 << 20

@@ -8,10 +8,10 @@ from dataclasses import replace
 from threading import Event as Flag
 from typing import Final
 
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster, TopicPartition
-from ackproof.errors import WaitTimeout
-from ackproof.plan.roles import Members, Role, RoleKind
-from ackproof.wait import wait_until
+from ackproof.experiment.roles import Members, Role, RoleKind
 
 RESOLVE_WITHIN_S: Final = 5.0
 """How long a role may wait for a broker that answers."""

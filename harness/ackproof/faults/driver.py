@@ -12,17 +12,16 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final, Protocol
 
-from ackproof.errors import AckproofError, Interrupted, WaitTimeout
-from ackproof.faults import families
+from ackproof.base.errors import AckproofError, Interrupted, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec, trigger_text
+from ackproof.experiment.roles import Role
+from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When, surely_fires
+from ackproof.faults import injections as families
 from ackproof.faults.injection import Aim, Field, Injection, injection_of
-from ackproof.plan.cases import Case
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.roles import Role
-from ackproof.plan.schedule import surely_fires, trigger_text
-from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
+from ackproof.faults.storm.specification import Storm
 from ackproof.rundir.timeline import DRAWN_FROM, EventKind, Timeline, fault_name
-from ackproof.wait import wait_until
 
 FAMILIES: Final = families.__all__
 """The families that are known here, by the names of their modules."""

@@ -14,7 +14,7 @@ from enum import Enum, auto
 from threading import Event as Flag
 from typing import Final
 
-from ackproof.wait import wait_until
+from ackproof.base.wait import wait_until
 
 FREE_WITHIN_S: Final = 3600.0
 """The other fault has a time of its own to heal; this is beyond any."""

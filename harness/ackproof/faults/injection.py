@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Final, Protocol, TypeVar
 
+from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.cluster.protocol import Cluster, Node
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role
 from ackproof.faults.holds import Holds
-from ackproof.plan.cases import Case
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.roles import Role
-from ackproof.processes import ClientProcess, RunTag
 
 
 class Clients(Protocol):

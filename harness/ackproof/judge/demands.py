@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from ackproof.experiment.case import Case
 from ackproof.judge.outlook import impossible_demands, outlook_of
-from ackproof.model.answers import USUAL_STATES, remembered
-from ackproof.model.predict import scopes_of
-from ackproof.plan.cases import Case
+from ackproof.reference.predict.answers import USUAL_STATES, remembered
+from ackproof.reference.predict.prediction import scopes_of
 
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""

@@ -10,9 +10,9 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from ackproof.plan.cases import Case
-from ackproof.plan.expectations import ANOMALIES
-from ackproof.plan.faults import FaultSpec
+from ackproof.experiment.case import Case
+from ackproof.experiment.expectations import ANOMALIES
+from ackproof.experiment.fault import FaultSpec
 from ackproof.rundir.documents import AuditFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome

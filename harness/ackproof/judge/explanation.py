@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ackproof.errors import BadInput
-from ackproof.model.conform import conform
-from ackproof.plan.cases import Case
+from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case
+from ackproof.reference.replay import conform
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile
 from ackproof.rundir.documents import AuditFile
 from ackproof.rundir.layout import CaseDir

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from ackproof.plan.expectations import ALWAYS_FORBIDDEN
-from ackproof.plan.promises import Promises
+from ackproof.experiment.expectations import ALWAYS_FORBIDDEN
+from ackproof.experiment.promises import Promises
 from ackproof.rundir.prediction import Chance
 
 LOSS: Final = ("lost", "overwritten", "vanished", "conflict", "torn-transaction")

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from ackproof.experiment.case import Case
+from ackproof.experiment.expectations import ANOMALIES, ExpectSpec
+from ackproof.experiment.promises import Promises
 from ackproof.judge.forbidden import LOSS, Ruling, Stand, rule
-from ackproof.model.answers import FURTHER_STATES, USUAL_STATES, Watch
-from ackproof.model.cases import promises_for
-from ackproof.model.predict import predict_case, predict_run
-from ackproof.plan.cases import Case
-from ackproof.plan.expectations import ANOMALIES, ExpectSpec
-from ackproof.plan.promises import Promises
+from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES, Watch
+from ackproof.reference.predict.cases import promises_for
+from ackproof.reference.predict.prediction import predict_case, predict_run
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 

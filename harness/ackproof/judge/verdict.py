@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from ackproof.experiment.case import Case
+from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.promises import Promises
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.copies import sent_again
 from ackproof.judge.evidence import lacking
@@ -15,11 +18,9 @@ from ackproof.judge.explanation import explanation
 from ackproof.judge.forbidden import PRESENCE, Ruling, Stand, acked_inversions_only
 from ackproof.judge.outlook import outlook_on, ruling
 from ackproof.judge.witness import testimony
-from ackproof.model.cases import promises_for
-from ackproof.plan.cases import Case
-from ackproof.plan.expectations import ExpectSpec
+from ackproof.plan.cases import case_from_json
 from ackproof.plan.on_model import MODEL
-from ackproof.plan.promises import Promises
+from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -44,7 +45,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
     Raises `BadInput` when `case.json` or `audit.json` is missing or cannot be read.
     """
     file = CaseFile.load(run.case_json)
-    case = Case.from_resolved(file.resolved)
+    case = case_from_json(file.resolved)
     audit = AuditFile.load(run.audit_json)
     logs = testimony(run, case)
     told = explanation(run, case, audit)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ackproof.plan.cases import Case
+from ackproof.experiment.case import Case
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.replicas import Replica, ReplicasFile

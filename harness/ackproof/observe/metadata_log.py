@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.disks_log import log_end, segments
+from ackproof.cluster.disks.log import log_end, segments
 from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (

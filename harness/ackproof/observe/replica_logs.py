@@ -14,7 +14,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.cluster.disks_log import RECOVERY_POINT, checkpoint, segments
+from ackproof.cluster.disks.log import RECOVERY_POINT, checkpoint, segments
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import id_of

@@ -6,9 +6,10 @@ case will do. Everything here is pure but for the reading of the file.
 
 from __future__ import annotations
 
-from ackproof.plan.cases import Case, cases, load
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.problems import InvalidExperiment, Problem
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.problems import InvalidExperiment, Problem
+from ackproof.plan.cases import cases, load
 from ackproof.plan.schedule import PlannedFault, describe, timeline
 
 __all__ = [

@@ -8,10 +8,11 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from ackproof.errors import BadInput
-from ackproof.plan.cases import Case
+from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case
+from ackproof.experiment.problems import path_text
+from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.paths import parse_path
-from ackproof.plan.problems import path_text
 
 LONGEST_TOPIC: Final = 249
 _ID_LENGTH: Final = 10
@@ -33,7 +34,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     Its id and settings stay in the words of the file. Raises `BadInput`.
     """
     names = own_names(case, run_id)
-    resolved = cast(dict[str, JsonValue], case.resolved())
+    resolved = cast(dict[str, JsonValue], case_to_json(case))
     experiment = cast(dict[str, JsonValue], resolved["experiment"])
     experiment["topics"] = {
         names[name]: topic for name, topic in cast(dict[str, JsonValue], experiment["topics"]).items()
@@ -47,7 +48,7 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     for expectation in cast(list[dict[str, JsonValue]], experiment["expect"]):
         given = cast(dict[str, JsonValue], expectation.get("given", {}))
         expectation["given"] = {_path(path, names): value for path, value in given.items()}
-    return Case.from_resolved(resolved)
+    return case_from_json(resolved)
 
 
 def _renamed(value: JsonValue, names: Names) -> JsonValue:

@@ -9,111 +9,29 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
-from ackproof.errors import BadInput
-from ackproof.plan.experiment import ExperimentSpec
+from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case, Drawn
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.nodes import MapNode, ScalarNode, nodes_of
+from ackproof.experiment.problems import hint
+from ackproof.faults.storm.specification import Storm, draw_storm
 from ackproof.plan.fault_reader import read_drawn
-from ackproof.plan.faults import FaultSpec
 from ackproof.plan.grammar import experiment_data, fault_data
-from ackproof.plan.ground import Need
 from ackproof.plan.matrix import Cell, analyse
-from ackproof.plan.nodes import MapNode, ScalarNode, nodes_of
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
-from ackproof.plan.problems import hint
 from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
-from ackproof.plan.storm import Drawn, Storm, draw_storm
 from ackproof.rundir.documents import Document, Scalar
 
 MAX_CASES: Final = 10_000
-
-
-@dataclass(frozen=True)
-class Case:
-    """One cell of the matrix, one repeat of it: everything is resolved."""
-
-    id: str
-    settings: dict[str, Scalar]
-    """The matrix's values for this case by their full paths."""
-    repeat: int
-    """Counts from 1."""
-    seed: int
-    """Of this case alone: all random choices of its run follow from it."""
-    experiment: ExperimentSpec
-    """This cell, without a matrix; `expect` holds what is expected of this case."""
-    orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
-    """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
-    drawn: dict[int, Drawn] = field(default_factory=dict)
-    """What each storm came to, by the storm's number."""
-
-    @property
-    def faults(self) -> tuple[FaultSpec, ...]:
-        """Every fault of the case: those of the file, each storm followed by what it drew."""
-        return tuple(
-            one
-            for fault in self.experiment.faults
-            for one in (fault, *(self.drawn[fault.number].faults if fault.number in self.drawn else ()))
-        )
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What its faults need of the ground, all together."""
-        return frozenset().union(*(fault.needs for fault in self.faults))
-
-    def order(self, fault: FaultSpec) -> tuple[int, ...]:
-        """The draw of one fault."""
-        return self.orders[fault.number]
-
-    def resolved(self) -> JsonValue:
-        """All of it as JSON: `from_resolved` gives the same case again. `experiment` is in the grammar of a file."""
-        return _Resolved(
-            case=self.id,
-            settings=self.settings,
-            repeat=self.repeat,
-            seed=self.seed,
-            orders=self.orders,
-            storms={
-                number: _ResolvedStorm(
-                    left_out=drawn.left_out, faults=tuple(fault_data(fault) for fault in drawn.faults)
-                )
-                for number, drawn in self.drawn.items()
-            },
-            experiment=experiment_data(self.experiment),
-        ).model_dump(mode="json")
-
-    @classmethod
-    def from_resolved(cls, value: JsonValue) -> Case:
-        """The case that `resolved` wrote. Raises `BadInput` (or `InvalidExperiment`) when it is none."""
-        try:
-            resolved = _Resolved.model_validate(value)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(str(part) for part in first["loc"])
-            raise BadInput(f"not a resolved case: {where}: {first['msg']}") from error
-        _, cells = analyse(f"case {resolved.case}", _root(resolved.experiment))
-        if len(cells) != 1:
-            raise BadInput(f"case {resolved.case}: a resolved case has no matrix")
-        experiment = cells[0].experiment
-        # As they were drawn then, whatever this version would draw.
-        drawn = {
-            number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out)
-            for number, storm in resolved.storms.items()
-        }
-        return cls(
-            resolved.case,
-            resolved.settings,
-            resolved.repeat,
-            resolved.seed,
-            experiment,
-            resolved.orders,
-            drawn,
-        )
 
 
 class _ResolvedStorm(Document):
@@ -130,6 +48,52 @@ class _Resolved(Document):
     orders: dict[int, tuple[int, ...]]
     storms: dict[int, _ResolvedStorm] = Field(default_factory=dict)
     experiment: dict[str, JsonValue]
+
+
+def case_to_json(case: Case) -> JsonValue:
+    """All of it as JSON: `case_from_json` gives the same case again. `experiment` is in the grammar of a file."""
+    return _Resolved(
+        case=case.id,
+        settings=case.settings,
+        repeat=case.repeat,
+        seed=case.seed,
+        orders=case.orders,
+        storms={
+            number: _ResolvedStorm(
+                left_out=drawn.left_out, faults=tuple(fault_data(fault) for fault in drawn.faults)
+            )
+            for number, drawn in case.drawn.items()
+        },
+        experiment=experiment_data(case.experiment),
+    ).model_dump(mode="json")
+
+
+def case_from_json(value: JsonValue) -> Case:
+    """The case that `resolved` wrote. Raises `BadInput` (or `InvalidExperiment`) when it is none."""
+    try:
+        written = _Resolved.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise BadInput(f"not a resolved case: {where}: {first['msg']}") from error
+    _, cells = analyse(f"case {written.case}", _root(written.experiment))
+    if len(cells) != 1:
+        raise BadInput(f"case {written.case}: a resolved case has no matrix")
+    experiment = cells[0].experiment
+    # As they were drawn then, whatever this version would draw.
+    drawn = {
+        number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out)
+        for number, storm in written.storms.items()
+    }
+    return Case(
+        written.case,
+        written.settings,
+        written.repeat,
+        written.seed,
+        experiment,
+        written.orders,
+        drawn,
+    )
 
 
 def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> ExperimentSpec:

@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from ackproof.plan.checks_storm import check_storm
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.findings import Findings
-from ackproof.plan.links import roles_in
-from ackproof.plan.nodes import ListNode
-from ackproof.plan.on_model import check_on_model
-from ackproof.plan.places import Place
-from ackproof.plan.problems import Path, nearest
-from ackproof.plan.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
-from ackproof.plan.roles import Role, RoleKind, minority_of
-from ackproof.plan.settings import (
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.links import roles_in
+from ackproof.experiment.nodes import ListNode
+from ackproof.experiment.places import Place
+from ackproof.experiment.problems import Path, nearest
+from ackproof.experiment.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
+from ackproof.experiment.roles import Role, RoleKind, minority_of
+from ackproof.experiment.settings import (
     CONSUMER_SETTINGS,
     NODE_SETTINGS,
     OF_SECURITY,
     PRODUCER_SETTINGS,
     TOPIC_SETTINGS,
 )
-from ackproof.plan.spec import TopicSpec
-from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After, Condition, Quantity, When
+from ackproof.experiment.spec import TopicSpec
+from ackproof.experiment.triggers import After, Condition, Quantity, When
+from ackproof.faults.storm.specification import Storm
+from ackproof.plan.checks_storm import check_storm
+from ackproof.plan.findings import Findings
+from ackproof.plan.on_model import check_on_model
 from ackproof.rundir.payload import smallest_size
 
 _PRODUCERS: Final[Path] = ("workload", "producers")

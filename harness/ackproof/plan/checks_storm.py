@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from pydantic import ValidationError
 
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.faults import COMMON, KINDS, FaultSpec
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.problems import Path
+from ackproof.faults.storm.specification import Storm, roles_for, sample
 from ackproof.plan.findings import Findings
-from ackproof.plan.problems import Path
 from ackproof.plan.refusals import ordered, report_error
-from ackproof.plan.storm import Storm, roles_for, sample
 
 CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Findings], None]
 

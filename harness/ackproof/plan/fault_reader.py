@@ -11,14 +11,14 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from ackproof.plan import fault_families
-from ackproof.plan.faults import COMMON, KINDS, FaultSpec
+from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
+from ackproof.experiment.problems import InvalidExperiment, Path
+from ackproof.experiment.quantities import FROM_FILE, WRONG, Duration, duration_text
+from ackproof.experiment.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
+from ackproof.faults import kinds as fault_families
 from ackproof.plan.findings import Findings, describe
-from ackproof.plan.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
-from ackproof.plan.problems import InvalidExperiment, Path
-from ackproof.plan.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.plan.refusals import ordered, report_error
-from ackproof.plan.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
 from ackproof.rundir.timeline import DRAWN_FROM
 
 MAX_FAULTS: Final = 200

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from ackproof.plan.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.plan.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
+from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
+from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
 
 
 class Findings:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackproof.plan.expectations import ExpectSpec
-from ackproof.plan.experiment import ExperimentSpec
+from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import Data, ScalarNode
+from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.findings import Findings
 from ackproof.plan.grammar import experiment_data
-from ackproof.plan.nodes import Data, ScalarNode
 from ackproof.plan.paths import (
     ends,
     is_called,
@@ -19,7 +20,6 @@ from ackproof.plan.paths import (
     value_at,
     value_text,
 )
-from ackproof.plan.problems import Path, nearest, path_text
 from ackproof.plan.reader import read_experiment
 from ackproof.rundir.documents import Scalar
 

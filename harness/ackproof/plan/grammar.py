@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from ackproof.plan.expectations import ExpectSpec
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.faults import COMMON, FaultSpec
-from ackproof.plan.nodes import Data
-from ackproof.plan.quantities import duration_text
-from ackproof.plan.triggers import After, At, Trigger
+from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import duration_text
+from ackproof.experiment.triggers import After, At, Trigger
 
 _BY_HAND = {"matrix", "faults", "expect"}
 

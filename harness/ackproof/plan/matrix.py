@@ -11,13 +11,13 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
+from ackproof.experiment.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
 from ackproof.plan.checks import check
-from ackproof.plan.experiment import ExperimentSpec
 from ackproof.plan.findings import Findings
 from ackproof.plan.given import Expecting
-from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
 from ackproof.plan.paths import override, parse_path, short_names, value_text, wrong_path
-from ackproof.plan.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
 from ackproof.plan.reader import read_experiment
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name

@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.fault_clocks import ClockJump
-from ackproof.plan.fault_disks import FailLogDir, FullDisk, TruncateSegment
-from ackproof.plan.fault_planned import SetConfig
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.problems import Path
+from ackproof.experiment.releases import numbers
+from ackproof.faults.clocks.specification import ClockJump
+from ackproof.faults.disks.specification import FailLogDir, FullDisk, TruncateSegment
+from ackproof.faults.planned.specification import SetConfig
+from ackproof.faults.storm.specification import Storm
 from ackproof.plan.findings import Findings
-from ackproof.plan.problems import Path
-from ackproof.plan.releases import numbers
-from ackproof.plan.storm import Storm
 
 MODEL: Final = "model"
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from ackproof.errors import BadInput
-from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
+from ackproof.base.errors import BadInput
+from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
+from ackproof.experiment.problems import Path
 from ackproof.plan.paths import override, parse_path, wrong_path
-from ackproof.plan.problems import Path
 from ackproof.plan.source import plain_scalar
 
 EXAMPLE: Final = "cluster.kafka=4.2.1"

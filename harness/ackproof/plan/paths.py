@@ -9,10 +9,10 @@ from typing import Final, get_args
 
 from pydantic import BaseModel
 
-from ackproof.plan.nodes import Data, ListNode, MapNode, Node, ScalarNode
-from ackproof.plan.problems import Path, nearest, path_text
+from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode
+from ackproof.experiment.problems import Path, nearest, path_text
+from ackproof.experiment.releases import ELR
 from ackproof.plan.refusals import GROUPS
-from ackproof.plan.releases import ELR
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")

@@ -9,13 +9,13 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
-from ackproof.plan.experiment import ExperimentSpec
+from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode, plain
+from ackproof.experiment.problems import Path
+from ackproof.experiment.quantities import FROM_FILE
 from ackproof.plan.fault_reader import read_faults
 from ackproof.plan.findings import Findings, describe
-from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode, plain
-from ackproof.plan.problems import Path
-from ackproof.plan.quantities import FROM_FILE
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.documents import Scalar
 

@@ -7,12 +7,11 @@ from typing import Final
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
-from ackproof.plan.experiment import ExperimentSpec
-from ackproof.plan.findings import Findings, describe
-from ackproof.plan.nodes import ListNode, ScalarNode
-from ackproof.plan.problems import Path, nearest
-from ackproof.plan.quantities import WRONG
-from ackproof.plan.spec import (
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import ListNode, ScalarNode
+from ackproof.experiment.problems import Path, nearest
+from ackproof.experiment.quantities import WRONG
+from ackproof.experiment.spec import (
     ClusterSpec,
     ConsumerSpec,
     EvidenceSpec,
@@ -20,6 +19,7 @@ from ackproof.plan.spec import (
     TopicSpec,
     WorkloadSpec,
 )
+from ackproof.plan.findings import Findings, describe
 
 GROUPS: Final[dict[Path, type[BaseModel]]] = {
     (): ExperimentSpec,

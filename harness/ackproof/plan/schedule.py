@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from ackproof.plan.cases import Case
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.quantities import duration_text, rate_text
-from ackproof.plan.roles import DRAWN, RoleKind, minority_of
-from ackproof.plan.storm import Storm
-from ackproof.plan.triggers import After, At, Trigger
-from ackproof.rundir.timeline import DRAWN_FROM, fault_name
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec, trigger_text
+from ackproof.experiment.quantities import duration_text, rate_text
+from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
+from ackproof.faults.storm.specification import Storm
+from ackproof.rundir.timeline import fault_name
 
 
 @dataclass(frozen=True)
@@ -47,25 +45,6 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
         ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
     targets = str(fault).removeprefix(fault.kind).strip()
     return PlannedFault(fault.number, fault.kind, targets, trigger_text(fault), ends, _draw(case, fault))
-
-
-def trigger_text(fault: FaultSpec) -> str:
-    """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
-    if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
-        return f"{duration_text(fault.trigger.by)} into storm {fault.trigger.fault}"
-    return str(fault.trigger)
-
-
-def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
-    """Whether a fault that has not begun begins in any case: a state may never come, a time does.
-
-    `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
-    trigger.
-    """
-    if not isinstance(trigger, After):
-        return isinstance(trigger, At) or trigger.at_latest is not None
-    first = fate(trigger.fault)
-    return first if isinstance(first, bool) else surely_fires(first, fate)
 
 
 def _planned_storm(case: Case, storm: Storm) -> PlannedFault:

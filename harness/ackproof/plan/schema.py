@@ -12,14 +12,20 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from ackproof.plan import fault_families
-from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, BOUND_PATTERN
-from ackproof.plan.experiment import ExperimentSpec
+from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, BOUND_PATTERN
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.quantities import (
+    DURATION_PATTERN,
+    RATE_PATTERN,
+    SIZE_PATTERN,
+    duration_text,
+    size_text,
+)
+from ackproof.experiment.triggers import CONDITION_PATTERN, TRIGGER_KEYS
+from ackproof.faults import kinds as fault_families
 from ackproof.plan.fault_reader import HOLD_KEYS
-from ackproof.plan.faults import COMMON, KINDS, FaultSpec
-from ackproof.plan.quantities import DURATION_PATTERN, RATE_PATTERN, SIZE_PATTERN, duration_text, size_text
 from ackproof.plan.short_forms import fields_beside
-from ackproof.plan.triggers import CONDITION_PATTERN, TRIGGER_KEYS
 
 Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackproof.plan import fault_families
-from ackproof.plan.faults import COMMON, KINDS, FaultSpec
-from ackproof.plan.nodes import ListNode, MapNode, Node, ScalarNode
+from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
+from ackproof.faults import kinds as fault_families
 
 assert fault_families.FAMILIES  # imported for its effect: every kind is registered
 

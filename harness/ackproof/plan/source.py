@@ -32,9 +32,9 @@ from ruamel.yaml.events import (
 )
 from ruamel.yaml.reader import ReaderError
 
-from ackproof.errors import BadInput
-from ackproof.plan.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.plan.problems import InvalidExperiment, Problem
+from ackproof.base.errors import BadInput
+from ackproof.experiment.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
+from ackproof.experiment.problems import InvalidExperiment, Problem
 from ackproof.rundir.documents import Scalar
 
 MAX_BYTES: Final = 1 << 20

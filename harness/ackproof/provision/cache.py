@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
-from ackproof import processes
-from ackproof.errors import BadInput
+from ackproof.base import processes
+from ackproof.base.errors import BadInput
+from ackproof.base.wait import wait_until
 from ackproof.provision.progress import Progress, ProgressSink
-from ackproof.wait import wait_until
 
 _LOCK_TIMEOUT_S = 900.0
 """Longer than the slowest step that another process may be at (a download over a slow line)."""

@@ -14,8 +14,8 @@ from base64 import urlsafe_b64encode
 from collections.abc import Mapping
 from pathlib import Path
 
-from ackproof.errors import BadInput
-from ackproof.processes import RunTag, spawn
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import RunTag, spawn
 from ackproof.provision.cache import build_once
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import KafkaJars

@@ -13,7 +13,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from ackproof.errors import MissingTool
+from ackproof.base.errors import MissingTool
 from ackproof.provision.cache import cache_root
 from ackproof.provision.failure import ProvisionFailed
 

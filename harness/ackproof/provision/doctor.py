@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ackproof.errors import AckproofError, MissingTool
+from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.provision import clock, maven, toxiproxy
 from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
 from ackproof.provision.cache import cache_root

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof.errors import AckproofError
+from ackproof.base.errors import AckproofError
 
 
 class ProvisionFailed(AckproofError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ackproof.errors import MissingTool
+from ackproof.base.errors import MissingTool
 
 LEAST_MAJOR = 17
 INSTALL = "apt-get install openjdk-17-jre-headless"

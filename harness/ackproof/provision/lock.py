@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from ackproof.errors import AckproofError
+from ackproof.base.errors import AckproofError
 from ackproof.provision import maven
 from ackproof.provision.jars import sha256
 from ackproof.provision.progress import ProgressSink, ignore

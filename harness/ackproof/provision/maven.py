@@ -8,13 +8,13 @@ import shutil
 from collections.abc import Collection
 from pathlib import Path
 
-from ackproof.errors import MissingTool
-from ackproof.processes import Child, RunTag, spawn
+from ackproof.base.errors import MissingTool
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.java import find_java
 from ackproof.provision.progress import Progress, ProgressSink
 from ackproof.provision.releases import direct_dependencies
-from ackproof.wait import wait_until
 
 INSTALL = "apt-get install maven"
 

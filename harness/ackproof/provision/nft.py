@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Final
 
-from ackproof.errors import BadInput, MissingTool
+from ackproof.base.errors import BadInput, MissingTool
 
 INSTALL: Final = "apt-get install nftables"
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 
 DEFAULT_VERSION = "4.3.1"
 

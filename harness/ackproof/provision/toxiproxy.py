@@ -8,12 +8,12 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from ackproof.errors import MissingTool
-from ackproof.processes import RunTag, spawn
+from ackproof.base.errors import MissingTool
+from ackproof.base.processes import RunTag, spawn
+from ackproof.base.wait import wait_until
 from ackproof.provision.cache import build_once, cache_root
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.wait import wait_until
 
 VERSION: Final = "2.12.0"
 NAME: Final = "toxiproxy-server"

@@ -15,8 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ackproof.errors import NodeDied
-from ackproof.processes import Child, RunTag, spawn
+from ackproof.base.errors import NodeDied
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
 from ackproof.provision.checkpoint import CHECKPOINT, bootstrap_checkpoint, meta_properties, new_cluster_id
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import KafkaJars
@@ -24,7 +25,6 @@ from ackproof.provision.java import Java
 from ackproof.provision.jvm import SERVER, java_command
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.layout import CaseDir
-from ackproof.wait import wait_until
 
 START_TIMEOUT_S = 90.0
 STOP_TIMEOUT_S = 60.0

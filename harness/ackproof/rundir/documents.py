@@ -8,7 +8,7 @@ from typing import Literal, Self, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None

@@ -13,7 +13,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]

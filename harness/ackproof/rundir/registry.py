@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document
 
 

@@ -1,6 +1,6 @@
 """`simulation.json`: what many simulated runs of a case came to (`ackproof simulate`, and a few after each real run).
 
-Written by `ackproof.model.simulate.sweep`; the reports read it.
+Written by `ackproof_simulator.sweep`; the reports read it.
 """
 
 from __future__ import annotations

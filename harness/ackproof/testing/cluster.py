@@ -16,24 +16,24 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self, TypeAlias
 
+from ackproof.base.errors import AckproofError, BadInput
+from ackproof.base.processes import RunTag, end_children, started
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.process import ProcessCluster
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition, to_timeline
-from ackproof.errors import AckproofError, BadInput
+from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.roles import Role, RoleKind, parse_place
+from ackproof.experiment.spec import TopicSpec
+from ackproof.experiment.triggers import At
 from ackproof.faults.aim import holders
 from ackproof.faults.injection import Aim, Field, Injection, injection_of
-from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
-from ackproof.plan.faults import NodeFault
-from ackproof.plan.roles import Role, RoleKind, parse_place
-from ackproof.plan.spec import TopicSpec
-from ackproof.plan.triggers import At
-from ackproof.processes import RunTag, end_children, started
+from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.testing.marker import Wanted, read_topic
-from ackproof.wait import wait_until
 
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""

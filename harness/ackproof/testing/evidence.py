@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.audit.results import AuditResult
-from ackproof.errors import AuditFailed, EvidenceMissing
+from ackproof.base.errors import AuditFailed, EvidenceMissing
+from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
 from ackproof.testing.book import Attempt, Book, Content
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.final_reader import FinalReader, FinalRecord
 from ackproof.testing.ledger_files import write_ledgers
-from ackproof.wait import wait_until
 from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import final_read
 from ackproof.workload.final_readers import FinalReadOrder

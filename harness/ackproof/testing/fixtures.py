@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import AckproofError
-from ackproof.interrupts import sigterm_as_interrupt
+from ackproof.base.errors import AckproofError
+from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.testing.calm import own_warnings
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.current import CLUSTERS, session_of

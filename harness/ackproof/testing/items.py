@@ -13,9 +13,10 @@ from typing import NoReturn
 
 import pytest
 
-from ackproof.batch import Planned
-from ackproof.errors import BadInput
-from ackproof.plan.cases import Case, cases, load
+from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import cases, load
+from ackproof.run.batch import Planned
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing.current import session_of, shown
 from ackproof.testing.session import replay_of

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from ackproof.errors import BadInput, EvidenceMissing
+from ackproof.base.errors import BadInput, EvidenceMissing
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing import wording
 from ackproof.testing.book import Attempt, Book, Content

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
+from ackproof.experiment.nodes import Data, MapNode, nodes_of
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.matrix import analyse
-from ackproof.plan.nodes import Data, MapNode, nodes_of
-from ackproof.plan.problems import InvalidExperiment
-from ackproof.plan.spec import ClusterSpec, TopicSpec
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3

@@ -10,7 +10,12 @@ from pathlib import Path
 from ackproof import audit
 from ackproof.audit.results import AuditResult
 from ackproof.audit.session import spark_context
-from ackproof.batch import (
+from ackproof.base.errors import AckproofError
+from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.cluster.install import install
+from ackproof.cluster.launch import Installation
+from ackproof.experiment.case import Case
+from ackproof.run.batch import (
     Batch,
     BatchOrders,
     Planned,
@@ -19,12 +24,7 @@ from ackproof.batch import (
     new_folder,
     point_latest,
 )
-from ackproof.cluster.install import install
-from ackproof.cluster.launch import Installation
-from ackproof.conductor import Orders, run_case
-from ackproof.errors import AckproofError
-from ackproof.interrupts import sigterm_as_interrupt
-from ackproof.plan.cases import Case
+from ackproof.run.case import Orders, run_case
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.timeline import Event
 from ackproof.testing.calm import own_warnings

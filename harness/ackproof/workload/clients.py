@@ -11,14 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ackproof.errors import ClientDied, WaitTimeout
-from ackproof.plan.spec import TopicSpec, WorkloadSpec
-from ackproof.processes import ClientProcess, RunTag
+from ackproof.base.errors import ClientDied, WaitTimeout
+from ackproof.base.processes import ClientProcess, RunTag
+from ackproof.base.wait import wait_until
+from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, Timeline
-from ackproof.wait import wait_until
 from ackproof.workload.board import State
 from ackproof.workload.config import (
     delivery_timeout_s,

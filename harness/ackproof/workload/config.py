@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ackproof.errors import BadInput
-from ackproof.plan.spec import ProducerSpec
+from ackproof.base.errors import BadInput
+from ackproof.experiment.spec import ProducerSpec
 from ackproof.workload.settings import ConfigValue
 
 _ALIASES: Final = {

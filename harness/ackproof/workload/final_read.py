@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final, Protocol
 
-from ackproof.errors import WaitTimeout
-from ackproof.processes import RunTag
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
-from ackproof.wait import wait_until
 from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome, read_by_processes
 from ackproof.workload.settings import Place
 

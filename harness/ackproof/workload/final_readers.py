@@ -17,12 +17,12 @@ from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
 
-from ackproof.errors import WaitTimeout
-from ackproof.processes import RunTag
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.wait import wait_until
 from ackproof.workload.config import reader_config
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, Place, ReaderSettings, Share

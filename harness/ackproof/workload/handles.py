@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.processes import Child, RunTag, spawn
+from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.workload.board import Board

@@ -26,7 +26,7 @@ from typing import Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from ackproof.errors import AckproofError
+from ackproof.base.errors import AckproofError
 from ackproof.workload.settings import Place
 
 CHUNK_ROWS: Final = 1 << 17

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.plan.spec import WorkloadSpec
+from ackproof.experiment.spec import WorkloadSpec
 from ackproof.rundir.documents import Client
 from ackproof.workload.config import (
     acks_of,

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ackproof import audit
 from ackproof.cluster.launch import Installation
-from ackproof.conductor import Hook, Orders, Phase, run_case
 from ackproof.judge import judge_case
 from ackproof.plan import cases, load
+from ackproof.run.case import Hook, Orders, Phase, run_case
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind, read_timeline

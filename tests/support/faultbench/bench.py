@@ -12,22 +12,23 @@ from typing import Self
 
 from ruamel.yaml import YAML
 
-from ackproof.cluster.backends import make_cluster
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import RunTag, end_children, find_children
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.protocol import NodeEvent, RunningCluster, TopicPartition
-from ackproof.errors import WaitTimeout
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.needs import Need
+from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver, Stage
 from ackproof.faults.injection import Clients, Field
 from ackproof.observe.sampler import Sampler
-from ackproof.plan.cases import Case, cases, load
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.ground import Need
-from ackproof.plan.roles import Role
-from ackproof.processes import RunTag, end_children, find_children
+from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Event, EventKind, Timeline
-from ackproof.wait import wait_until
 from faultbench.load import Load
 from faultbench.table import TABLE, Bite
 

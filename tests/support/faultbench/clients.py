@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
-from ackproof.plan.quantities import FROM_FILE
-from ackproof.plan.spec import TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.experiment.quantities import FROM_FILE
+from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
-from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 from faultbench.bench import Bench
 from faultbench.table import Bite

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.network import packets
+from ackproof.cluster.network import packets
 from faultbench.bench import Bench
 
 LINK_FAULTS = (
@@ -42,7 +42,7 @@ def no_bite_astray(
         lay(self, mark, [elsewhere(stream.port) for stream in streams], effect)
 
     monkeypatch.setattr(packets.PacketRules, "lay", astray)
-    monkeypatch.setattr("ackproof.faults.links.BITES_WITHIN_S", 1.5)
+    monkeypatch.setattr("ackproof.faults.links.injection.BITES_WITHIN_S", 1.5)
     bite = bench.bite(fault, record=False)
     assert not bite.bit
     assert "to show on" in bite.failures[0]

@@ -10,7 +10,7 @@ from typing import Self
 from confluent_kafka import KafkaException, Message, Producer
 
 from ackproof.cluster.protocol import Cluster
-from ackproof.plan.spec import TopicSpec
+from ackproof.experiment.spec import TopicSpec
 
 PERIOD_S = 0.01
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import TopicPartition
-from ackproof.wait import wait_until
 from faultbench.bench import Bench
 from faultbench.table import Bite
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment, cases, load
 
 RELEASES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from ackproof.plan.expectations import ANOMALIES
+from ackproof.experiment.expectations import ANOMALIES
 
 HARMLESS = frozenset({"surfaced"})
 """A record that failed or whose outcome is unknown may be there: also when nothing was broken on purpose."""

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster import backends, clocks
+from ackproof.base.errors import MissingTool
+from ackproof.cluster import clocks
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.backends import choice as backends
 from ackproof.cluster.clocks import NodeClock, Reading
-from ackproof.errors import MissingTool
-from ackproof.plan.ground import Need
-from ackproof.plan.spec import ClusterSpec
+from ackproof.experiment.needs import Need
+from ackproof.experiment.spec import ClusterSpec
 
 
 class Server:

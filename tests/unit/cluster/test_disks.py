@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster import disks
-from ackproof.cluster.disks import DiskError, FileSystem
-from ackproof.cluster.disks_node import OWNER_FILE
-from ackproof.cluster.disks_sweep import mounts_below, orphans
-from ackproof.errors import BadInput
-from ackproof.housekeeping import sweep
-from ackproof.plan.ground import Need
+from ackproof.base.errors import BadInput
+from ackproof.cluster.disks import file_systems as disks
+from ackproof.cluster.disks.file_systems import DiskError, FileSystem
+from ackproof.cluster.disks.node_disk import OWNER_FILE
+from ackproof.cluster.disks.sweep import mounts_below, orphans
+from ackproof.experiment.needs import Need
+from ackproof.run.housekeeping import sweep
 from ackproof.rundir.registry import RunEntry, register
 
 root = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
@@ -77,8 +77,8 @@ def test_whoever_needs_what_cannot_be_had_is_told_before_anything_starts(
 MAKER = """
 import sys, time
 from pathlib import Path
-from ackproof.cluster.disks import SMALLEST, FileSystem
-from ackproof.cluster.disks_node import NodeDisk
+from ackproof.cluster.disks.file_systems import SMALLEST, FileSystem
+from ackproof.cluster.disks.node_disk import NodeDisk
 data = Path(sys.argv[1])
 disk = NodeDisk(data, (data,), data, lambda: None, (FileSystem(data.parent / "data.ext4", data),))
 disk.make(SMALLEST, "test-run")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kafka.record.util import calc_crc32c
 
-from ackproof.cluster.disks_log import CLEAN_SHUTDOWN, Segment, checkpoint, cut, log_end, segments
+from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, Segment, checkpoint, cut, log_end, segments
 
 
 def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:

@@ -8,11 +8,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.observe.kept import FRESH_S, Kept
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Event, Timeline
-from ackproof.wait import wait_until
 
 PLACE = TopicPartition("t", 0)
 

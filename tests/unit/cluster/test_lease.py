@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import BadInput
 from ackproof.cluster import lease
-from ackproof.errors import BadInput
 
 NODES = (1, 2, 101)
 HOLD = """

@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.disks_node import NodeDisk
-from ackproof.cluster.node import NodeFiles, ProcessNode, status_text
+from ackproof.base.errors import BadInput, NodeDied
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, status_text
+from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.protocol import NodeEvent, NodeState
 from ackproof.cluster.watcher import Watcher
-from ackproof.errors import BadInput, NodeDied
-from ackproof.processes import Child, RunTag, spawn
 from ackproof.rundir.timeline import EventKind
-from ackproof.wait import wait_until
 
 Make = Callable[[str], ProcessNode]
 PATIENT = "exec sleep 60"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address, Addresses
+from ackproof.cluster.metadata.zookeeper_server import zookeeper_settings
 from ackproof.cluster.properties import NECESSITIES, Layout, check_settings, render, settings
-from ackproof.cluster.zookeeper_server import zookeeper_settings
-from ackproof.errors import BadInput
-from ackproof.plan.spec import ClusterSpec
+from ackproof.experiment.spec import ClusterSpec
 
 ADDRESSES = Addresses(block=7, base_port=29092)
 

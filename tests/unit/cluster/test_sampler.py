@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
+from ackproof.base.wait import wait_until
 from ackproof.cluster.access import KRAFT
 from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
-from ackproof.wait import wait_until
 
 from .fake_broker import FakeBroker
 

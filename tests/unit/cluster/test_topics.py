@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import queries, topics
 from ackproof.cluster.protocol import PartitionEnds, PartitionState, TopicPartition
 from ackproof.cluster.wire import Refused, Unreachable
-from ackproof.errors import BadInput, NodeDied, WaitTimeout
-from ackproof.plan.spec import TopicSpec
+from ackproof.experiment.spec import TopicSpec
 
 PLACE = TopicPartition("t", 0)
 FULL = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (2, 1))}

@@ -15,7 +15,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import PartitionState, TopicPartition
 from ackproof.cluster.wire import Connection, Refused, Unreachable, error_name
-from ackproof.plan.spec import TopicSpec
+from ackproof.experiment.spec import TopicSpec
 
 BROKERS = (
     "000000180003000900000011000861636b70726f6f66000101000000",

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.backends import resolve
-from ackproof.cluster.docker_addresses import docker_addresses
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import RunTag
+from ackproof.cluster.backends.choice import resolve
+from ackproof.cluster.backends.docker.addresses import docker_addresses
+from ackproof.cluster.containers import build, freezer, presence
+from ackproof.cluster.containers.engine import connect
+from ackproof.cluster.containers.environment import settings_as_environment
+from ackproof.cluster.containers.labels import OWNER, RUN, labels, marks
 from ackproof.cluster.properties import Layout, settings
-from ackproof.containers import build, freezer, presence
-from ackproof.containers.engine import connect
-from ackproof.containers.environment import settings_as_environment
-from ackproof.containers.labels import OWNER, RUN, labels, marks
-from ackproof.errors import BadInput
-from ackproof.plan.spec import ClusterSpec
-from ackproof.processes import RunTag
+from ackproof.experiment.spec import ClusterSpec
 
 RECIPE = Path(build.__file__).parent / "recipe"
 
@@ -126,7 +126,7 @@ def test_somebody_who_listens_and_is_no_engine_is_not_mistaken_for_one(
         stranger.bind(str(tmp_path / "s"))
         stranger.listen()
         monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/s")
-        monkeypatch.setattr("ackproof.containers.engine.TIMEOUT_S", 1)
+        monkeypatch.setattr("ackproof.cluster.containers.engine.TIMEOUT_S", 1)
         assert presence.listening()
         assert resolve("auto") == "process"
 

@@ -7,8 +7,8 @@ import signal
 import pytest
 from docker.errors import APIError
 
-from ackproof.containers.container import _FREEZES, NodeContainer
-from ackproof.containers.engine import EngineFailed
+from ackproof.cluster.containers.container import _FREEZES, NodeContainer
+from ackproof.cluster.containers.engine import EngineFailed
 
 UNFROZEN = "Cannot pause container 7b08: OCI runtime pause failed: unable to freeze: unknown"
 

@@ -12,15 +12,19 @@ from typing import cast
 
 import pytest
 
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.processes import Child, ClientProcess
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.protocol import Cluster
-from ackproof.errors import FaultNotConfirmed
-from ackproof.faults import clients as client_faults
-from ackproof.faults.clients import FenceProducerInjection, KillClientInjection, PauseClientInjection
+from ackproof.experiment.triggers import At
+from ackproof.faults.clients import injection as client_faults
+from ackproof.faults.clients.injection import (
+    FenceProducerInjection,
+    KillClientInjection,
+    PauseClientInjection,
+)
+from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient, Whom
 from ackproof.faults.injection import Aim, Field, Injection
-from ackproof.plan.fault_clients import ClientFault, FenceProducer, KillClient, PauseClient, Whom
-from ackproof.plan.triggers import At
-from ackproof.processes import Child, ClientProcess
 
 BUSY = "import time\nwhile True: time.sleep(0.005)"
 
@@ -123,7 +127,7 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
         injection(kind, "producer(7)", clients).inject()
     with pytest.raises(FaultNotConfirmed, match="no workload"):
         injection(kind, "producer", None).inject()
-    monkeypatch.setattr("ackproof.faults.clients.SEEN_WITHIN_S", 0.3)
+    monkeypatch.setattr("ackproof.faults.clients.injection.SEEN_WITHIN_S", 0.3)
     clients.deaf = True
     missed = injection(kind, "producer(0)", clients)
     missed.inject()
@@ -134,7 +138,7 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
         clients.signal("p0", signal.SIGSTOP)
         frozen = injection(kind, "producer(0)", clients)
         with pytest.raises(FaultNotConfirmed, match="nothing to freeze"):
-            from ackproof.wait import wait_until
+            from ackproof.base.wait import wait_until
 
             wait_until(
                 lambda: clients.children["p0"].state() == "stopped", what="p0 to be stopped", timeout_s=5

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from ackproof.errors import BadInput, FaultNotConfirmed
-from ackproof.faults.command import CommandInjection, require
+from ackproof.base.errors import BadInput, FaultNotConfirmed
+from ackproof.base.processes import RunTag, find_children
+from ackproof.experiment.triggers import At
+from ackproof.faults.command.injection import CommandInjection, require
+from ackproof.faults.command.specification import CommandFault
 from ackproof.faults.injection import Aim, Field
-from ackproof.plan.fault_command import CommandFault
-from ackproof.plan.triggers import At
-from ackproof.processes import RunTag, find_children
 
 Make = Callable[..., CommandInjection]
 RUN = "test-command"

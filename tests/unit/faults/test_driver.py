@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
-from ackproof.errors import WaitTimeout
+from ackproof.experiment.fault import KINDS, FaultSpec
+from ackproof.experiment.roles import Role
 from ackproof.faults.driver import FaultDriver, Stage
 from ackproof.faults.injection import Field, injectable
 from ackproof.plan.cases import cases, load
-from ackproof.plan.faults import KINDS, FaultSpec
-from ackproof.plan.roles import Role
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
-from ackproof.wait import wait_until
 
 
 @dataclass
@@ -125,8 +125,8 @@ MakeStand = Callable[..., Stand]
 
 @pytest.fixture
 def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
-    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.injection.GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.injection.STOPPED_WITHIN_S", 0.1)
     stands: list[Stand] = []
 
     def make(faults: str, resolved: Sequence[int] = (1,)) -> Stand:

@@ -11,20 +11,24 @@ from typing import Any, cast
 
 import pytest
 
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.metadata.voters import Member, Members
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState, TopicPartition
-from ackproof.cluster.voters import Member, Members
-from ackproof.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.faults import control, processes, recreation, rollouts, views, voters
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.releases import KRAFT
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.experiment.triggers import At
+from ackproof.faults.crashes import quorum as control
+from ackproof.faults.crashes import voters
+from ackproof.faults.crashes.specification import LoseQuorum, RemoveController
 from ackproof.faults.injection import Aim, Field
-from ackproof.plan.fault_crashes import LoseQuorum, RemoveController
-from ackproof.plan.fault_planned import Recreate
-from ackproof.plan.fault_rollouts import Upgrade
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.releases import KRAFT
-from ackproof.plan.roles import Role, RoleKind
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.plan.triggers import At
-from ackproof.wait import wait_until
+from ackproof.faults.planned import recreation, views
+from ackproof.faults.planned.specification import Recreate
+from ackproof.faults.processes import injection as processes
+from ackproof.faults.rollouts import injection as rollouts
+from ackproof.faults.rollouts.specification import Upgrade
 
 PLACE = TopicPartition("t", 0)
 

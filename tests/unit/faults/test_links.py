@@ -12,13 +12,9 @@ from typing import Any, cast
 
 import pytest
 
-from ackproof.cluster.protocol import NodeState
-from ackproof.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.faults import link_witnesses, links
-from ackproof.faults.injection import Aim, Field, injection_of
-from ackproof.faults.link_aims import links_of
-from ackproof.network.failure import LinkError
-from ackproof.network.mesh import (
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import (
     CLIENTS,
     BlackHole,
     Cut,
@@ -30,11 +26,16 @@ from ackproof.network.mesh import (
     SlowClose,
     Throttle,
 )
-from ackproof.network.probe import Answer
-from ackproof.network.sockets import Traffic
+from ackproof.cluster.network.probe import Answer
+from ackproof.cluster.network.sockets import Traffic
+from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Members
+from ackproof.faults.injection import Aim, Field, injection_of
+from ackproof.faults.links import injection as links
+from ackproof.faults.links import witnesses as link_witnesses
+from ackproof.faults.links.aims import links_of
 from ackproof.plan.cases import load
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.roles import Members
 
 
 @dataclass

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from ackproof.cluster.disks import FileSystem
-from ackproof.faults.disks_power import CANARY, Canary
+from ackproof.cluster.disks.file_systems import FileSystem
+from ackproof.faults.disks.power import CANARY, Canary
 
 
 def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:

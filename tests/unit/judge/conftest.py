@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.model.answers import USUAL_STATES
-from ackproof.plan.cases import Case, cases, load
-from ackproof.plan.expectations import ANOMALIES
+from ackproof.experiment.case import Case
+from ackproof.experiment.expectations import ANOMALIES
+from ackproof.plan.cases import case_to_json, cases, load
+from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
@@ -225,7 +226,7 @@ def make_run(tmp_path: Path) -> MakeRun:
             seed=case.seed,
             backend="process",
             replay="ackproof run t.yaml",
-            resolved=case.resolved(),
+            resolved=case_to_json(case),
         ).save(run.case_json)
         with Timeline(run.timeline, RunClock.start()) as timeline:
             for number, event in enumerate(events):

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from ackproof.cli import main_code
+from ackproof.cli.main import main_code
+from ackproof.experiment.case import Case
 from ackproof.judge import demands as place
 from ackproof.judge.demands import demands
-from ackproof.model.answers import USUAL_STATES
-from ackproof.plan.cases import Case, cases, load
+from ackproof.plan.cases import cases, load
+from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.rundir.prediction import PredictionFile
 
 EXPERIMENT = """\

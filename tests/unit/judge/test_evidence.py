@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from ackproof.experiment.expectations import ANOMALIES
 from ackproof.judge import judge_case
-from ackproof.plan.expectations import ANOMALIES
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict

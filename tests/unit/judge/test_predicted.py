@@ -7,9 +7,9 @@ import pytest
 from ackproof.judge import judge_case
 from ackproof.judge.forbidden import Ruling, Stand, rule
 from ackproof.judge.outlook import impossible_demands, ruling
-from ackproof.model.answers import FURTHER_STATES, USUAL_STATES
-from ackproof.model.cases import promises_for
-from ackproof.plan.cases import Case
+from ackproof.plan.cases import case_from_json
+from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES
+from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, Deletion, ForbiddenStep, Unexplained
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.outcome import Verdict
@@ -141,7 +141,7 @@ def test_an_unmet_demand_says_when_the_observed_faults_make_it_impossible(
 
 def test_a_demand_for_what_is_predicted_impossible_is_named(make_run: MakeRun, prediction: Predicted) -> None:
     run = make_run(producers="acks: 1", expect='expect: [{lost: "> 0"}, {vanished: 0}]')
-    case = Case.from_resolved(CaseFile.load(run.case_json).resolved)
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
     prediction.says(lost=Chance.IMPOSSIBLE, vanished=Chance.IMPOSSIBLE)
     (said,) = impossible_demands(prediction.file, case.experiment.expect)
     assert "lost" in said
@@ -322,7 +322,7 @@ def test_what_is_unknown_and_demanded_is_not_forbidden(make_run: MakeRun, predic
 def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: MakeRun) -> None:
     """Nothing is said of the class; or by the settings' own rule alone. All else is a prediction."""
     run = make_run(producers="acks: all", min_insync=2)
-    promises = promises_for(Case.from_resolved(CaseFile.load(run.case_json).resolved), "orders")
+    promises = promises_for(case_from_json(CaseFile.load(run.case_json).resolved), "orders")
     usual = rule("lost", promises)
 
     def said(*classes: PredictedClass) -> Ruling:

@@ -6,10 +6,10 @@ import os
 
 import pytest
 
-from ackproof.network import packets
-from ackproof.network.failure import LinkError
-from ackproof.network.mesh import Cut, Delay, Loss
-from ackproof.network.packets import Incoming, Loopback, Outgoing, PacketRules
+from ackproof.cluster.network import packets
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import Cut, Delay, Loss
+from ackproof.cluster.network.packets import Incoming, Loopback, Outgoing, PacketRules
 
 
 @pytest.fixture

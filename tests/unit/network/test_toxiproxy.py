@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from ackproof.network import toxiproxy
-from ackproof.network.failure import LinkError
-from ackproof.network.toxiproxy import Toxic, Toxiproxy
+from ackproof.cluster.network import toxiproxy
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.toxiproxy import Toxic, Toxiproxy
 
 CUT = Toxic("me-timeout-upstream", "timeout", "upstream", {"timeout": 0})
 

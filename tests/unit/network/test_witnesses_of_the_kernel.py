@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackproof.network import probe
-from ackproof.network.sockets import Traffic, flows, inodes_of
+from ackproof.cluster.network import probe
+from ackproof.cluster.network.sockets import Traffic, flows, inodes_of
 
 Serve = Callable[[Callable[[socket.socket], None]], tuple[str, int]]
 

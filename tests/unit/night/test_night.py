@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment
 from faultbench.table import Bite, Table
 from night.doing import do

@@ -7,13 +7,14 @@ from typing import cast
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
+from ackproof.experiment.case import Case
+from ackproof.experiment.problems import InvalidExperiment
+from ackproof.experiment.triggers import When
+from ackproof.faults.command.specification import CommandFault
 from ackproof.plan import ExperimentSpec, cases
 from ackproof.plan.attached import on_foreign_ground, own_names
-from ackproof.plan.cases import Case
-from ackproof.plan.fault_command import CommandFault
-from ackproof.plan.problems import InvalidExperiment
-from ackproof.plan.triggers import When
+from ackproof.plan.cases import case_from_json, case_to_json
 
 Load = Callable[[str], ExperimentSpec]
 
@@ -70,7 +71,7 @@ def test_faults_triggers_and_expectations_speak_of_them(load_text: Load) -> None
     assert str(elect) == "elect_preferred ackproof-0123456789-orders/1"
     (expectation,) = after.experiment.expect
     assert list(expectation.given) == ["topics.ackproof-0123456789-orders.config[min.insync.replicas]"]
-    assert Case.from_resolved(after.resolved()) == after
+    assert case_from_json(case_to_json(after)) == after
 
 
 def test_a_name_that_leaves_no_room_is_refused(load_text: Load) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput
-from ackproof.plan import Case, ExperimentSpec, InvalidExperiment, cases, describe, load, timeline
-from ackproof.plan.expectations import Bound
-from ackproof.plan.fault_processes import Kill, Pause
-from ackproof.plan.roles import Role
-from ackproof.plan.spec import ClusterSpec, TopicSpec
-from ackproof.plan.triggers import After, At, Condition, When
+from ackproof.base.errors import BadInput
+from ackproof.experiment.expectations import Bound
+from ackproof.experiment.roles import Role
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.experiment.triggers import After, At, Condition, When
+from ackproof.faults.processes.specification import Kill, Pause
+from ackproof.plan import ExperimentSpec, InvalidExperiment, cases, describe, load, timeline
+from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.rundir.layout import safe_name
 
 Load = Callable[[str], ExperimentSpec]
@@ -222,12 +223,12 @@ expect: [{lost: "<= 2"}]
 def test_back_from_json(load_text: Load, good_files: dict[str, str]) -> None:
     for text in good_files.values():
         for case in cases(load_text(text), seed=1):
-            assert Case.from_resolved(json.loads(json.dumps(case.resolved()))) == case
+            assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case
 
 
 def test_a_resolved_experiment_is_a_file(load_text: Load, good: str) -> None:
     case = cases(load_text(good))[0]
-    resolved = case.resolved()
+    resolved = case_to_json(case)
     assert isinstance(resolved, dict)
     again = load_text(json.dumps(resolved["experiment"]))
     assert again == case.experiment
@@ -238,12 +239,12 @@ def test_a_resolved_experiment_is_a_file(load_text: Load, good: str) -> None:
     [{"repeat": 0}, {"format": 2}, {"experiment": {"name": "x"}}, {"experiment": 3}, {"orders": {"x": [1]}}],
 )
 def test_not_a_resolved_case(load_text: Load, change: dict[str, object]) -> None:
-    resolved = cases(load_text(SMALL))[0].resolved()
+    resolved = case_to_json(cases(load_text(SMALL))[0])
     assert isinstance(resolved, dict)
     with pytest.raises(BadInput):
-        Case.from_resolved({**resolved, **change})  # type: ignore[dict-item]
+        case_from_json({**resolved, **change})  # type: ignore[dict-item]
     with pytest.raises(BadInput):
-        Case.from_resolved([])
+        case_from_json([])
 
 
 def test_feature_levels_and_versions_are_axes(load_text: Load) -> None:

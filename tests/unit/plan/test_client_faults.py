@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.faults.clients.specification import FenceProducer, KillClient, PauseClient, Whom
 from ackproof.plan import InvalidExperiment, load
-from ackproof.plan.fault_clients import FenceProducer, KillClient, PauseClient, Whom
 
 HEAD = "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: %d}\nfaults:\n"
 

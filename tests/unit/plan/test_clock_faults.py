@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ackproof.experiment.needs import Need
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import ExperimentSpec
-from ackproof.plan.ground import Need
-from ackproof.plan.problems import InvalidExperiment
 
 Load = Callable[[str], ExperimentSpec]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import ExperimentSpec
-from ackproof.plan.problems import InvalidExperiment
 
 Load = Callable[[str], ExperimentSpec]
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from ackproof.experiment.links import LinkEnds
+from ackproof.experiment.needs import Need
 from ackproof.plan import ExperimentSpec, InvalidExperiment
-from ackproof.plan.ground import Need
-from ackproof.plan.links import LinkEnds
 
 Load = Callable[[str], ExperimentSpec]
 

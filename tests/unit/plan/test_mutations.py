@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from ackproof.experiment.nodes import plain
 from ackproof.plan import ExperimentSpec, InvalidExperiment, cases, load
-from ackproof.plan.nodes import plain
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.plan.cases import cases, load
 
 TEXT = """\

@@ -11,16 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
-from ackproof.plan import Case, ExperimentSpec, cases, load
-from ackproof.plan.drawing import Range
-from ackproof.plan.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
-from ackproof.plan.fault_processes import Kill, Pause, Restart, Stop
-from ackproof.plan.faults import FaultSpec
-from ackproof.plan.grammar import experiment_data
-from ackproof.plan.quantities import FASTEST
-from ackproof.plan.roles import OF_PARTITION, Role, RoleKind
-from ackproof.plan.schema import experiment_schema
-from ackproof.plan.spec import (
+from ackproof.experiment.drawing import Range
+from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.quantities import FASTEST
+from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
+from ackproof.experiment.spec import (
     ClusterSpec,
     ConsumerSpec,
     EvidenceSpec,
@@ -28,8 +24,13 @@ from ackproof.plan.spec import (
     TopicSpec,
     WorkloadSpec,
 )
-from ackproof.plan.storm import Dish, Storm
-from ackproof.plan.triggers import After, At, Condition, Quantity, Trigger, When
+from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When
+from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
+from ackproof.faults.storm.specification import Dish, Storm
+from ackproof.plan import ExperimentSpec, cases, load
+from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.grammar import experiment_data
+from ackproof.plan.schema import experiment_schema
 
 SCHEMA = Draft202012Validator(experiment_schema())
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
@@ -209,4 +210,4 @@ def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.Te
     path.write_text(json.dumps(data), encoding="utf-8")
     assert load(path) == spec
     for case in cases(spec):
-        assert Case.from_resolved(json.loads(json.dumps(case.resolved()))) == case
+        assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case

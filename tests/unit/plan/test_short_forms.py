@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 from jsonschema import Draft202012Validator
 
+from ackproof.experiment.nodes import plain
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import ExperimentSpec
-from ackproof.plan.nodes import plain
-from ackproof.plan.problems import InvalidExperiment
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 

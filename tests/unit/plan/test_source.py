@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
+from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
+from ackproof.experiment.problems import Problem
 from ackproof.plan import ExperimentSpec, InvalidExperiment, load
-from ackproof.plan.nodes import ListNode, MapNode, ScalarNode
-from ackproof.plan.problems import Problem
 from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
 
 Load = Callable[[str], ExperimentSpec]

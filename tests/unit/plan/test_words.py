@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.plan.expectations import Bound
-from ackproof.plan.paths import parse_path, short_names
-from ackproof.plan.problems import nearest, path_text
-from ackproof.plan.quantities import (
+from ackproof.experiment.expectations import Bound
+from ackproof.experiment.problems import nearest, path_text
+from ackproof.experiment.quantities import (
     duration_text,
     parse_duration,
     parse_rate,
@@ -17,9 +16,10 @@ from ackproof.plan.quantities import (
     rate_text,
     size_text,
 )
-from ackproof.plan.roles import Members, Role, RoleKind, minority_of
-from ackproof.plan.spec import ClusterSpec
-from ackproof.plan.triggers import Condition
+from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.triggers import Condition
+from ackproof.plan.paths import parse_path, short_names
 
 NOW = Members(
     brokers=(1, 2, 3, 4, 5),

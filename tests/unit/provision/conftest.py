@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.processes import end_children
+from ackproof.base.processes import end_children
 from ackproof.provision import releases
 from ackproof.provision.progress import Progress
 

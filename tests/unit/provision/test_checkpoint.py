@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.provision.checkpoint import bootstrap_checkpoint, meta_properties, new_cluster_id
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import kafka_jars

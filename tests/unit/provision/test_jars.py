@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput, MissingTool
-from ackproof.processes import find_children
+from ackproof.base.errors import BadInput, MissingTool
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
 from ackproof.provision import releases
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.lock import make_lock
 from ackproof.provision.progress import Progress
-from ackproof.wait import wait_until
 
 from .conftest import JARS, VERSION, Machine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import MissingTool
+from ackproof.base.errors import MissingTool
 from ackproof.provision.java import find_java
 
 from .conftest import Machine, java_script, script

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput
-from ackproof.plan.releases import RELEASES
+from ackproof.base.errors import BadInput
+from ackproof.experiment.releases import RELEASES
 from ackproof.provision import releases
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.maven import pom

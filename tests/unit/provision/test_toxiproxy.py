@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.backends import prepare
-from ackproof.errors import BadInput, MissingTool
-from ackproof.plan.ground import Need
-from ackproof.plan.spec import ClusterSpec
+from ackproof.base.errors import BadInput, MissingTool
+from ackproof.cluster.backends.choice import prepare
+from ackproof.experiment.needs import Need
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import toxiproxy
 
 

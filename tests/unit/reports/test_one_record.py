@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof import cli
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
+from ackproof.cli.main import main as cli
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile, Deletion, Interval, Truncation, Unexplained
 from ackproof.rundir.layout import CaseDir

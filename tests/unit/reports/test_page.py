@@ -17,7 +17,7 @@ from types import ModuleType
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof_reports import render_batch
 from ackproof_reports.embedding import Block, safe_json
 from ackproof_reports.loading import load_batch

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.batch import Planned
-from ackproof.errors import MissingTool, NodeDied
+from ackproof.base.errors import MissingTool, NodeDied
+from ackproof.run.batch import Planned
 from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing import items, ledger, session  # noqa: F401  - inner runs must not import them anew

@@ -31,14 +31,14 @@ def _cost(module: str, folder: Path) -> tuple[float, list[str]]:
 
 
 def test_loading_takes_next_to_no_time(tmp_path: Path) -> None:
-    cost, loaded = _cost("ackproof.pytest_plugin", tmp_path)
+    cost, loaded = _cost("ackproof.testing.plugin", tmp_path)
     assert cost <= MOST_MS
-    assert "ackproof.pytest_plugin" in loaded
+    assert "ackproof.testing.plugin" in loaded
     assert not [name for name in loaded if name.split(".")[0] in HEAVY]
 
 
 def test_a_plugin_that_took_long_would_be_noticed(tmp_path: Path) -> None:
-    (tmp_path / "heavy.py").write_text("import pydantic, ackproof.plan.spec, ackproof.pytest_plugin\n")
+    (tmp_path / "heavy.py").write_text("import pydantic, ackproof.experiment.spec, ackproof.testing.plugin\n")
     cost, loaded = _cost("heavy", tmp_path)
     assert cost > MOST_MS
     assert [name for name in loaded if name.split(".")[0] in HEAVY]
@@ -54,7 +54,7 @@ def test_a_project_without_experiments_loads_nothing_of_it(tmp_path: Path) -> No
         "import sys\nimport harness, reports\n"
         "def test_it():\n"
         "    assert (harness.NAME, reports.NAME) == ('harness', 'reports')\n"
-        f"    assert 'ackproof.pytest_plugin' in sys.modules\n"
+        f"    assert 'ackproof.testing.plugin' in sys.modules\n"
         f"    assert [name for name in {HEAVY!r} if name in sys.modules] == []\n"
     )
     done = subprocess.run(

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.errors import BadInput
+from ackproof.base.errors import BadInput
 from ackproof.testing.marker import read_marker, read_topic
 
 

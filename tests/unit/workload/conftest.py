@@ -16,14 +16,14 @@ import confluent_kafka
 import pyarrow as pa
 import pytest
 
-from ackproof.plan.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.base.processes import RunTag
+from ackproof.base.wait import wait_until
+from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
-from ackproof.wait import wait_until
 from ackproof.workload.clients import Workload
 
 PRODUCE: Final = 0

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.errors import BadInput, ClientDied
-from ackproof.processes import end_children, find_children
+from ackproof.base.errors import BadInput, ClientDied
+from ackproof.base.processes import end_children, find_children
+from ackproof.base.wait import wait_until
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import decode
 from ackproof.rundir.schema import PRODUCED
-from ackproof.wait import wait_until
 from ackproof.workload.salvage import salvage
 
 RUN_ID = "00112233aabbccdd"
@@ -151,8 +151,8 @@ def test_killed_at_any_moment_the_ledger_has_every_record_and_every_ack(kafka, l
 
 ORPHAN = """
 import os, pathlib, sys
-from ackproof.plan.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
-from ackproof.processes import RunTag
+from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, WorkloadSpec
+from ackproof.base.processes import RunTag
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.workload.clients import Workload

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.wait import wait_until
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.schema import PRODUCED
-from ackproof.wait import wait_until
 from ackproof.workload import converter
 from ackproof.workload.converter import Converter
 from ackproof.workload.journal import DONE, RESULT, SENT, Chunk, Journal, JournalMeta, chunk_files

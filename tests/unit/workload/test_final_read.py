@@ -12,8 +12,8 @@ import pytest
 
 import ackproof.workload.final_read as module
 import ackproof.workload.final_readers as readers
-from ackproof.errors import Interrupted
-from ackproof.processes import find_children
+from ackproof.base.errors import Interrupted
+from ackproof.base.processes import find_children
 from ackproof.rundir.documents import Client, FinalReadFile
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.schema import CONSUMED

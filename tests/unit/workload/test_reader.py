@@ -150,7 +150,7 @@ def test_a_reader_outlives_its_brokers(kafka, load) -> None:
 
 @pytest.mark.parametrize("bad", ["auto.offset.reset", "enable.partition.eof"])
 def test_settings_of_readers_on_which_the_ledger_rests_are_refused(bad: str, tmp_path: Path) -> None:
-    from ackproof.errors import BadInput
+    from ackproof.base.errors import BadInput
     from ackproof.workload.config import reader_config
 
     with pytest.raises(BadInput, match=bad):

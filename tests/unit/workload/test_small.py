@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.plan.spec import ProducerSpec
+from ackproof.experiment.spec import ProducerSpec
 from ackproof.workload.board import Board, State
 from ackproof.workload.config import (
     acks_of,

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ackproof.wait import wait_until
+from ackproof.base.wait import wait_until
 from ackproof.workload import producer
 from ackproof.workload.sockets import unread_bytes
 

@@ -1,0 +1,4 @@
+"""What every room stands on: child processes, the one waiting function, interrupts, the tree of exceptions.
+
+Belongs here: what knows nothing of Kafka. Does not belong here: anything with one user.
+"""

@@ -1,0 +1,349 @@
+"""Children, and how they are found again.
+
+Every child carries these variables in its environment, which its own children inherit::
+
+    ACKPROOF_RUN     the run's id
+    ACKPROOF_BATCH   folder of the batch
+    ACKPROOF_DIR     folder of the case
+    ACKPROOF_ROLE    what it is: "broker-1", "producer-0", …
+    ACKPROOF_OWNER   "<pid>:<start time>" of the harness that started it
+
+so that they are found from any folder, by anybody who may read their environment, after a kill -9 of the
+harness. A process is its pid *and* its start time (clock ticks since boot, field 22 of /proc/PID/stat): no
+signal is sent to a pid that has meanwhile been given to somebody else. Signals to processes that are not our
+children go through a pidfd, which closes even the gap between the check and the signal. Linux only.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from ackproof.base.errors import WaitTimeout
+
+ProcessState = Literal["running", "stopped", "zombie", "gone"]
+
+_PROC = Path("/proc")
+_RUN, _BATCH, _DIR = "ACKPROOF_RUN", "ACKPROOF_BATCH", "ACKPROOF_DIR"
+_ROLE, _OWNER = "ACKPROOF_ROLE", "ACKPROOF_OWNER"
+_END_ROUNDS = 5
+
+
+@dataclass(frozen=True)
+class RunTag:
+    """What marks the children of one run. The folders are absolute."""
+
+    run_id: str
+    batch_dir: Path
+    case_dir: Path
+
+    def environment(self, role: str) -> dict[str, str]:
+        """The variables for a child with this role that the present process starts."""
+        return {
+            _RUN: self.run_id,
+            _BATCH: str(self.batch_dir.absolute()),
+            _DIR: str(self.case_dir.absolute()),
+            _ROLE: role,
+            _OWNER: f"{os.getpid()}:{started(os.getpid())}",
+        }
+
+
+class Child:
+    """A process that we started: the leader of its own session. Safe to use from several threads.
+
+    A child that ended stays a zombie, and its pid its own, until `poll`, `wait` or `kill` reaps it.
+    """
+
+    def __init__(self, process: subprocess.Popen[bytes], role: str) -> None:
+        self.pid = process.pid
+        self.role = role
+        self.started = started(process.pid) or 0
+        self._process = process
+        self._lock = threading.Lock()
+
+    def poll(self) -> int | None:
+        """The exit status (negative: the signal that ended it), or None while it lives. Reaps."""
+        with self._lock:
+            return self._process.poll()
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to this one process. False if it has already ended."""
+        with self._lock:
+            if self._process.poll() is not None:
+                return False
+            os.kill(self.pid, number)
+            return True
+
+    def kill(self, timeout_s: float = 10.0) -> int:
+        """SIGKILL, stopped or not, and wait until it is gone. The exit status. Raises `WaitTimeout`."""
+        self.signal(signal.SIGKILL)
+        return self.wait(timeout_s)
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until it has ended, reap it, give its exit status. Raises `WaitTimeout` after `timeout_s`."""
+        with _pidfd(self.pid, self.started) as descriptor:
+            if descriptor is not None:
+                _await_exit(descriptor, timeout_s)
+        status = self.poll()
+        if status is None:
+            raise WaitTimeout(
+                f"waited {timeout_s:g} s for {self.role} (pid {self.pid}) to end; it is {self.state()}"
+            )
+        return status
+
+    def state(self) -> ProcessState:
+        """What the kernel says now. Does not reap: a child that ended is a zombie until `poll`."""
+        return process_state(self.pid, self.started)
+
+
+@dataclass(frozen=True)
+class ClientProcess:
+    """One client that runs: its id in the ledgers, and the process (start time in clock ticks since boot)."""
+
+    id: str
+    pid: int
+    started: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """A process that carries the marks of a run, whoever started it. `started` in clock ticks since boot."""
+
+    pid: int
+    started: int
+    run_id: str
+    directory: Path
+    role: str
+    owner_pid: int
+    owner_alive: bool
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What `end_all` did: `gone` run no more; `left` could not be ended, each with the reason."""
+
+    gone: tuple[Found, ...]
+    left: tuple[tuple[Found, str], ...]
+
+
+def spawn(
+    argv: Sequence[str],
+    *,
+    run: RunTag,
+    role: str,
+    cwd: Path,
+    stdout: Path,
+    env: Mapping[str, str] | None = None,
+    pass_fds: Sequence[int] = (),
+) -> Child:
+    """Start a marked child in its own session (Ctrl-C at the terminal reaches only the harness).
+
+    `env` is added to our own environment. Standard output and error are appended to the file `stdout`;
+    standard input is empty. `pass_fds` stay open in it (a lock is free only when all its holders are dead).
+    Raises OSError if the program or the folder is not there.
+    """
+    stdout.parent.mkdir(parents=True, exist_ok=True)
+    with stdout.open("ab") as output:
+        process = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env={**os.environ, **(env or {}), **run.environment(role)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            pass_fds=tuple(pass_fds),
+        )
+    return Child(process, role)
+
+
+def find_children(run_id: str | None = None) -> list[Found]:
+    """Every living process of this machine that carries the marks (of one run, if given), by pid.
+
+    Only those whose environment this user may read. Not the caller and its ancestors; not zombies.
+    """
+    own_line = _ancestors(os.getpid())
+    found = [
+        child
+        for pid in sorted(int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit())
+        if pid not in own_line and (child := _marked(pid)) is not None
+    ]
+    return [child for child in found if run_id is None or child.run_id == run_id]
+
+
+def end(found: Found, timeout_s: float = 10.0) -> bool:
+    """SIGKILL it, stopped or not, and wait until it runs no more. False if it would not or may not be ended.
+
+    True without a signal if it has already ended, even if its pid belongs to another process by now.
+    """
+    return not end_all([found], timeout_s).left
+
+
+def end_all(found: Iterable[Found], timeout_s: float = 10.0) -> Ended:
+    """End several at once: all are killed before any is awaited. `timeout_s` bounds the wait for each."""
+    gone: list[Found] = []
+    left: list[tuple[Found, str]] = []
+    killed: list[Found] = []
+    for child in found:
+        try:
+            with _pidfd(child.pid, child.started) as descriptor:
+                if descriptor is not None:
+                    # SIGKILL first: a stopped process dies without running another instruction (a woken
+                    # leader would acknowledge what waits in its socket). SIGCONT in case that it is traced.
+                    signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                    signal.pidfd_send_signal(descriptor, signal.SIGCONT)
+            killed.append(child)
+        except ProcessLookupError:
+            gone.append(child)
+        except PermissionError:
+            left.append((child, "it belongs to another user"))
+    for child in killed:
+        with _pidfd(child.pid, child.started) as descriptor:
+            if descriptor is None or _await_exit(descriptor, timeout_s):
+                gone.append(child)
+            else:
+                left.append((child, f"still there {timeout_s:g} s after SIGKILL"))
+    return Ended(tuple(gone), tuple(left))
+
+
+def end_children(which: Callable[[Found], bool], timeout_s: float = 10.0) -> Ended:
+    """End all marked processes that `which` accepts, and what they start meanwhile, until none is found."""
+    gone: list[Found] = []
+    left: dict[tuple[int, int], tuple[Found, str]] = {}
+    for _ in range(_END_ROUNDS):
+        targets = [
+            child for child in find_children() if (child.pid, child.started) not in left and which(child)
+        ]
+        if not targets:
+            break
+        result = end_all(targets, timeout_s)
+        gone += result.gone
+        left.update({(child.pid, child.started): (child, why) for child, why in result.left})
+    return Ended(tuple(gone), tuple(left.values()))
+
+
+def started(pid: int) -> int | None:
+    """Start time of a process, or zombie, in clock ticks since boot; None if there is no such process."""
+    fields = _stat(_PROC / str(pid) / "stat")
+    return None if fields is None else int(fields[19])
+
+
+def process_state(pid: int, start: int) -> ProcessState:
+    """State of the process with this pid and start time: "stopped" only when all its threads are."""
+    fields = _stat(_PROC / str(pid) / "stat")
+    if fields is None or int(fields[19]) != start:
+        return "gone"
+    if fields[0] in "ZXx":
+        return "zombie"
+    if fields[0] in "Tt" and all(_thread_stopped(thread) for thread in _threads(pid)):
+        return "stopped"
+    return "running"
+
+
+def context_switches(pid: int) -> int:
+    """How often the kernel has switched to a thread of this process and away again, over all its threads; 0: gone."""
+    count = 0
+    for thread in _threads(pid):
+        try:
+            text = (thread / "status").read_text(encoding="utf-8", errors="replace")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        count += sum(int(line.split()[1]) for line in text.splitlines() if "ctxt_switches:" in line)
+    return count
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Whether the process with this pid and start time still runs (a zombie does not)."""
+    return process_state(pid, start) in ("running", "stopped")
+
+
+def _stat(path: Path) -> list[str] | None:
+    """The fields of a `stat` file from the third (state) on. The second may hold blanks and parentheses."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return text.rpartition(")")[2].split()
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list((_PROC / str(pid) / "task").iterdir())
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+
+
+def _thread_stopped(thread: Path) -> bool:
+    fields = _stat(thread / "stat")
+    return fields is None or fields[0] in "TtZXx"
+
+
+def _ancestors(pid: int) -> set[int]:
+    line = {pid}
+    while pid > 1:
+        fields = _stat(_PROC / str(pid) / "stat")
+        if fields is None:
+            break
+        pid = int(fields[1])
+        line.add(pid)
+    return line
+
+
+def _marked(pid: int) -> Found | None:
+    """The process, if it carries the marks and lives."""
+    try:
+        start = started(pid)
+        raw = (_PROC / str(pid) / "environ").read_bytes()
+    except OSError:
+        return None  # gone meanwhile, a kernel thread, or another user's
+    marks: dict[str, str] = {}
+    for entry in raw.split(b"\0"):
+        if entry.startswith(b"ACKPROOF_"):
+            name, _, value = entry.partition(b"=")
+            marks[name.decode()] = os.fsdecode(value)
+    owner_pid, _, owner_start = marks.get(_OWNER, "").partition(":")
+    if start is None or not (
+        _RUN in marks and _DIR in marks and owner_pid.isdigit() and owner_start.isdigit()
+    ):
+        return None
+    if not is_alive(pid, start):
+        return None
+    return Found(
+        pid=pid,
+        started=start,
+        run_id=marks[_RUN],
+        directory=Path(marks[_DIR]),
+        role=marks.get(_ROLE, ""),
+        owner_pid=int(owner_pid),
+        owner_alive=is_alive(int(owner_pid), int(owner_start)),
+    )
+
+
+@contextmanager
+def _pidfd(pid: int, start: int) -> Iterator[int | None]:
+    """A descriptor of exactly this process; None if it is gone. Closed at the end."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        yield None
+        return
+    try:
+        # the descriptor holds on to whoever has the pid now: is it still the same?
+        yield descriptor if started(pid) == start else None
+    finally:
+        os.close(descriptor)
+
+
+def _await_exit(descriptor: int, timeout_s: float) -> bool:
+    """Block until the process ends (its pidfd turns readable). False when `timeout_s` seconds have passed."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, timeout_s) * 1000))

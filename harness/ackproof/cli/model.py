@@ -1,0 +1,240 @@
+"""`ackproof validate`, `predict` and `explore`: what the reference implementation says. Thin."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.rundir.prediction import PredictionFile
+
+_FILES = click.Path(path_type=Path)
+_SHOWN = ("lost", "overwritten", "vanished", "conflict", "duplicate", "displaced", "reordered")
+INCONCLUSIVE = 2
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=_FILES)
+def validate(files: tuple[Path, ...]) -> int:
+    """Check experiment files: all errors at once, with line and column; and what is expected and cannot be."""
+    from ackproof.base.errors import BadInput
+    from ackproof.console import Console
+    from ackproof.judge.demands import demands
+    from ackproof.plan.cases import cases, load
+    from ackproof.rundir.outcome import ExitCode
+
+    console = Console()
+    bad = False
+    for file in files:
+        try:
+            found = cases(load(file))
+        except BadInput as error:
+            bad = True
+            console.error(str(error))
+        else:
+            said = demands(found)
+            bad = bad or bool(said.impossible)
+            for text in said.impossible:
+                console.error(f"{file}: {text}")
+            if not said.impossible:
+                how_many = f"{len(found)} {'case' if len(found) == 1 else 'cases'}"
+                console.line(f"{file}: valid, {how_many}{said.rest}")
+    return int(ExitCode.BAD_INPUT) if bad else 0
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=_FILES)
+@click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Over what the files say.")
+@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
+@click.option(
+    "--max-states",
+    type=click.IntRange(1),
+    help="How many states are looked at per case; more turn some that are unknown into answers.",
+)
+@click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
+def predict(
+    files: tuple[Path, ...],
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    story: tuple[str, ...],
+    max_states: int | None,
+    machine: bool,
+) -> int:
+    """Say what each case may lose: each anomaly class possible, impossible or unknown, before anything runs.
+
+    Exit code 254 when an expectation demands to see what is impossible.
+    """
+    from ackproof.base.errors import BadInput
+    from ackproof.console import Console
+    from ackproof.judge.outlook import impossible_demands, outlook_of
+    from ackproof.reference.predict.answers import USUAL_STATES, ask_ahead
+    from ackproof.reference.predict.prediction import scopes_of
+    from ackproof.run.batch import BatchOrders, plan_cases
+
+    _known_classes(story)
+    console = Console(machine=machine)
+    planned = [
+        case
+        for _, case in plan_cases(BatchOrders(files, None, None, None, only, settings=settings))
+        if only or case.repeat == 1
+    ]
+    told: list[tuple[str, PredictionFile]] = []
+    wrong: list[str] = []
+    with console.asking() as asked:
+        for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
+            asked(done, of)
+    for case in planned:
+        prediction = outlook_of(case, max_states=max_states or USUAL_STATES)
+        name = case.id.rpartition("#")[0]
+        title = case.experiment.name if name == "case" else name
+        told.append((title, prediction))
+        wrong += [f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)]
+    if machine:
+        console.document(
+            [
+                {"case": case.id, **one.model_dump(mode="json")}
+                for case, (_, one) in zip(planned, told, strict=True)
+            ]
+        )
+    else:
+        _matrix(console, told)
+        _stories(console, told, story)
+    if wrong:
+        raise BadInput("\n".join(wrong))
+    return 0
+
+
+def _known_classes(names: Sequence[str]) -> None:
+    """Said before the search, which may take minutes."""
+    from ackproof.audit.anomalies import Anomaly
+    from ackproof.base.errors import BadInput
+    from ackproof.experiment.problems import hint
+
+    for name in names:
+        if name not in list(Anomaly):
+            raise BadInput(f"--story: unknown class '{name}'{hint(name, list(Anomaly), 'there are:')}")
+
+
+def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
+    rows = [
+        (title, *(found.chance.value if (found := one.of(name)) else "not predicted" for name in _SHOWN))
+        for title, one in told
+    ]
+    whole = [("case", *_SHOWN), *rows]
+    widths = [max(len(row[column]) for row in whole) for column in range(len(whole[0]))]
+    for row in whole:
+        console.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+    console.line("")
+    console.line("Impossible in every case: resurrected, phantom, misrouted, corrupted, skipped, rewound.")
+    notes: dict[str, None] = {}
+    for title, one in told:
+        notes[f"{title}: {one.scope or 'not explored'}; rules of Kafka {one.rules}, {one.states} states"] = (
+            None
+        )
+        notes.update((f"    counted: {fault}", None) for fault in one.faults)
+        notes.update((f"    made smaller: {text}", None) for text in one.clamped)
+        notes.update((f"    not predicted: {text}", None) for text in one.not_predicted)
+    console.lines(notes)
+
+
+def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wanted: Sequence[str]) -> None:
+    for anomaly in wanted:
+        alike: dict[tuple[str, ...], list[str]] = {}
+        for title, one in told:
+            found = one.of(anomaly)
+            lines = (
+                ("not predicted",) if found is None else (found.chance.value, *(found.story or (found.why,)))
+            )
+            alike.setdefault(lines, []).append(title)
+        for said, titles in alike.items():
+            console.line("")
+            console.line(f"{anomaly} is {said[0]} with {'; '.join(titles)}")
+            console.lines(f"    {line}" for line in said[1:])
+
+
+@click.command()
+@click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
+@click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
+@click.option(
+    "--scope",
+    "words",
+    default="brokers=3,records=1,kills=1",
+    show_default=True,
+    help="How large a world, and what goes wrong in it: brokers, records, acks, min_insync, unclean_election, "
+    "kills, power_losses, clean_stops, cuts, shrinks, lost, preferred, hand_overs, unclean, retries, …",
+)
+@click.option("--find", multiple=True, default=("lost",), show_default=True, help="A class to look for.")
+@click.option("--max-seconds", type=click.FloatRange(0, min_open=True), help="Stop after so long.")
+@click.option(
+    "--max-memory", type=click.IntRange(1), default=2048, show_default=True, help="Stop at so many MiB."
+)
+@click.option(
+    "--save", type=_FILES, help="Go on with the search in this file; what is left open is kept there."
+)
+@click.option("--html", type=_FILES, help="Write the story with its sequence diagram as a page of its own.")
+@click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
+def explore(
+    version: str,
+    without: tuple[str, ...],
+    words: str,
+    find: tuple[str, ...],
+    max_seconds: float | None,
+    max_memory: int,
+    save: Path | None,
+    html: Path | None,
+    machine: bool,
+) -> int:
+    """Look at every interleaving of a small world, and tell the shortest way to a loss.
+
+    Exit code 0 when there is an answer (a story, or none to be told), 2 when a limit left it open.
+    """
+    from ackproof.console import Console
+    from ackproof.reference.explore import explore as search
+    from ackproof.reference.explore import rules_in_words, scope_in_words
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_reports.story import Tale, story_page
+
+    console = Console(machine=machine)
+    scope = scope_in_words(words, rules_in_words(version, without))
+    with console.searching() as watch:
+        result = search(
+            scope, find, max_seconds=max_seconds, max_bytes=max_memory << 20, saved=save, watch=watch
+        )
+    what = f"Kafka {version}" + (f" without {', '.join(without)}" if without else "") + f": {words}"
+    state = "all" if result.exhausted else "not all"
+    rate = result.states / result.seconds if result.seconds else 0
+    size = f"{result.states} states, {state} there are, in {result.seconds:.1f} s ({rate:.0f} a second)"
+    open_ends = "impossible in this scope" if result.exhausted else "unknown: a limit was met"
+    if machine:
+        console.document(
+            {
+                "rules": version,
+                "without": list(without),
+                "scope": words,
+                "states": result.states,
+                "seconds": round(result.seconds, 3),
+                "exhausted": result.exhausted,
+                "found": {
+                    one.anomaly: {"text": one.text, "steps": [step.model_dump() for step in one.steps]}
+                    for one in result.found
+                },
+                "missing": list(result.missing),
+            }
+        )
+    else:
+        console.line(what)
+        for one in result.found:
+            console.line("")
+            console.lines(one.story)
+        console.lines([f"{name}: {open_ends}" for name in result.missing])
+        console.line(size)
+    if html is not None:
+        tales = [Tale(one.anomaly, one.text, one.steps) for one in result.found]
+        missing = [f"{name}: {open_ends}" for name in result.missing]
+        write_atomically(html, story_page(what, [*missing, size], tales))
+    return INCONCLUSIVE if result.missing and not result.exhausted else 0

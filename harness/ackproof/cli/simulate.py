@@ -1,0 +1,176 @@
+"""The command `ackproof simulate`: many seeds of each case in virtual time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.experiment.case import Case
+    from ackproof.rundir.simulation import SimulationFile
+    from ackproof_simulator.sweep import Mapper
+
+_FILES = click.Path(path_type=Path)
+_TELL_EVERY_S = 5.0
+_SHOWN = ("lost", "duplicate", "unavailable_ms")
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True, type=_FILES)
+@click.option("--seeds", type=click.IntRange(1, 10_000_000), default=200, show_default=True, help="How many.")
+@click.option(
+    "--seed", "first", type=click.IntRange(0), default=0, show_default=True, help="The first of them."
+)
+@click.option("--master", metavar="URL", help="Spread the seeds over Spark: local[2], spark://host:7077.")
+@click.option(
+    "--batches",
+    type=click.IntRange(1, 100_000),
+    default=100,
+    show_default=True,
+    help="About so many batches a run: more are finer and slower.",
+)
+@click.option(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="PATH=VALUE",
+    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
+)
+@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that show a finding.")
+@click.option("--out", type=_FILES, help="Write a folder with simulation.json for each case there.")
+@click.option(
+    "--json", "machine", is_flag=True, help="The result as JSON on standard output, all else on stderr."
+)
+def simulate(
+    files: tuple[Path, ...],
+    seeds: int,
+    first: int,
+    master: str | None,
+    batches: int,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    no_shrink: bool,
+    out: Path | None,
+    machine: bool,
+) -> int:
+    """How likely, and how much? Each case at many seeds, in the reference implementation, in virtual time.
+
+    \b
+    Exit codes: 0 what is expected was met; 1 an upper bound of `expect` was broken at some seed;
+    2 a lower bound was met at none, or no run was complete; 254 bad input; 255 interrupted.
+    """
+    from ackproof.console import Console
+    from ackproof.run.batch import BatchOrders, command_of, plan_cases
+    from ackproof.rundir.layout import BatchDir
+    from ackproof.rundir.simulation import SweepFile
+    from ackproof_simulator.sweep import FEW, SweepOrders, in_processes, linger_for, sweep, with_linger
+
+    console = Console(machine=machine)
+    planned = plan_cases(BatchOrders(files, "model", None, 1, only, settings=settings))
+    found, codes = [], []
+    with ExitStack() as stack:
+        mapper: Mapper | None = None
+        if master is not None:
+            from ackproof_simulator.sweep_spark import over_spark
+
+            mapper = stack.enter_context(over_spark(master))
+        elif seeds > FEW:
+            mapper = in_processes
+        for file, case in planned:
+            linger = linger_for(case.experiment, batches)
+            words = (*settings, f"workload.producers.linger={linger * 1000:g}ms")
+            again = BatchOrders((file,), "model", settings=words)
+
+            def command(seed: int, again: BatchOrders = again, case: Case = case) -> str:
+                return command_of(again, seed, only=case.id.rpartition("#")[0])
+
+            orders = SweepOrders(range(first, first + seeds), command, not no_shrink)
+            result = sweep(with_linger(case, linger), orders, mapper, _progress(console))
+            _tell(console, result)
+            codes.append(_code(case, result))
+            found.append(result)
+            if out is not None:
+                result.save(BatchDir(out).case(case.id).simulation_json)
+    code = 1 if 1 in codes else max(codes, default=0)
+    if machine:
+        console.document(SweepFile(cases=tuple(found), exit_code=code).model_dump(mode="json"))
+    return code
+
+
+def _progress(console: Console) -> Callable[[int, int], None]:
+    """Tells how far it is, every few seconds."""
+    told = time.monotonic()
+
+    def progress(done: int, of: int) -> None:
+        nonlocal told
+        if time.monotonic() - told >= _TELL_EVERY_S:
+            told = time.monotonic()
+            console.line(f"… {done} of {of} runs")
+
+    return progress
+
+
+def _tell(console: Console, result: SimulationFile) -> None:
+    """One case, for people."""
+    rate = result.runs / result.seconds if result.seconds else 0
+    console.line(
+        f"{result.case}: {result.runs} runs in {result.seconds:.1f} s ({rate:.0f} a second), batches of "
+        f"{result.linger_ms:g} ms"
+        + (f"; {result.incomplete} were incomplete and do not count" if result.incomplete else "")
+    )
+    rows = []
+    for name in _SHOWN:
+        one = result.spread(name)
+        if one is not None and one.runs:
+            rows.append(
+                (
+                    name,
+                    f"{one.seen / one.runs:.1%} ({one.share_low:.1%} – {one.share_high:.1%})",
+                    f"{one.mean:.1f} ({one.mean_low:.1f} – {one.mean_high:.1f})",
+                    f"{one.p50:.0f}",
+                    f"{one.p95:.0f}",
+                    f"{one.most:.0f}",
+                )
+            )
+    console.table(
+        ("", "share of runs (95 %, Wilson)", "mean (95 %, bootstrap)", "median", "95th", "most"), rows
+    )
+    console.lines(
+        f"  {worst.what} {worst.value:.0f} at seed {worst.seed}: {worst.command}" for worst in result.worst
+    )
+    if result.shrunk is not None:
+        shrunk = result.shrunk
+        console.line(
+            f"  seed {shrunk.seed} shows {shrunk.what} {shrunk.value:.0f} with {len(shrunk.faults)} of "
+            f"{shrunk.before} faults ({shrunk.runs} schedules tried):"
+        )
+        console.lines(f"    {fault}" for fault in shrunk.faults)
+    console.line("")
+
+
+def _code(case: Case, result: SimulationFile) -> int:
+    """What the expectations of a case come to over all its runs."""
+    if result.incomplete == result.runs:
+        return 2
+    bounds: Sequence[tuple[str, float, float | None]] = [
+        (name, bound.lowest, bound.highest)
+        for expect in case.experiment.expect
+        for name, bound in expect.bounds.items()
+    ]
+    code = 0
+    for name, lowest, highest in bounds:
+        spread = result.spread(name)
+        if spread is None or not spread.runs:
+            continue
+        if highest is not None and spread.most > highest:
+            return 1
+        if spread.most < lowest:
+            code = 2
+    return code

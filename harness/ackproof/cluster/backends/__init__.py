@@ -1,0 +1,1 @@
+"""Where nodes run: a folder per backend; `choice` goes from the name of a backend to its cluster."""

@@ -1,0 +1,1 @@
+"""A cluster that someone else runs, reached through the protocol alone."""

@@ -1,0 +1,336 @@
+"""The attach backend: a cluster that someone else runs, reached through the protocol alone.
+
+Nothing of it is started, stopped or read from a disk. Topics are made for a run, under names that nobody else has
+(`ackproof.plan.attached`), and these and no others are deleted at its end. What was made stands in `attached.json`
+before it is made, so that `ackproof clean` can tell of what a killed harness left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import BadInput
+from ackproof.base.wait import wait_until
+from ackproof.cluster import queries
+from ackproof.cluster.access import Access
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.backends.attach.secure import opener_of
+from ackproof.cluster.clocks import NodeClock
+from ackproof.cluster.disks.node_disk import NodeDisk
+from ackproof.cluster.environment import machine
+from ackproof.cluster.messages import ApiVersionsRequest, ApiVersionsResponse
+from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.topics import create_topics
+from ackproof.cluster.wire import Connection, Question, WireError
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.rundir.documents import AttachedFile
+from ackproof.rundir.layout import CaseDir
+
+ASK_S: Final = 2.0
+CONNECT_S: Final = 1.0
+DELETED_WITHIN_S: Final = 20.0
+_METADATA, _LIST_OFFSETS, _CREATE, _DELETE, _QUORUM, _DESCRIBE = 3, 2, 19, 20, 55, 75
+_NEEDED: Final = {_METADATA: 9, _LIST_OFFSETS: 5, _CREATE: 5, _DELETE: 5}
+"""Kinds of questions, and the versions in which they are asked."""
+_PROMISES: Final = {"min.insync.replicas": "1", "unclean.leader.election.enable": "false"}
+"""What the judge takes for granted where an experiment says nothing; said to the cluster, whose own may differ."""
+
+
+@dataclass(frozen=True)
+class Attachment:
+    """Where the cluster is, and what lets us in. The settings are secret: they are never shown or written."""
+
+    bootstrap: str
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
+    file: Path | None = None
+    """Where the settings stand, if in a file: its name is no secret."""
+
+    def check(self) -> None:
+        """Raises `BadInput` for what cannot be, before anything is started."""
+        self.addresses()
+        opener_of(self.settings)
+
+    def addresses(self) -> list[Address]:
+        """The addresses to begin at. Raises `BadInput`."""
+        found = []
+        for each in self.bootstrap.split(","):
+            host, colon, port = each.strip().rpartition(":")
+            if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+                raise BadInput(f"--bootstrap: expected host:port, not '{each.strip()[:80]}'")
+            found.append(Address(host.strip("[]"), int(port)))
+        return found
+
+
+class AttachedNode:
+    """A broker of someone else's cluster. Its process is out of reach, so it is taken to run."""
+
+    is_broker = True
+    is_controller = False
+    pid: int | None = None
+    alive = True
+
+    def __init__(self, node_id: int, address: Address, link: Connection) -> None:
+        self.id = node_id
+        self.address = address
+        self._link = link
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        return f"broker-{self.id}"
+
+    def state(self) -> NodeState:
+        """Running, as far as anybody here knows."""
+        return NodeState.RUNNING
+
+    def start(self) -> None:
+        """Raises `BadInput`, as all that would touch its process."""
+        raise self._refusal()
+
+    def kill(self) -> None:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def terminate(self) -> None:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    @property
+    def disk(self) -> NodeDisk:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    @property
+    def clock(self) -> NodeClock:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def expect_end(self) -> None:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def stop(self, timeout_s: float = 30.0) -> bool:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def pause(self) -> None:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def resume(self) -> None:
+        """Raises `BadInput`."""
+        raise self._refusal()
+
+    def _refusal(self) -> BadInput:
+        return BadInput(
+            f"{self.name} belongs to a cluster that someone else runs: its process is out of reach"
+        )
+
+    def await_ready(self, timeout_s: float) -> None:
+        """Wait until it answers, and is among the brokers that it knows."""
+
+        def ready() -> bool:
+            with contextlib.suppress(WireError):
+                return self.id in queries.brokers(self._link)
+            return False
+
+        wait_until(ready, what=f"{self.name} to answer", timeout_s=timeout_s)
+
+    def log_tail(self, lines: int = 20) -> str:
+        """Nothing: its log is out of reach."""
+        del lines
+        return ""
+
+
+class AttachedCluster(AskedCluster):
+    """See the module. `nodes_dir` is where a cluster of our own would have its nodes: `attached.json` stands beside.
+
+    Raises `BadInput` for settings that are not understood.
+    """
+
+    def __init__(self, spec: ClusterSpec, attachment: Attachment, nodes_dir: Path) -> None:
+        self.spec = spec
+        self._attachment = attachment
+        self._opener = opener_of(attachment.settings)
+        self._first = attachment.addresses()
+        self._file = CaseDir(nodes_dir.parent).attached_json
+        self._access = Access(opener=self._opener, connect_s=CONNECT_S)
+        self._links: dict[int, Connection] = {}
+        self._nodes: dict[int, AttachedNode] = {}
+        self._made: list[str] = []
+
+    # -- life -------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Find the brokers. Raises `BadInput` when none answers, lets us in, or is new enough."""
+        rows, known = self._ask_first()
+        self._access = Access(self._opener, describes_partitions=_DESCRIBE in known, connect_s=CONNECT_S)
+        self.spec = self.spec.model_copy(update={"mode": "kraft" if _QUORUM in known else "zookeeper"})
+        for broker, address in sorted(rows.items()):
+            link = Connection(address, timeout_s=ASK_S, access=self._access)
+            self._links[broker] = link
+            self._nodes[broker] = AttachedNode(broker, address, link)
+
+    def _ask_first(self) -> tuple[dict[int, Address], Container[int]]:
+        said: list[str] = []
+        for address in self._first:
+            with Connection(address, timeout_s=ASK_S, access=self._access) as link:
+                try:
+                    known = _versions(link)
+                    response = link.ask(queries.ask_brokers())
+                except WireError as error:
+                    said.append(str(error))
+                    continue
+            for kind, version in _NEEDED.items():
+                lowest, highest = known.get(kind, (0, -1))
+                if not lowest <= version <= highest:
+                    raise BadInput(f"{address}: too old: ackproof asks as Kafka 2.7 and later understand")
+            rows = {row.node_id: Address(row.host, row.port) for row in response.brokers}
+            if rows:
+                return rows, known
+            said.append(f"{address}: it knows no brokers")
+        raise BadInput(f"no broker of {self._attachment.bootstrap} answers: {'; '.join(said)}")
+
+    def stop(self) -> None:
+        """Close the connections. May be called again."""
+        for link in self._links.values():
+            link.close()
+
+    def remove_data(self) -> None:
+        """Delete the topics that were made here, and no others. Raises `WaitTimeout` that names what stays."""
+        if not self._made:
+            return
+        left = list(self._made)
+        said: list[str] = []
+
+        def gone() -> bool:
+            link = self.admin_link()
+            try:
+                if link is not None:
+                    queries.delete_topics(link, left, ASK_S)
+            except WireError as error:
+                said[:] = [str(error)]
+            still = {place.topic for place in self.topic_state(left)}
+            left[:] = [name for name in left if name in still]
+            return not left
+
+        try:
+            wait_until(
+                gone,
+                what=f"topics {', '.join(self._made)} to be deleted at {self._attachment.bootstrap}",
+                timeout_s=DELETED_WITHIN_S,
+                interval_s=0.2,
+                state=lambda: "; ".join(said) or f"{', '.join(left)} still there",
+            )
+        finally:
+            self.stop()
+        self._made.clear()
+        self._file.unlink(missing_ok=True)
+
+    # -- who and where ----------------------------------------------------------------------------------------------
+
+    @property
+    def nodes(self) -> Mapping[int, AttachedNode]:
+        """The brokers by id, as they were at the start."""
+        return self._nodes
+
+    def node(self, node_id: int) -> AttachedNode:
+        """The broker with this id. Raises `BadInput` when there is none."""
+        try:
+            return self._nodes[node_id]
+        except KeyError:
+            known = ", ".join(map(str, self._nodes)) or "none"
+            raise BadInput(f"there is no broker {node_id}; there are: {known}") from None
+
+    def brokers(self) -> tuple[AttachedNode, ...]:
+        """All of them."""
+        return tuple(self._nodes.values())
+
+    def controllers(self) -> tuple[AttachedNode, ...]:
+        """None: clients are not told where controllers are."""
+        return ()
+
+    @property
+    def bootstrap(self) -> str:
+        """As it was given."""
+        return self._attachment.bootstrap
+
+    @property
+    def access(self) -> Access:
+        """How its nodes are spoken to."""
+        return self._access
+
+    def client_addresses(self) -> Mapping[int, Address]:
+        """What each broker advertises."""
+        return {broker: node.address for broker, node in self._nodes.items()}
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """None: its links are not ours to break."""
+        return None
+
+    # -- what it says -------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Nothing: nobody tells us of processes."""
+
+    def controller(self) -> int | None:
+        """The quorum's leader, where a broker tells; in ZooKeeper mode the broker that is it."""
+        for link in self._links.values():
+            with contextlib.suppress(WireError):
+                return queries.quorum(link).leader if self.spec.mode == "kraft" else _controller(link)
+        return None
+
+    def running_links(self) -> Mapping[int, Connection]:
+        """A connection to each broker."""
+        return self._links
+
+    def admin_link(self) -> Connection | None:
+        """To the controller where only it takes changes, else to any broker."""
+        if self.spec.mode == "zookeeper":
+            return self._links.get(self.controller() or -1, next(iter(self._links.values()), None))
+        return next(iter(self._links.values()), None)
+
+    def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
+        """Create topics that must not be there yet. Raises as `Cluster.create_topics`."""
+        if there := sorted({place.topic for place in self.topic_state(topics)}):
+            raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
+        self._made += topics
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        AttachedFile(bootstrap=self._attachment.bootstrap, topics=tuple(self._made)).save(self._file)
+        create_topics(self, {name: self._promised(topic) for name, topic in topics.items()}, timeout_s)
+
+    def use_release(self, node_id: int, version: str) -> None:
+        """Refused: its nodes are not ours."""
+        raise BadInput(f"node {node_id} cannot change to Kafka {version}: someone else runs it")
+
+    def _promised(self, topic: TopicSpec) -> TopicSpec:
+        given = {**self.spec.config, **topic.config}
+        promises = {name: given.get(name, value) for name, value in _PROMISES.items()}
+        return topic.model_copy(update={"config": {**promises, **topic.config}})
+
+    def environment(self) -> dict[str, str]:
+        """Whose cluster it was, and this machine."""
+        brokers = ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values())
+        return {
+            "cluster": f"attached at {self._attachment.bootstrap}: someone else's",
+            "brokers": brokers,
+            "security": self._attachment.settings.get("security.protocol", "plaintext").lower(),
+            **machine(),
+        }
+
+
+def _versions(link: Connection) -> dict[int, tuple[int, int]]:
+    response = link.ask(Question(ApiVersionsRequest(version=0), ApiVersionsResponse, 0))
+    return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
+
+
+def _controller(link: Connection) -> int | None:
+    found = int(link.ask(queries.ask_brokers()).controller_id)
+    return found if found >= 0 else None

@@ -1,0 +1,326 @@
+"""The docker backend: the same KRaft cluster, each node in a container of its own, one network for all of them.
+
+A node's folder is mounted into its container as the working folder, so that settings, logs and data are found where
+the process backend has them. Its settings go in as the image's variables (KAFKA_*).
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final, TypeVar
+
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import RunTag
+from ackproof.cluster import clocks, lease
+from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses
+from ackproof.cluster.backends.docker.links import ContainerLinks
+from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
+from ackproof.cluster.containers import leftovers
+from ackproof.cluster.containers.bridge import Bridge, SubnetTaken
+from ackproof.cluster.containers.container import ContainerPlan, ContainerProcess, NodeContainer
+from ackproof.cluster.containers.engine import Engine, EngineFailed, connect
+from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
+from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
+from ackproof.cluster.containers.labels import labels
+from ackproof.cluster.disks import file_systems as disks
+from ackproof.cluster.environment import environment_of
+from ackproof.cluster.install import install, with_features
+from ackproof.cluster.kraft import KraftCluster
+from ackproof.cluster.launch import Installation, lay_data, write_files, write_hosts
+from ackproof.cluster.metadata.zookeeper_server import MAIN
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.properties import Layout, settings
+from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
+from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.provision import clock
+from ackproof.provision.archive import archive_in_use
+from ackproof.provision.node_logging import configuration, logging_by
+from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.rundir.timeline import EventKind
+
+T = TypeVar("T")
+
+NODE_FOLDER: Final = "/mnt/node"
+"""Where a node's own folder is in its container."""
+_CONFIG: Final = "/opt/kafka/config"
+_SUBNET_TRIES: Final = 8
+
+
+class DockerCluster(KraftCluster):
+    """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
+
+    def __init__(
+        self,
+        spec: ClusterSpec,
+        nodes_dir: Path,
+        tag: RunTag,
+        on_event: OnNodeEvent,
+        *,
+        installed: Installation | None = None,
+        progress: ProgressSink = ignore,
+        needs: Set[Need] = frozenset(),
+    ) -> None:
+        super().__init__(spec, nodes_dir, tag, self._with_links(on_event), progress=progress)
+        self._installed = installed
+        self._needs = needs
+        self._broken_links: ContainerLinks | None = None
+        self._link_trouble: LinkError | None = None
+        self._own_disks = disks.to_be_made(needs)
+        self._clocks = Need.CLOCKS in needs
+        self._engine: Engine | None = None
+        self._image: KafkaImage | None = None
+        self._lease: lease.Lease | None = None
+        self._bridge: Bridge | None = None
+        self._addresses: DockerAddresses | None = None
+        self._cluster_id = ""
+        self._containers: dict[int, NodeContainer] = {}
+        self._without_archive: list[int] = []
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """Its links; None when no fault needs any, and before `start`."""
+        return None if self._broken_links is None else self._broken_links.mesh
+
+    def check(self) -> None:
+        """Raises `NodeDied` when a node has died by itself, `LinkError` when the proxies' server has."""
+        super().check()
+        if self._link_trouble is not None:
+            raise self._link_trouble
+        if self._broken_links is not None:
+            self._broken_links.mesh.check()
+
+    @property
+    def interface(self) -> str:
+        """The network interface of every node within its container."""
+        return "eth0"
+
+    def address(self, node_id: int) -> str:
+        """The fixed address of a node in the cluster's network."""
+        return self.layout.addresses.node(node_id)
+
+    @property
+    def gateway(self) -> str:
+        """This machine's address in the cluster's network: clients and the harness come from there."""
+        return self._ready(self._bridge).gateway
+
+    def environment(self) -> dict[str, str]:
+        """Versions, machine and load, for the report."""
+        image, engine = self._ready(self._image), self._ready(self._engine)
+        return environment_of(self._ready(self._installed), self._without_archive) | {
+            "java": image.java,
+            "image": f"{image.reference} ({image.identity})",
+            "container engine": engine.version,
+        }
+
+    # -- ground -----------------------------------------------------------------------------------------------------
+
+    def _lay_ground(self, node_ids: tuple[int, ...]) -> Layout:
+        self._engine = connect()
+        self._image = image_for(self._engine, self.spec.kafka, self._progress)
+        installed = self._installed or install(self.spec.kafka, self._progress)
+        self._installed = with_features(installed, self.spec.features, self._progress)
+        self._lease, self._bridge = self._network(node_ids)
+        block = self._lease.addresses.block
+        self._addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
+        layout = Layout(self.spec, self._addresses, Need.CLIENT_LINKS in self._needs)
+        if self._needs & LINKS:
+            self._broken_links = ContainerLinks(
+                layout, self._needs, self.nodes_dir, self._tag, self._pid, self.gateway
+            )
+            self._broken_links.start(self._lease.descriptor)
+        return layout
+
+    def _pid(self, node_id: int) -> int | None:
+        node = self._nodes.get(node_id)
+        return node.pid if node is not None and node.alive else None
+
+    def _with_links(self, on_event: OnNodeEvent) -> OnNodeEvent:
+        """A node that is started again has a new namespace, in which its links are whole: break them again."""
+
+        def told(event: NodeEvent) -> None:
+            on_event(event)
+            if event.kind is EventKind.NODE_STARTED and self._broken_links is not None:
+                try:
+                    self._broken_links.renew(event.node)
+                except LinkError as error:
+                    self._link_trouble = error  # told by `check`: a node's start must not fail half way
+
+        return told
+
+    def _network(self, node_ids: tuple[int, ...]) -> tuple[lease.Lease, Bridge]:
+        """A block that no other harness has, and that no network left behind has either."""
+        passed: list[lease.Lease] = []
+        try:
+            for _ in range(_SUBNET_TRIES):
+                leased = lease.acquire(node_ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
+                bridge = Bridge(f"ackproof-{self._tag.run_id}", f"10.213.{leased.addresses.block}", self._tag)
+                try:
+                    bridge.create()
+                except SubnetTaken:
+                    passed.append(leased)
+                    bridge.close()
+                    continue
+                except BaseException:
+                    leased.release()
+                    bridge.close()
+                    raise
+                return leased, bridge
+        finally:
+            for leased in passed:
+                leased.release()
+        raise BadInput(
+            f"{_SUBNET_TRIES} subnets of 10.213.0.0/16 are taken by other networks; `ackproof clean` removes "
+            "those that dead runs left behind"
+        )
+
+    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
+        files = NodeFiles(self.nodes_dir / str(node_id))
+        lay_data(layout, node_id, files, self._ready(self._installed), cluster_id)
+
+    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
+        write_files(layout, node_id, files, self._ready(self._installed), cluster_id)
+        write_hosts(layout, node_id, files, layout.addresses.direct)
+        # what the image makes of its variables; and how the node logs, into its folder as everywhere
+        (files.folder / "config").mkdir(exist_ok=True)
+        logging = configuration(self.spec.kafka)
+        shutil.copyfile(logging, files.folder / logging.name)
+        if self._clocks:
+            shutil.copyfile(clock.library(), files.clock_library)
+        self._cluster_id = cluster_id
+
+    # -- nodes ------------------------------------------------------------------------------------------------------
+
+    def _launch_together(self, nodes: Sequence[ProcessNode]) -> None:
+        if not nodes:
+            return
+        with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
+            list(pool.map(ProcessNode.start, nodes))
+
+    def _launch(self, node_id: int) -> ContainerProcess:
+        if self._ending or self._bridge is None:
+            raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
+        node = self._nodes[node_id]
+        container = self._containers.get(node_id)
+        if container is None:
+            container = NodeContainer(self._plan(node), node.files.stdout)
+            self._containers[node_id] = container
+        return container.start(node.name)
+
+    def _plan(self, node: ProcessNode) -> ContainerPlan:
+        layout, addresses = self.layout, self._ready(self._addresses)
+        published: dict[int, tuple[str, int]] = {}
+        if node.is_broker:
+            published[addresses.external_port] = addresses.client(node.id)
+        if node.is_controller:
+            published[addresses.controller_port] = addresses.controller(node.id)
+        name = f"node-{node.id}.test"
+        return ContainerPlan(
+            image=self._ready(self._image).reference,
+            name=f"ackproof-{self._tag.run_id}-{node.name}",
+            hostname=name,
+            network=self._ready(self._bridge).network,
+            environment=self._variables(layout, node) | self._clock_variables(node),
+            labels=labels(self._tag, node.name),
+            user=self._ready(self._engine).user,
+            workdir=NODE_FOLDER,
+            mounts={node.files.folder: NODE_FOLDER, node.files.folder / "config": _CONFIG},
+            published=published,
+            address=addresses.node(node.id),
+            aliases=(name,),
+            command=self._command(node),
+        )
+
+    def _variables(self, layout: Layout, node: ProcessNode) -> dict[str, str]:
+        if self._is_zookeeper(node):
+            return self._tag.environment(node.name)
+        heap = layout.spec.heap >> 20
+        return {
+            **settings_as_environment(settings(layout, node.id, node.files.data.name)),
+            "CLUSTER_ID": self._cluster_id,
+            "KAFKA_HEAP_OPTS": f"-Xmx{heap}m -Xms{min(64, heap)}m",
+            "KAFKA_JVM_PERFORMANCE_OPTS": f"{JVM_FLAGS} -Xmn{min(40, heap // 3)}m -XX:+ExitOnOutOfMemoryError",
+            "KAFKA_OPTS": _names(node),
+            "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
+            "LOG_DIR": NODE_FOLDER,
+            **self._tag.environment(node.name),
+        }
+
+    def _clock_variables(self, node: ProcessNode) -> dict[str, str]:
+        if not self._clocks:
+            return {}
+        folder = Path(NODE_FOLDER)
+        return clocks.preload(folder / node.files.clock.name, folder / node.files.clock_library.name)
+
+    def _command(self, node: ProcessNode) -> tuple[str, ...]:
+        """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""
+        if not self._is_zookeeper(node):
+            return ()
+        heap = self.spec.heap >> 20
+        words = [
+            f"-Xmx{heap}m",
+            f"-Xms{min(64, heap)}m",
+            *JVM_FLAGS.split(),
+            _names(node),
+            *self._logging(node),
+        ]
+        # both images have ZooKeeper among Kafka's jars, and neither starts it
+        return (
+            "java",
+            *words,
+            "-cp",
+            "/opt/kafka/libs/*",
+            MAIN,
+            f"{NODE_FOLDER}/{node.files.properties.name}",
+        )
+
+    def _logging(self, node: ProcessNode) -> list[str]:
+        folder = Path(NODE_FOLDER)
+        return logging_by(folder / configuration(self.spec.kafka).name, folder / node.files.log.name)
+
+    def _is_zookeeper(self, node: ProcessNode) -> bool:
+        return self.spec.mode == "zookeeper" and not node.is_broker
+
+    def _all_started(self) -> None:
+        self._without_archive = [
+            i
+            for i, node in self._nodes.items()
+            if not (self._is_zookeeper(node) or (node.pid and archive_in_use(node.pid, Path(ARCHIVE))))
+        ]
+
+    # -- end --------------------------------------------------------------------------------------------------------
+
+    def _give_back(self) -> None:
+        """Remove containers and network. Raises `EngineFailed` when the engine does not: `ackproof clean` will."""
+        try:
+            if self._engine is not None:
+                leftovers.remove(self._engine, lambda marks: True, self._tag.run_id)
+        except EngineFailed as error:
+            raise EngineFailed(f"{error}; its containers stay until `ackproof clean`") from error
+        finally:
+            if self._broken_links is not None:
+                self._broken_links.end()
+            for container in self._containers.values():
+                container.close()
+            if self._bridge is not None:
+                self._bridge.close()
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+            if self._lease is not None:
+                self._lease.release()
+
+    @staticmethod
+    def _ready(value: T | None) -> T:
+        if value is None:
+            raise BadInput("this cluster was not started")
+        return value
+
+
+def _names(node: ProcessNode) -> str:
+    """By which file its JVM resolves the names of its peers."""
+    return f"-Djdk.net.hosts.file={NODE_FOLDER}/{node.files.hosts.name}"

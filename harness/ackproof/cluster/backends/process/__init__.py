@@ -1,0 +1,1 @@
+"""Nodes as JVM processes of this machine (the default)."""

@@ -1,0 +1,232 @@
+"""One container of a node: made once, started again after each end, and the process that serves it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import docker.errors
+from docker.constants import DEFAULT_DOCKER_API_VERSION
+from docker.models.containers import Container
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
+from testcontainers.core.network import Network
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import ProcessState, process_state, started
+from ackproof.base.wait import wait_until
+from ackproof.cluster.containers import freezer
+from ackproof.cluster.containers.engine import TIMEOUT_S, EngineFailed, EngineLost, spoken
+from docker import types
+
+testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
+
+UNKNOWN_STATUS: Final = 255
+"""The exit status of a process whose engine does not say: the engine's own word for it."""
+_TOLD_WITHIN_S: Final = 10.0
+"""How long the engine may take to notice that a process has ended. It takes milliseconds."""
+_FREEZES: Final = 10
+_UNFROZEN: Final = "unable to freeze"
+"""What runc says after a thousand looks at a control group that is on its way (cgroups/fs/freezer.go)."""
+_ENDED_BY: Final = {
+    128 + number: -number for number in (signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS)
+}
+"""Statuses that say which signal ended a JVM. By SIGTERM it ends itself, with 143: that is an exit status."""
+
+
+@dataclass(frozen=True)
+class ContainerPlan:
+    """What a container is made from. `address`: fixed, in the subnet of `network`; `mounts`: folder of this machine
+    → folder in the container, writable; `published`: port in the container → address and port of this machine."""
+
+    image: str
+    name: str
+    hostname: str
+    network: Network
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    user: str
+    workdir: str
+    mounts: Mapping[Path, str]
+    published: Mapping[int, tuple[str, int]]
+    address: str | None = None
+    command: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = field(default=())
+
+
+class NodeContainer:
+    """A container. `output`: the file that gets what its process printed, when it has ended."""
+
+    def __init__(self, plan: ContainerPlan, output: Path) -> None:
+        self.plan = plan
+        self._output = output
+        endpoint = types.EndpointConfig(
+            DEFAULT_DOCKER_API_VERSION, aliases=list(plan.aliases), ipv4_address=plan.address
+        )
+        self._made = (
+            DockerContainer(plan.image, docker_client_kw={"timeout": TIMEOUT_S})
+            .with_name(plan.name)
+            .with_envs(**plan.environment)
+            .with_network(plan.network)
+            .with_kwargs(
+                labels=dict(plan.labels),
+                hostname=plan.hostname,
+                user=plan.user,
+                working_dir=plan.workdir,
+                mounts=[
+                    types.Mount(target, str(source), type="bind") for source, target in plan.mounts.items()
+                ],
+                networking_config={plan.network.name: endpoint},
+            )
+        )
+        if plan.command:
+            self._made.with_command(list(plan.command))
+        # testcontainers types a port as a number; the engine takes the address too
+        ports: dict[str, object] = self._made.ports  # type: ignore[assignment]
+        ports.update({f"{port}/tcp": where for port, where in plan.published.items()})
+
+    @property
+    def container(self) -> Container:
+        """As the docker SDK knows it, once it is made."""
+        return self._made.get_wrapped_container()
+
+    @spoken
+    def start(self, role: str) -> ContainerProcess:
+        """Make it if it was not made yet, and start it. `role`: what its process is called in messages."""
+        if self._made._container is None:
+            self._made.start()
+        else:
+            self.container.start()
+        self.container.reload()
+        return ContainerProcess(self, int(self.container.attrs["State"]["Pid"]), role)
+
+    @spoken
+    def status(self) -> int | None:
+        """Its exit status as the engine tells it, None while it says that it runs."""
+        self.container.reload()
+        state = self.container.attrs["State"]
+        return None if state["Running"] else int(state["ExitCode"])
+
+    @spoken
+    def send(self, number: int) -> bool:
+        """SIGSTOP freezes all of it, SIGCONT thaws it, other signals go to its first process. False if it has ended."""
+        try:
+            if number == signal.SIGSTOP:
+                _freeze(self.container)
+            elif number == signal.SIGCONT:
+                self.container.unpause()
+            else:
+                self.container.kill(signal=number)
+        except docker.errors.NotFound:
+            return False
+        except docker.errors.APIError as error:
+            said = str(error.explanation)
+            if "is not running" in said or "not paused" in said or "is already paused" in said:
+                return "is not running" not in said
+            raise
+        return True
+
+    def keep_output(self) -> None:
+        """Write down what it printed so far."""
+        with contextlib.suppress(EngineFailed, OSError):
+            self._output.write_bytes(spoken(self.container.logs)())
+
+    def close(self) -> None:
+        """Give back the connection to the engine; the container stays."""
+        self._made.get_docker_client().client.close()
+
+
+def _freeze(container: Container) -> None:
+    """Pause it. The runtime tries for a fraction of a second, thaws what it has frozen and gives up ("unable to
+    freeze") where a thread was being made or waited in the kernel each time: then it is asked anew."""
+    for _ in range(_FREEZES - 1):
+        try:
+            container.pause()
+        except docker.errors.APIError as error:
+            if _UNFROZEN not in str(error.explanation):
+                raise
+        else:
+            return
+    container.pause()
+
+
+class ContainerProcess:
+    """The first process of a container: its pid is that of this machine."""
+
+    def __init__(self, container: NodeContainer, pid: int, role: str) -> None:
+        self.container = container
+        self.pid = pid
+        self.role = role
+        self.started = (started(pid) or 0) if pid else 0
+        self._status: int | None = None
+
+    def poll(self) -> int | None:
+        """The exit status (negative: the signal that ended it), or None while it lives."""
+        if self._status is None and process_state(self.pid, self.started) in ("gone", "zombie"):
+            status = self._ask()
+            self.container.keep_output()
+            self._status = _ENDED_BY.get(status, status)
+        return self._status
+
+    def signal(self, number: int) -> bool:
+        """Send a signal to it. False if it has already ended."""
+        try:
+            return self.state() != "gone" and self.container.send(number)
+        except EngineLost:
+            # SIGKILL is how everything ends, and this user may have the right to it
+            if number != signal.SIGKILL or not self._kill_past_the_engine():
+                raise
+            return True
+
+    def wait(self, timeout_s: float) -> int:
+        """Wait until it has ended; the exit status. Raises `WaitTimeout`."""
+        wait_until(
+            lambda: self.poll() is not None,
+            what=f"{self.role} (pid {self.pid}) to end",
+            timeout_s=timeout_s,
+            interval_s=0.005,
+            state=self.state,
+        )
+        return self._status if self._status is not None else UNKNOWN_STATUS
+
+    def state(self) -> ProcessState:
+        """What the kernel says now: of the process, and of the control group that freezes it."""
+        state = process_state(self.pid, self.started)
+        return "stopped" if state == "running" and freezer.is_frozen(self.pid) else state
+
+    def _ask(self) -> int:
+        found: list[int] = []
+
+        def told() -> bool:
+            status = self.container.status()
+            found.extend([] if status is None else [status])
+            return bool(found)
+
+        try:
+            wait_until(told, what=f"the engine to see the end of {self.role}", timeout_s=_TOLD_WITHIN_S)
+        except (EngineFailed, WaitTimeout):
+            return UNKNOWN_STATUS
+        return found[-1]
+
+    def _kill_past_the_engine(self) -> bool:
+        try:
+            descriptor = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return True
+        except OSError:
+            return False
+        try:
+            if started(self.pid) == self.started:
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        finally:
+            os.close(descriptor)
+        return True

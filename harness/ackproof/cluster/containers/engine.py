@@ -1,0 +1,138 @@
+"""The container engine of this machine, through the docker SDK."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+import requests
+import urllib3
+from docker.errors import APIError, DockerException
+
+import docker
+from ackproof.base.errors import AckproofError, BadInput, MissingTool
+from ackproof.cluster.containers.presence import refusal, where
+
+INSTALL: Final = "apt-get install docker.io"
+TIMEOUT_S: Final = 60
+"""How long the engine may take for one call. A container's start takes 0.3 s, on a machine under load some seconds."""
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class EngineFailed(AckproofError):
+    """The engine refused a call, or stopped answering."""
+
+
+class EngineLost(EngineFailed):
+    """The engine does not answer any more."""
+
+
+def spoken(call: Callable[P, T]) -> Callable[P, T]:
+    """Decorator: what the SDK raises becomes `EngineFailed` (the engine's own words) or `EngineLost`."""
+
+    @wraps(call)
+    def spoken_call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return call(*args, **kwargs)
+        except APIError as error:
+            raise EngineFailed(f"the container engine refuses: {error.explanation or error}") from error
+        except (requests.exceptions.RequestException, urllib3.exceptions.HTTPError, DockerException) as error:
+            raise EngineLost(
+                f"the container engine at {where()} does not answer any more: {_last(error)}"
+            ) from error
+
+    return spoken_call
+
+
+class Engine:
+    """An engine that answered. `rootless`: it runs as an ordinary user, whose id is 0 inside containers."""
+
+    def __init__(self, client: docker.DockerClient) -> None:
+        self.client = client
+        info = client.info()
+        self.version = str(info.get("ServerVersion", "unknown"))
+        self.rootless = any("rootless" in str(option) for option in info.get("SecurityOptions") or ())
+
+    @property
+    def user(self) -> str:
+        """Who nodes run as, so that their files belong to whoever runs the harness: `uid:gid`."""
+        return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+
+
+def connect() -> Engine:
+    """The engine that `DOCKER_HOST` names, else the one at the usual socket.
+
+    Raises `MissingTool` when none answers, `BadInput` when this user may not talk to it: one line each.
+    """
+    address = where()
+    reason: BaseException | None = refusal()
+    if reason is None:
+        try:
+            return _connect()
+        except (DockerException, requests.exceptions.RequestException, urllib3.exceptions.HTTPError) as error:
+            reason = _cause(error)
+    if isinstance(reason, PermissionError):
+        raise BadInput(
+            f"the container engine at {address} may not be used by this user; "
+            "sudo usermod -aG docker $USER, then log in again"
+        )
+    said = (
+        "nothing listens there"
+        if isinstance(reason, (FileNotFoundError, ConnectionRefusedError))
+        else _last(reason)
+    )
+    start = "start it: systemctl start docker, or as root: setsid dockerd --ip=127.0.0.1"
+    if _dockerd():
+        raise BadInput(
+            f"backend: docker needs a container engine, and none answers at {address} ({said}); {start}"
+        )
+    raise MissingTool(
+        "a container engine", f"backend: docker needs one; {address}: {said}", f"{INSTALL}, then {start}"
+    )
+
+
+def _connect() -> Engine:
+    client = docker.from_env(timeout=TIMEOUT_S)
+    try:
+        client.ping()
+        return Engine(client)
+    except BaseException:
+        client.close()
+        raise
+
+
+def _dockerd() -> bool:
+    return any((Path(folder) / "dockerd").exists() for folder in ("/usr/bin", "/usr/sbin", "/usr/local/bin"))
+
+
+def _cause(error: BaseException) -> BaseException:
+    """The error of the operating system below those of three libraries, if there is one."""
+    seen: set[int] = set()
+    queue: list[BaseException] = [error]
+    while queue:
+        one = queue.pop(0)
+        if isinstance(one, OSError) and not isinstance(one, requests.exceptions.RequestException):
+            return one
+        if id(one) in seen:
+            continue
+        seen.add(id(one))
+        queue += [
+            each for each in (one.__cause__, one.__context__, *one.args) if isinstance(each, BaseException)
+        ]
+    return error
+
+
+def _last(error: BaseException) -> str:
+    cause = _cause(error)
+    if isinstance(cause, OSError) and cause.strerror:
+        return cause.strerror
+    return " ".join(str(cause).split())[:200] or type(cause).__name__

@@ -1,0 +1,240 @@
+"""File systems of their own for nodes: an ext4 in a file of the node's folder, mounted through a loop device.
+
+With one a disk can be full, fail with I/O errors, or lose its power for real: the file system is shut down without
+a flush of its journal (`EXT4_IOC_SHUTDOWN`), so that nothing that was not fsynced is there after the next mount.
+Only root can mount. A mount and its loop device are found again from the node's folder (`disks_sweep`); what says
+whose they are is written there before they are made.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import functools
+import os
+import shutil
+import struct
+import subprocess
+import tempfile
+from collections.abc import Sequence, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import AckproofError, BadInput, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.experiment.needs import Need
+
+IMAGE_SUFFIX: Final = ".ext4"
+FILLER: Final = ".ackproof-filler"
+SMALLEST: Final = 32 << 20
+_SHUTDOWN: Final = 0x8004587D
+"""EXT4_IOC_SHUTDOWN, _IOR('X', 125, __u32)."""
+_AFTER_SYNC: Final = 0
+_WITHOUT_LOG_FLUSH: Final = 2
+_FREEZE: Final = 0xC0045877
+"""FIFREEZE, _IOWR('X', 119, int)."""
+_THAW: Final = 0xC0045878
+"""FITHAW."""
+_UNMOUNT_WITHIN_S: Final = 10.0
+_SYS_ADMIN: Final = 1 << 21
+_STEP: Final = 4096
+
+
+class DiskError(AckproofError):
+    """A file system could not be made, mounted or unmounted; the text has what the tool said."""
+
+
+@dataclass(frozen=True)
+class FileSystem:
+    """One file system: `image` holds it, `at` is where it is mounted. Errors of all methods are `DiskError`."""
+
+    image: Path
+    at: Path
+
+    def make(self, size: int) -> None:
+        """Make it, `size` bytes large (a sparse file), and mount it."""
+        self.at.mkdir(parents=True, exist_ok=True)
+        with self.image.open("wb") as image:
+            image.truncate(size)
+        # Nothing that can be left for later is written now; no blocks are kept back for root, who runs the nodes.
+        options = ["-q", "-F", "-t", "ext4", "-m", "0", "-J", "size=8"]
+        lazy = "lazy_itable_init=1,lazy_journal_init=1,nodiscard"
+        _call(["mke2fs", *options, "-E", lazy, str(self.image)])
+        self.mount()
+        # Kafka takes every folder of a log dir for a partition.
+        (self.at / "lost+found").rmdir()
+        self.sync()
+
+    def mount(self) -> None:
+        """Mount it; the journal is replayed, as after a power loss. Its loop device goes with the mount."""
+        _call(["mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.at)])
+
+    @property
+    def mounted(self) -> bool:
+        """Whether it is."""
+        return os.path.ismount(self.at)
+
+    def unmount(self) -> None:
+        """Unmount it, once nobody uses it any more."""
+        thaw(self.at)
+        said = ""
+
+        def gone() -> bool:
+            nonlocal said
+            if not self.mounted:
+                return True
+            result = subprocess.run(["umount", str(self.at)], capture_output=True, text=True, check=False)
+            said = result.stderr.strip()
+            return result.returncode == 0
+
+        try:
+            wait_until(gone, what=f"{self.at} to be unmounted", timeout_s=_UNMOUNT_WITHIN_S, interval_s=0.02)
+        except WaitTimeout as error:
+            raise DiskError(f"{error}: {said}") from error
+
+    def remount(self) -> None:
+        """Unmount if it is mounted, and mount: only what had reached the disk is there afterwards."""
+        self.unmount()
+        self.mount()
+
+    def sync(self) -> None:
+        """Write all of it to the disk (`sync -f`)."""
+        _call(["sync", "-f", str(self.at)])
+
+    def lose_power(self) -> None:
+        """From now on every access fails, and what was not fsynced is lost with the next mount."""
+        self._shut_down(_WITHOUT_LOG_FLUSH)
+
+    def fail(self) -> None:
+        """Write out what was written; from then on every access fails with an I/O error, until the next mount."""
+        self._shut_down(_AFTER_SYNC)
+
+    def _shut_down(self, how: int) -> None:
+        folder = os.open(self.at, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, _SHUTDOWN, struct.pack("I", how))
+        except OSError as error:
+            raise DiskError(f"{self.at} could not be shut down: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+    def freeze(self) -> None:
+        """Until `thaw` every write to it waits, and so does every fsync; those who wait cannot be killed."""
+        folder = os.open(self.at, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            fcntl.ioctl(folder, _FREEZE, 0)
+        except OSError as error:
+            raise DiskError(f"{self.at} could not be frozen: {error.strerror}") from error
+        finally:
+            os.close(folder)
+
+    def answers(self) -> bool:
+        """Whether a new file can be written to it."""
+        probe = self.at / ".ackproof-probe"
+        try:
+            probe.write_bytes(b"1")
+            probe.unlink()
+        except OSError:
+            return False
+        return True
+
+    def free(self) -> int:
+        """Bytes that a program may still take (statvfs)."""
+        seen = os.statvfs(self.at)
+        return seen.f_bavail * seen.f_frsize
+
+    def size(self) -> int:
+        """Its size in bytes (statvfs)."""
+        seen = os.statvfs(self.at)
+        return seen.f_blocks * seen.f_frsize
+
+    def fill(self, leave: int = 0) -> None:
+        """Allocate blocks to a file of ours until at most `leave` bytes are free."""
+        filler = os.open(self.at / FILLER, os.O_WRONLY | os.O_CREAT, 0o600)
+        try:
+            end = os.fstat(filler).st_size
+            step = self.free() - leave
+            while step >= _STEP:
+                step = min(step, max(_STEP, self.free() - leave))
+                try:
+                    os.posix_fallocate(filler, end, step)
+                    end += step
+                    step = self.free() - leave
+                except OSError:
+                    # Blocks of the file system's own bookkeeping are needed too.
+                    step //= 2
+        finally:
+            os.close(filler)
+
+    def release(self) -> None:
+        """Give back what `fill` took."""
+        (self.at / FILLER).unlink(missing_ok=True)
+
+
+def thaw(at: Path) -> bool:
+    """Let a file system be written again; whether it was frozen."""
+    try:
+        folder = os.open(at, os.O_RDONLY | os.O_DIRECTORY)
+    except OSError:
+        return False
+    try:
+        fcntl.ioctl(folder, _THAW, 0)
+    except OSError:
+        return False  # EINVAL: it is not frozen
+    finally:
+        os.close(folder)
+    return True
+
+
+@functools.cache
+def refusal() -> str | None:
+    """Why nodes cannot have file systems of their own on this machine; None if they can. Tried once, for real."""
+    if os.geteuid() != 0:
+        return "only root can mount file systems"
+    capabilities = Path("/proc/self/status").read_text(encoding="ascii").partition("CapEff:\t")[2].split()[0]
+    if not int(capabilities, 16) & _SYS_ADMIN:
+        return "mounting needs the capability CAP_SYS_ADMIN, which this root lacks"
+    for tool, package in (("mke2fs", "e2fsprogs"), ("mount", "mount"), ("umount", "mount")):
+        if shutil.which(tool) is None:
+            return f"{tool} is missing (apt-get install {package})"
+    with tempfile.TemporaryDirectory(prefix="ackproof-disk-") as folder:
+        trial = FileSystem(Path(folder) / f"trial{IMAGE_SUFFIX}", Path(folder) / "mount")
+        try:
+            trial.make(SMALLEST)
+        except DiskError as error:
+            return str(error)
+        finally:
+            trial.unmount()
+    return None
+
+
+def found() -> str:
+    """What the doctor says of them: a file system was made in a file, mounted and removed, or why it cannot be."""
+    why = refusal()
+    return (
+        "a file system in a file can be mounted (loop device, ext4)"
+        if why is None
+        else f"not there, and needed only where disks are filled, fail or lose their power: {why}"
+    )
+
+
+def require(needs: Set[Need]) -> None:
+    """Raises `BadInput` where nodes must have file systems of their own and cannot."""
+    why = refusal() if Need.DISKS in needs else None
+    if why is not None:
+        raise BadInput(f"a fault of this experiment needs file systems of their own for the nodes: {why}")
+
+
+def to_be_made(needs: Set[Need]) -> bool:
+    """Whether nodes get file systems of their own."""
+    return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
+
+
+def _call(command: Sequence[str]) -> None:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60.0)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise DiskError(f"{' '.join(command)}: {error}") from error
+    if result.returncode != 0:
+        said = " ".join((result.stderr or result.stdout).split())
+        raise DiskError(f"{' '.join(command)} failed ({result.returncode}): {said[:400]}")

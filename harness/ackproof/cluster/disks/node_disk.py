@@ -1,0 +1,177 @@
+"""What a node keeps its data on: its log dirs, as this machine sees them, and the file systems below them.
+
+::
+
+    nodes/1/data                      one log dir, the metadata log in it       (cluster.log_dirs: 1)
+    nodes/1/data/metadata, log-1, …   several log dirs, the metadata log apart  (cluster.log_dirs: 2 or more)
+    nodes/1/data.ext4, data.log-1.ext4, …   where faults need file systems of their own: these, mounted on the folders
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.processes import started
+from ackproof.cluster.disks.file_systems import IMAGE_SUFFIX, FileSystem, thaw
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.rundir.documents import Document
+
+OWNER_FILE: Final = "file-systems.json"
+
+
+class Owner(Document):
+    """Who made the file systems of a node; written before they are made. `owner_started` in ticks since boot."""
+
+    run_id: str
+    owner_pid: int
+    owner_started: int
+
+
+def log_dirs(spec: ClusterSpec, data: str, *, broker: bool) -> tuple[str, ...]:
+    """The log dirs of a node whose data is at `data`. A controller of its own has one."""
+    if spec.log_dirs == 1 or not broker:
+        return (data,)
+    return tuple(f"{data}/log-{number}" for number in range(1, spec.log_dirs + 1))
+
+
+def metadata_dir(spec: ClusterSpec, data: str, *, broker: bool) -> str:
+    """Where the node keeps the metadata log: apart where there are several log dirs, so that it outlives each."""
+    return data if spec.log_dirs == 1 or not broker else f"{data}/metadata"
+
+
+@dataclass(frozen=True)
+class NodeDisk:
+    """One node's disk. `lay` writes what a node needs for its first start into empty folders."""
+
+    data: Path
+    log_dirs: tuple[Path, ...]
+    metadata_dir: Path
+    lay: Callable[[], None]
+    file_systems: tuple[FileSystem, ...] = field(default=())
+    """Empty where the node's data is on the file system of the machine."""
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """All folders with data, each once."""
+        return tuple(dict.fromkeys((self.metadata_dir, *self.log_dirs)))
+
+    def make(self, size: int, run_id: str) -> None:
+        """Make and mount its file systems. Raises `DiskError`."""
+        if not self.file_systems:
+            return
+        own = os.getpid()
+        self.data.parent.mkdir(parents=True, exist_ok=True)
+        Owner(run_id=run_id, owner_pid=own, owner_started=started(own) or 0).save(
+            self.data.parent / OWNER_FILE
+        )
+        for system in self.file_systems:
+            system.make(size)
+
+    def thaw(self) -> None:
+        """Let all be written again: a process that waits for a frozen file system cannot be ended."""
+        for system in self.file_systems:
+            thaw(system.at)
+
+    def unmount(self) -> None:
+        """Unmount what is mounted. Raises `DiskError`."""
+        for system in reversed(self.file_systems):
+            system.unmount()
+
+    def sync(self) -> None:
+        """Write all to the disk, so that a power loss takes only what comes later."""
+        for system in self.file_systems:
+            system.sync()
+
+    def remove(self) -> None:
+        """Remove the data and the file systems."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        for system in self.file_systems:
+            system.image.unlink(missing_ok=True)
+        (self.data.parent / OWNER_FILE).unlink(missing_ok=True)
+
+    def system_of(self, folder: Path) -> FileSystem | None:
+        """The file system that is mounted on a folder."""
+        return next((system for system in self.file_systems if system.at == folder), None)
+
+    def partition(self, topic: str, partition: int) -> Path | None:
+        """The folder of a partition's replica, None if this node has none."""
+        name = f"{topic}-{partition}"
+        return next((folder / name for folder in self.log_dirs if (folder / name).is_dir()), None)
+
+    def partitions(self) -> dict[tuple[str, int], Path]:
+        """The folders of all replicas, without the metadata log."""
+        found: dict[tuple[str, int], Path] = {}
+        for folder in self.log_dirs:
+            for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+                topic, _, number = path.name.rpartition("-")
+                if topic and topic != "__cluster_metadata" and number.isdigit() and path.is_dir():
+                    found[topic, int(number)] = path
+        return found
+
+
+def node_disk(spec: ClusterSpec, data: Path, *, broker: bool, lay: Callable[[], None], own: bool) -> NodeDisk:
+    """The disk of a node whose data is at `data`; `own`: on file systems of its own."""
+    dirs = tuple(Path(folder) for folder in log_dirs(spec, str(data), broker=broker))
+    metadata = Path(metadata_dir(spec, str(data), broker=broker))
+    folders = dict.fromkeys((metadata, *dirs)) if own else ()
+    systems = tuple(
+        FileSystem(data.parent / f"{'.'.join(folder.relative_to(data.parent).parts)}{IMAGE_SUFFIX}", folder)
+        for folder in folders
+    )
+    return NodeDisk(data, dirs, metadata, lay, systems)
+
+
+class Disks:
+    """The disks of all nodes of a cluster; none before `make`. Errors of its methods are `DiskError`."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, NodeDisk] = {}
+
+    def __getitem__(self, node_id: int) -> NodeDisk:
+        return self._of[node_id]
+
+    def make(
+        self,
+        spec: ClusterSpec,
+        nodes_dir: Path,
+        node_ids: Iterable[int],
+        lay: Callable[[int], None],
+        owner: str | None,
+    ) -> None:
+        """Say where each node's data is; with the id of a run as `owner`, on file systems that are made now."""
+        for node in node_ids:
+            data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids
+            own = owner is not None
+            self._of[node] = node_disk(spec, data, broker=broker, lay=partial(lay, node), own=own)
+        if owner is None:
+            return
+        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
+            for made in [pool.submit(disk.make, spec.disk, owner) for disk in self._of.values()]:
+                made.result()
+
+    def thaw(self) -> None:
+        """Before nodes are ended: see `NodeDisk.thaw`."""
+        for disk in self._of.values():
+            disk.thaw()
+
+    def unmount(self) -> None:
+        """Once all nodes are gone. May be called again."""
+        for disk in self._of.values():
+            disk.unmount()
+
+    def sync(self) -> None:
+        """Write all to the disks, so that a power loss takes only what comes later."""
+        for disk in self._of.values():
+            disk.sync()
+
+    def remove(self) -> None:
+        """Remove the data of all nodes, and their file systems."""
+        for disk in self._of.values():
+            disk.remove()

@@ -1,0 +1,1 @@
+"""Who keeps a cluster's metadata: the KRaft quorum, or ZooKeeper."""

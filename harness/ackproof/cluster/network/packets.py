@@ -1,0 +1,239 @@
+"""Packet rules of the kernel (nft), in a table that belongs to one run and is removed by its name.
+
+Needs root. The ruleset of others is never touched: rules come and go by their handles in our own table.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from ackproof.base.errors import BadInput
+from ackproof.base.processes import is_alive, started
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import BlackHole, Cut, DropLarge, Effect, Loss, Reset
+from ackproof.provision.nft import find_nft
+
+TIMEOUT_S: Final = 10.0
+PREFIX: Final = "ackproof_"
+INPUT: Final = "incoming"
+OUTPUT: Final = "outgoing"
+_REDIRECTED: Final = "redirected"
+_DIRECT: Final = "direct"
+_PRIORITIES: Final = ((OUTPUT, "output", -150), (INPUT, "input", 150), (_DIRECT, "output", 0))
+"""Where destinations are translated at -100 and answers back at 100: packets are seen as their sender sees them, in
+the last chain as they leave."""
+_REJECT: Final = "tcp flags & rst == 0x0 counter reject with tcp reset"
+"""But for resets, our own among them: they shall arrive."""
+_TO_BE_RESET: Final = 60
+"""Bytes of the largest packet of a TCP connection that carries nothing: a SYN with its options."""
+_NAME: Final = re.compile(rf"{PREFIX}([0-9]{{1,9}})_([0-9]{{1,18}})_")
+
+
+def table_of(run_id: str) -> str:
+    """The name of the table of a run that the present process drives: its owner stands in it."""
+    owner = os.getpid()
+    return f"{PREFIX}{owner}_{started(owner)}_" + re.sub(r"[^A-Za-z0-9]", "_", run_id)
+
+
+def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | None = None) -> str:
+    """Call nft (`enter`: a command in front of it that enters a namespace). Raises `LinkError` with its words."""
+    argv = [*enter, str(find_nft()), *words]
+    try:
+        done = subprocess.run(
+            argv, input=stdin, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise LinkError(f"nft: {error}") from error
+    if done.returncode != 0:
+        raise LinkError(f"nft {' '.join(words)}: {' '.join(done.stderr.split())[:300]}")
+    return done.stdout
+
+
+class Stream(Protocol):
+    """The packets of some connections, in both directions."""
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """Pairs of a chain and what is matched there, in nft's words: every packet is seen once."""
+
+
+@dataclass(frozen=True)
+class Loopback:
+    """Connections within this machine, to a listening address: both directions are sent from here."""
+
+    host: str
+    port: int
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """In the chain of what is sent."""
+        return (
+            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
+            (OUTPUT, f"ip saddr {self.host} tcp sport {self.port}"),
+        )
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """Connections that this namespace opens to an address elsewhere."""
+
+    host: str
+    port: int
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """What is sent there, and what comes from there."""
+        return (
+            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
+            (INPUT, f"ip saddr {self.host} tcp sport {self.port}"),
+        )
+
+
+@dataclass(frozen=True)
+class Incoming:
+    """Connections that others open to a port of this namespace."""
+
+    port: int
+
+    def matches(self) -> tuple[tuple[str, str], ...]:
+        """What comes to the port, and what is sent from it."""
+        return ((INPUT, f"tcp dport {self.port}"), (OUTPUT, f"tcp sport {self.port}"))
+
+
+@dataclass
+class PacketRules:
+    """The rules of one run in one network namespace. `enter`: a command that enters it ("nsenter", …)."""
+
+    table: str
+    enter: tuple[str, ...] = ()
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _made: bool = False
+
+    def lay(self, mark: str, streams: Iterable[Stream], effect: Effect) -> None:
+        """Add rules that carry `mark` as their comment. Raises `LinkError`."""
+        action = _action(effect)
+        self._add(
+            [
+                f'{chain} {match} {action} comment "{mark}"'
+                for stream in streams
+                for chain, match in stream.matches()
+            ]
+        )
+
+    def redirect(self, mark: str, way: Outgoing, to: tuple[str, int]) -> None:
+        """Send new connections elsewhere; the present ones are reset when they carry something. Raises `LinkError`."""
+        match = f"ip daddr {way.host} tcp dport {way.port}"
+        self._add(
+            [
+                f'{_REDIRECTED} {match} dnat ip to {to[0]}:{to[1]} comment "{mark}"',
+                f'{_DIRECT} {match} {_REJECT} comment "{mark}"',
+            ]
+        )
+
+    def _add(self, rules: list[str]) -> None:
+        lines = [f"add rule inet {self.table} {rule}" for rule in rules]
+        with self._lock:
+            if not self._made:
+                lines = [*self._frame(), *lines]
+            self._run(["-f", "-"], "\n".join(lines) + "\n")
+            self._made = True
+
+    def remove(self, mark: str) -> None:
+        """Remove the rules with this mark."""
+        with self._lock:
+            lines = [
+                f"delete rule inet {self.table} {chain} handle {handle}"
+                for chain, handle, comment in self._rules()
+                if comment == mark
+            ]
+            if lines:
+                self._run(["-f", "-"], "\n".join(lines) + "\n")
+
+    def marks(self) -> dict[str, int]:
+        """The marks that the kernel has rules for, and how many."""
+        with self._lock:
+            found: dict[str, int] = {}
+            for _, _, comment in self._rules():
+                found[comment] = found.get(comment, 0) + 1
+            return found
+
+    def end(self) -> None:
+        """Remove the table, if it was made."""
+        with self._lock:
+            if self._made:
+                remove_table(self.table, self.enter)
+                self._made = False
+
+    def _frame(self) -> list[str]:
+        frame = [
+            f"add table inet {self.table}",
+            *(
+                f"add chain inet {self.table} {name} {{ type filter hook {hook} priority {priority}; policy accept; }}"
+                for name, hook, priority in _PRIORITIES
+            ),
+        ]
+        if self.enter:
+            nat = "type nat hook output priority -100; policy accept;"
+            frame.append(f"add chain inet {self.table} {_REDIRECTED} {{ {nat} }}")
+        return frame
+
+    def _rules(self) -> list[tuple[str, int, str]]:
+        """Chain, handle and comment of each rule."""
+        if not self._made:
+            return []
+        listed = json.loads(self._run(["-j", "list", "table", "inet", self.table]))
+        rules = [entry["rule"] for entry in listed["nftables"] if "rule" in entry]
+        return [(rule["chain"], rule["handle"], rule.get("comment", "")) for rule in rules]
+
+    def _run(self, words: Sequence[str], stdin: str | None = None) -> str:
+        return run_nft(words, enter=self.enter, stdin=stdin)
+
+
+def tables(enter: Sequence[str] = ()) -> list[str]:
+    """The tables of ackproof's runs that the kernel has now; empty where nft cannot be used."""
+    try:
+        listed = json.loads(run_nft(["-j", "list", "tables"], enter=enter))
+    except (BadInput, LinkError):
+        return []
+    return [
+        entry["table"]["name"]
+        for entry in listed["nftables"]
+        if "table" in entry and entry["table"]["name"].startswith(PREFIX)
+    ]
+
+
+def left_behind() -> list[str]:
+    """The tables of runs whose harness is dead."""
+    return [
+        name
+        for name in tables()
+        if (match := _NAME.match(name)) and not is_alive(int(match[1]), int(match[2]))
+    ]
+
+
+def remove_table(table: str, enter: Sequence[str] = ()) -> None:
+    """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
+    if table in tables(enter):
+        run_nft(["delete", "table", "inet", table], enter=enter)
+
+
+def _action(effect: Effect) -> str:
+    match effect:
+        case Loss(share) if share > 0.9995:
+            return "counter drop"
+        case Loss(share):
+            return f"numgen random mod 1000 < {max(1, round(share * 1000))} counter drop"
+        case DropLarge(above):
+            return f"meta length > {above} counter drop"
+        case BlackHole():
+            return "counter drop"
+        case Cut():
+            return _REJECT
+        case Reset():
+            return f"meta length > {_TO_BE_RESET} {_REJECT}"
+        case _:
+            raise LinkError(f"no packet rule does this: {effect}")

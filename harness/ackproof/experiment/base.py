@@ -1,0 +1,92 @@
+"""What all specs have in common."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Annotated, Final, TypeAlias, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
+
+from ackproof.experiment.quantities import wrong
+
+T = TypeVar("T")
+
+_SETTING: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+
+
+class Spec(BaseModel):
+    """A part of an experiment: immutable, and without room for a name that nobody knows."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, str_max_length=10_000)
+
+
+def config_text(value: object) -> str:
+    """A setting's value as Kafka and librdkafka read it. Raises the room's refusal for what is no scalar."""
+    if value is None:
+        raise wrong("expected a value; an empty one is written ''")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (str, int, float)):
+        text = str(value)
+        if any(character < " " for character in text):
+            raise wrong("expected a value of one line, without control characters")
+        return text
+    raise wrong("expected a single value (text, a number, true or false)")
+
+
+def _read_setting(name: object) -> object:
+    if not isinstance(name, str) or not _SETTING.match(name):
+        raise wrong("expected the name of a setting: letters, digits, '.', '_' and '-'")
+    return name
+
+
+Config: TypeAlias = dict[
+    Annotated[
+        str,
+        BeforeValidator(_read_setting),
+        WithJsonSchema({"type": "string", "pattern": "^[A-Za-z0-9._-]{1,249}$"}),
+    ],
+    Annotated[
+        str,
+        BeforeValidator(config_text),
+        WithJsonSchema({"type": ["string", "number", "boolean"], "title": "Value of the setting"}),
+    ],
+]
+"""Settings by name. A file may give text, numbers, true and false; here all are text."""
+
+Whole: TypeAlias = Annotated[int, Field(strict=True)]
+Flag: TypeAlias = Annotated[bool, Field(strict=True)]
+Text: TypeAlias = Annotated[str, Field(strict=True)]
+
+
+def text_field(
+    parse: Callable[[str], T], kind: type[T], what: str
+) -> tuple[BeforeValidator, PlainSerializer]:
+    """How pydantic reads and writes a value of type `kind` that a file says as text.
+
+    `parse` raises ValueError with the sentence to show; `what` names the thing for values that are no text.
+    """
+
+    def read(value: object) -> object:
+        if isinstance(value, kind):
+            return value
+        if not isinstance(value, str):
+            raise wrong(f"expected {what}")
+        try:
+            return parse(value)
+        except ValueError as error:
+            raise wrong(str(error)) from error
+
+    return BeforeValidator(read), PlainSerializer(str, return_type=str)
+
+
+OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": lambda a, b: a >= b,
+    "<=": lambda a, b: a <= b,
+    "==": lambda a, b: a == b,
+    "!=": lambda a, b: a != b,
+    ">": lambda a, b: a > b,
+    "<": lambda a, b: a < b,
+}
+"""Comparisons of triggers and expectations; longer signs first, so that a pattern made of them finds them."""

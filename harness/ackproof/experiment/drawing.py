@@ -1,0 +1,91 @@
+"""What a storm draws from: its own generator, the roles that it may strike, the experiment around it."""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+
+from pydantic import WithJsonSchema
+
+from ackproof.experiment.base import text_field
+from ackproof.experiment.quantities import DURATION_PATTERN, duration_text, parse_duration
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import Surroundings
+
+_ONE: Final = DURATION_PATTERN.strip("^$")
+RANGE_PATTERN: Final = rf"^{_ONE}( *\.\. *{_ONE})?$"
+_DOTS: Final = re.compile(r" *\.\. *")
+
+
+@dataclass(frozen=True)
+class Range:
+    """From `low` to `high` seconds, both possible."""
+
+    low: float
+    high: float
+
+    @classmethod
+    def parse(cls, text: str) -> Range:
+        """Read `0.5s..3s`, or `2s` for exactly that. Raises ValueError."""
+        parts = _DOTS.split(text.strip())
+        try:
+            ends = [parse_duration(part) for part in parts]
+        except ValueError as error:
+            raise ValueError(f"expected a range of durations such as 0.5s..3s, not '{text[:60]}'") from error
+        if len(ends) > 2 or ends[0] > ends[-1]:
+            raise ValueError(f"expected a range that begins with its lower end, not '{text[:60]}'")
+        return cls(ends[0], ends[-1])
+
+    def __str__(self) -> str:
+        low, high = duration_text(self.low), duration_text(self.high)
+        return low if low == high else f"{low}..{high}"
+
+
+RangeField: TypeAlias = Annotated[
+    Range,
+    *text_field(Range.parse, Range, "a range of durations such as 0.5s..3s"),
+    WithJsonSchema(
+        {"type": "string", "pattern": RANGE_PATTERN, "title": "Range", "examples": ["0.5s..3s", "2s"]}
+    ),
+]
+"""A range of durations. In a file: `0.5s..3s`; one duration alone is always drawn as it is."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a kind of fault may look at while a storm draws one of it (`FaultSpec.drawn`).
+
+    All choices come from `random`, which follows from the case's seed and the storm's number.
+    """
+
+    random: random.Random
+    roles: Sequence[str]
+    """The storm's `roles`, as a file writes them."""
+    experiment: Surroundings
+
+    def role(self) -> str:
+        """One of the storm's roles."""
+        return self.random.choice(list(self.roles))
+
+    def place(self) -> str:
+        """A partition that producers write to, as `orders/0`."""
+        topics = self.experiment.topics
+        every = [
+            f"{name}/{number}"
+            for name in self.experiment.topic_names()
+            if name in topics
+            for number in range(topics[name].partitions)
+        ]
+        return self.random.choice(every)
+
+    def seconds(self, within: Range) -> str:
+        """A duration in this range, in whole milliseconds, as a file writes it."""
+        return duration_text(self.within(within))
+
+    def within(self, within: Range) -> float:
+        """A duration in this range, in seconds, rounded to milliseconds."""
+        return round(within.low + (within.high - within.low) * self.random.random(), 3)

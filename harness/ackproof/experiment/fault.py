@@ -1,0 +1,157 @@
+"""Faults as data: what every fault has, and the registry of kinds. One file per family beside this one.
+
+A family is added by one file: a subclass of `FaultSpec` per kind, each registered with `@register`, and its module
+named in `ackproof.faults.kinds`. Its own fields (those in the braces after the kind) are the fields that the
+subclass adds; everything else here reads them from the class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
+
+from pydantic import Field
+
+from ackproof.experiment.base import Spec
+from ackproof.experiment.needs import Need
+from ackproof.experiment.problems import Path
+from ackproof.experiment.quantities import Duration, duration_text
+from ackproof.experiment.roles import Role, RoleField
+from ackproof.experiment.triggers import After, Trigger
+from ackproof.rundir.timeline import DRAWN_FROM
+
+if TYPE_CHECKING:
+    from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.nodes import Data
+    from ackproof.experiment.spec import Surroundings
+
+HoldKey = Literal["for", "restart_after"]
+
+
+class Complaints(Protocol):
+    """Where a fault says what does not fit its experiment. Paths begin inside the braces after its kind."""
+
+    def sound(self, *paths: Path, cluster: bool = False) -> bool:
+        """Whether these fields (and with `cluster` what the file says of the cluster) have no problem yet."""
+
+    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        """Note a problem of a field's value, or with `key` of its name."""
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
+        """Note a value that names something which does not exist; the nearest of `valid` is suggested."""
+
+
+class FaultSpec(Spec):
+    """One fault of an experiment. `number` counts from 1 in file order; other faults refer to it."""
+
+    KIND: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = ""
+    """What it does, in a sentence."""
+    HEALING: ClassVar[str] = ""
+    """What ends it, as a verb for the schedule: "resume", "start again"."""
+    HOLD_KEY: ClassVar[HoldKey | None] = None
+    """The field that says how long it lasts; None for a fault that ends by itself."""
+    SHORT: ClassVar[tuple[str, ...]] = ()
+    """The fields that a value without braces stands for: one, or for a list of three the groups and what connects
+    them."""
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Backends on which it cannot be injected, and why: "not possible on this backend, because …"."""
+
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
+    """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
+
+    number: int = Field(ge=1)
+    trigger: Trigger
+    hold: Duration | None = None
+    """Seconds from its confirmation to its healing; None: until the healing phase at the end of the run."""
+
+    @property
+    def kind(self) -> str:
+        """The name of its kind in a file."""
+        return self.KIND
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Every role that it mentions; they are resolved once, together, when it is due. Empty: it needs none."""
+        return ()
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """What must be laid before the cluster starts so that it can be done."""
+        return frozenset()
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Releases of Kafka that it takes beside the cluster's own."""
+        return ()
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
+
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+        """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
+        del spec, topic
+        return {}
+
+    def drops(self, topic: str) -> bool:
+        """Whether all that the topic holds at that time goes with it, as is its purpose."""
+        del topic
+        return False
+
+    def may_shrink_to(self, topic: str) -> int | None:
+        """The fewest replicas that a partition of the topic has because of it; None: as many as before."""
+        del topic
+        return None
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Its own fields as a storm draws them, in the words of a file; None: a storm's menu must give them."""
+        own = (field for name, field in cls.model_fields.items() if name not in COMMON)
+        return None if any(field.is_required() for field in own) else {}
+
+    def __str__(self) -> str:
+        return " ".join([self.kind, ", ".join(map(str, self.targets))]).rstrip()
+
+
+class NodeFault(FaultSpec):
+    """A fault of whole nodes, those that hold a role."""
+
+    SHORT: ClassVar[tuple[str, ...]] = ("target",)
+
+    target: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The one role."""
+        return (self.target,)
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """One of the storm's roles."""
+        return {"target": draw.role()}
+
+
+COMMON: Final = frozenset({"number", "trigger", "hold"})
+"""Fields of a fault that are not written inside the braces after its kind."""
+
+_KINDS: dict[str, type[FaultSpec]] = {}
+KINDS: Final[Mapping[str, type[FaultSpec]]] = MappingProxyType(_KINDS)
+"""Every kind of fault by its name in a file."""
+
+F = TypeVar("F", bound=type[FaultSpec])
+
+
+def register(kind: F) -> F:
+    """Class decorator: make a kind of fault known. Raises ValueError for a name that is taken or missing."""
+    if not kind.KIND or kind.KIND in _KINDS:
+        raise ValueError(f"the fault kind {kind.KIND!r} is taken or empty")
+    _KINDS[kind.KIND] = kind
+    return kind
+
+
+def trigger_text(fault: FaultSpec) -> str:
+    """When a fault begins, in words; one that a storm drew counts from the storm's own beginning."""
+    if fault.number >= DRAWN_FROM and isinstance(fault.trigger, After):
+        return f"{duration_text(fault.trigger.by)} into storm {fault.trigger.fault}"
+    return str(fault.trigger)

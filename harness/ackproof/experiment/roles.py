@@ -1,0 +1,179 @@
+"""Whom a fault is aimed at: a role, resolved when the fault is due (DESIGN §3.3).
+
+::
+
+    leader(orders/0)            the leader of that partition
+    preferred_leader(orders/0)  the first of its assigned replicas
+    followers(orders/0)         its replicas but for the leader, in sync or not
+    follower(orders/0)          one of these, drawn beforehand
+    isr(orders/0)               its in-sync replicas, the leader among them
+    controller                  the active controller      controller(101)  that one
+    controllers                 all controllers (KRaft; in ZooKeeper mode the controller is a broker)
+    broker                      one broker, drawn          broker(2)        that one
+    brokers                     all brokers
+    zookeeper                   all ZooKeeper servers      zookeeper(101)   that one
+    minority                    fewer than half of the brokers (as many as that allows), drawn
+    majority                    the other brokers
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import WithJsonSchema
+
+from ackproof.experiment.base import text_field
+from ackproof.experiment.problems import hint
+
+
+class RoleKind(StrEnum):
+    """Every role."""
+
+    LEADER = "leader"
+    FOLLOWERS = "followers"
+    FOLLOWER = "follower"
+    ISR = "isr"
+    PREFERRED_LEADER = "preferred_leader"
+    CONTROLLER = "controller"
+    CONTROLLERS = "controllers"
+    BROKER = "broker"
+    BROKERS = "brokers"
+    MINORITY = "minority"
+    MAJORITY = "majority"
+    ZOOKEEPER = "zookeeper"
+
+
+OF_PARTITION: Final = frozenset(
+    {RoleKind.LEADER, RoleKind.FOLLOWERS, RoleKind.FOLLOWER, RoleKind.ISR, RoleKind.PREFERRED_LEADER}
+)
+"""Roles that need a topic and a partition."""
+MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind.ZOOKEEPER})
+DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
+"""Roles that take one of several nodes; which one comes from the case's seed."""
+
+_ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
+_PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
+ROLE_PATTERN: Final = (
+    r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
+    r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
+)
+
+
+def parse_place(text: str) -> tuple[str, int]:
+    """`orders/0` → ("orders", 0). Raises ValueError."""
+    match = _PLACE.match(text)
+    if match is None:
+        raise ValueError(f"expected a partition such as orders/0, not '{text[:60]}'")
+    return match[1], int(match[2])
+
+
+@dataclass(frozen=True)
+class Members:
+    """Who is what at one moment. The partition's fields are those of the role's own partition."""
+
+    brokers: tuple[int, ...]
+    controllers: tuple[int, ...] = ()
+    active_controller: int = -1
+    leader: int = -1
+    replicas: tuple[int, ...] = ()
+    isr: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Role:
+    """One role. `topic` and `partition` are set for the roles of a partition, `node` where a node is named."""
+
+    kind: RoleKind
+    topic: str | None = None
+    partition: int | None = None
+    node: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Role:
+        """Read a role. Raises ValueError with a sentence that says what was expected."""
+        match = _ROLE.match(text.strip())
+        if match is None:
+            raise ValueError(f"expected a role such as leader(orders/0) or controller, not '{text[:60]}'")
+        name, inside = match[1], match[2]
+        if name not in set(RoleKind):
+            raise ValueError(f"unknown role '{name[:60]}'{hint(name, list(RoleKind), 'roles are')}")
+        kind = RoleKind(name)
+        if kind in OF_PARTITION:
+            if not inside:
+                raise ValueError(f"the role {kind} needs a partition: {kind}(orders/0)")
+            topic, partition = parse_place(inside.strip())
+            return cls(kind, topic, partition)
+        if inside is None:
+            return cls(kind)
+        if kind not in MAY_NAME_NODE:
+            raise ValueError(f"the role {kind} takes nothing in brackets")
+        if not re.fullmatch(r" *[0-9]{1,9} *", inside):
+            raise ValueError(f"expected a node's number, as in {kind}(2), not '{inside[:60]}'")
+        return cls(kind, node=int(inside))
+
+    def __str__(self) -> str:
+        if self.topic is not None:
+            return f"{self.kind}({self.topic}/{self.partition})"
+        return str(self.kind) if self.node is None else f"{self.kind}({self.node})"
+
+    def resolve(self, members: Members, order: Sequence[int]) -> tuple[int, ...]:
+        """The nodes that hold this role now, ascending; empty when nobody does.
+
+        `order` is this fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first of
+        them that qualify.
+        """
+        nodes: tuple[int, ...]
+        followers = tuple(node for node in members.replicas if node != members.leader)
+        match self.kind:
+            case RoleKind.LEADER:
+                nodes = (members.leader,)
+            case RoleKind.FOLLOWERS:
+                nodes = followers
+            case RoleKind.FOLLOWER:
+                nodes = tuple(node for node in order if node in followers)[:1]
+            case RoleKind.ISR:
+                nodes = members.isr
+            case RoleKind.PREFERRED_LEADER:
+                nodes = members.replicas[:1]
+            case RoleKind.CONTROLLER:
+                nodes = (members.active_controller if self.node is None else self.node,)
+            case RoleKind.ZOOKEEPER if self.node is not None:
+                nodes = (self.node,)
+            case RoleKind.CONTROLLERS | RoleKind.ZOOKEEPER:
+                nodes = members.controllers
+            case RoleKind.BROKER if self.node is not None:
+                nodes = (self.node,)
+            case RoleKind.BROKER:
+                nodes = tuple(node for node in order if node in members.brokers)[:1]
+            case RoleKind.BROKERS:
+                nodes = members.brokers
+            case RoleKind.MINORITY:
+                nodes = tuple(order)[: minority_of(len(order))]
+            case RoleKind.MAJORITY:
+                nodes = tuple(order)[minority_of(len(order)) :]
+        return tuple(sorted({node for node in nodes if node >= 0}))
+
+
+def minority_of(brokers: int) -> int:
+    """The most brokers that are fewer than half of `brokers`."""
+    return max(0, (brokers - 1) // 2)
+
+
+RoleField: TypeAlias = Annotated[
+    Role,
+    *text_field(Role.parse, Role, "a role such as leader(orders/0) or controller"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": ROLE_PATTERN,
+            "title": "Role",
+            "description": "Whom: leader(t/p), followers(t/p), follower(t/p), isr(t/p), preferred_leader(t/p), "
+            "controller, controllers, broker, broker(N), brokers, minority, majority, zookeeper.",
+            "examples": ["leader(orders/0)", "followers(orders/0)", "controller", "minority"],
+        }
+    ),
+]

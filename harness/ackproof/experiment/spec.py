@@ -1,0 +1,271 @@
+"""The parts of an experiment as types: what a file says, with every default filled in (DESIGN §4).
+
+Durations are seconds, sizes bytes, rates records per second. The descriptions here are what editors show while a
+file is being written (`ackproof.plan.schema`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Protocol, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
+from ackproof.experiment.quantities import Duration, Rate, Size, wrong
+from ackproof.experiment.releases import KRAFT
+from ackproof.experiment.versions import Version
+
+Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
+Acks: TypeAlias = Literal["0", "1", "all"]
+FIRST_CONTROLLER: Final = 101
+"""Id of the first isolated controller; brokers count from 1."""
+
+_ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
+_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
+_NODE: Final = re.compile(r"[0-9]{1,9}\Z")
+_FEATURE: Final = re.compile(r"[a-z][a-z.]{0,99}\Z")
+
+
+def _read_acks(value: object) -> object:
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and value in _ACKS:
+        return _ACKS[value]
+    raise wrong("expected 0, 1 or all")
+
+
+def _read_node(value: object) -> object:
+    if isinstance(value, str) and _NODE.match(value):
+        return int(value)
+    return value
+
+
+def _read_feature(name: object) -> object:
+    if not isinstance(name, str) or not _FEATURE.match(name):
+        raise wrong("expected the name of a feature, such as eligible.leader.replicas.version")
+    if name == KRAFT:
+        raise wrong("kraft.version is no level to choose: it follows from how the quorum is formed")
+    return name
+
+
+def _read_topic(value: object) -> object:
+    if not isinstance(value, str) or not _TOPIC.match(value) or value in (".", ".."):
+        raise wrong("expected a topic's name: up to 249 letters, digits, '.', '_' and '-'")
+    return value
+
+
+AcksField: TypeAlias = Annotated[
+    Acks, BeforeValidator(_read_acks), WithJsonSchema({"enum": [0, 1, -1, "0", "1", "-1", "all"]})
+]
+TopicName: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_read_topic),
+    WithJsonSchema({"type": "string", "pattern": r"^[A-Za-z0-9._-]{1,249}$"}),
+]
+Features: TypeAlias = dict[
+    Annotated[
+        str,
+        BeforeValidator(_read_feature),
+        WithJsonSchema({"type": "string", "pattern": "^[a-z][a-z.]{0,99}$"}),
+    ],
+    Annotated[int, Field(strict=True, ge=0, le=32767)],
+]
+NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
+
+
+class ClusterSpec(Spec):
+    """The cluster under test."""
+
+    kafka: Version = Field("4.3.1", description="Version of Kafka, in quotes.")
+    mode: Literal["kraft", "zookeeper"] = Field(
+        "kraft", description="Who keeps the metadata: a KRaft quorum, or ZooKeeper (Kafka 3.9 and no later)."
+    )
+    brokers: Whole = Field(3, ge=1, le=50, description="How many brokers; their ids are 1, 2, …")
+    controllers: Whole = Field(
+        1,
+        json_schema_extra={"enum": [1, 3, 5]},
+        description="How many isolated controllers (1, 3 or 5); their ids are 101, 102, … "
+        "Ignored when combined. In ZooKeeper mode: how many ZooKeeper servers.",
+    )
+    combined: Flag = Field(False, description="Every broker is a controller too.")
+    racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
+    timing: Literal["chaos", "kafka"] = Field(
+        "chaos", description="Default time-outs: short ones that suit experiments, or Kafka's own."
+    )
+    config: Config = Field(default_factory=dict, description="Kafka settings of every node.")
+    broker_config: dict[NodeId, Config] = Field(
+        default_factory=dict, description="Kafka settings of single brokers, by their id."
+    )
+    features: Features = Field(
+        default_factory=dict,
+        description="Feature levels other than the release's own, such as eligible.leader.replicas.version: 0.",
+    )
+    log_dirs: Whole = Field(
+        1,
+        ge=1,
+        le=8,
+        description="Log dirs of each broker (JBOD); with several the metadata log has one of its own.",
+    )
+    disk: Size = Field(
+        4 << 30,
+        ge=64 << 20,
+        le=1 << 40,
+        description="Size of each file system that a node gets of its own, where a fault needs that it has one.",
+    )
+    heap: Size = Field(256 << 20, ge=64 << 20, le=64 << 30, description="Java heap of each node.")
+
+    @field_validator("controllers")
+    @classmethod
+    def _quorum(cls, value: int) -> int:
+        if value not in (1, 3, 5):
+            raise wrong(f"expected 1, 3 or 5 controllers, not {value}")
+        return value
+
+    @property
+    def broker_ids(self) -> tuple[int, ...]:
+        """Ids of the brokers, from 1."""
+        return tuple(range(1, self.brokers + 1))
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Ids of those that keep the metadata, controllers or ZooKeeper servers: the brokers' when combined, else
+        from 101."""
+        if self.combined:
+            return self.broker_ids
+        return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
+
+    def rack_of(self, broker: int) -> str | None:
+        """The rack of a broker, None where no racks are given."""
+        return self.racks[(broker - 1) % len(self.racks)] if self.racks else None
+
+
+class TopicSpec(Spec):
+    """One topic. With an `assignment`, partitions and replication factor follow from it unless given."""
+
+    partitions: Whole = Field(1, ge=1, le=10_000, description="How many partitions.")
+    replication_factor: Whole = Field(3, ge=1, le=50, description="Replicas of each partition.")
+    assignment: tuple[tuple[NodeId, ...], ...] | None = Field(
+        None, max_length=10_000, description="Brokers of each partition's replicas, preferred leader first."
+    )
+    config: Config = Field(default_factory=dict, description="Kafka settings of the topic.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_assignment(cls, data: object) -> object:
+        if not isinstance(data, dict):
+            return data
+        rows = data.get("assignment")
+        if not isinstance(rows, (list, tuple)) or not rows or not isinstance(rows[0], (list, tuple)):
+            return data
+        return {"partitions": len(rows), "replication_factor": len(rows[0]), **data}
+
+
+class ProducerSpec(Spec):
+    """The producers, each a process of its own (librdkafka)."""
+
+    count: Whole = Field(1, ge=1, le=100, description="How many producers.")
+    acks: AcksField = Field("all", description="Whose acknowledgement counts: 0, 1 or all.")
+    idempotence: Flag = Field(
+        False, description="enable.idempotence: no duplicates, no reordering by retries."
+    )
+    retries: Whole | None = Field(
+        None, ge=0, le=2**31 - 1, description="Retries of a batch; without it librdkafka's default."
+    )
+    in_flight: Whole | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Requests in flight per connection; without it librdkafka's default.",
+    )
+    linger: Duration = Field(0.005, le=900, description="How long a batch waits for more records.")
+    batch_size: Size | None = Field(None, ge=1, le=2**31 - 1, description="Most bytes of a batch.")
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = Field(
+        "none", description="Codec of a batch."
+    )
+    rate: Rate = Field(None, description="Records per second of all producers together, or full.")
+    value_size: Size = Field(100, ge=1, le=64 << 20, description="Size of each record's value.")
+    delivery_timeout: Duration = Field(
+        30.0, gt=0, description="How long a record may be tried before its delivery counts as failed."
+    )
+    request_timeout: Duration | None = Field(None, gt=0, description="How long a broker may take to answer.")
+    topics: tuple[Text, ...] | None = Field(
+        None, min_length=1, description="Topics written to; all by default."
+    )
+    transaction_size: Whole | None = Field(
+        None, ge=1, le=1_000_000, description="Records of a transaction; without it there are none."
+    )
+    abort_share: float = Field(
+        0.0, ge=0, le=1, description="Share of the transactions that are aborted on purpose."
+    )
+    transaction_timeout: Duration = Field(
+        10.0, ge=1, le=900, description="After how long the coordinator aborts an open transaction."
+    )
+    config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
+
+
+class ConsumerSpec(Spec):
+    """The live readers, each a process of its own; the final read takes place in any case."""
+
+    live: Whole = Field(0, ge=0, le=100, description="How many readers read while the load goes on.")
+    isolation: Literal["read_uncommitted", "read_committed"] = Field(
+        "read_uncommitted", description="isolation.level of the live readers."
+    )
+    config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
+
+
+class WorkloadSpec(Spec):
+    """What is written and read."""
+
+    producers: ProducerSpec = Field(default_factory=ProducerSpec, description="The producers.")
+    consumers: ConsumerSpec = Field(default_factory=ConsumerSpec, description="The live readers.")
+    duration: Duration = Field(
+        15.0, gt=0, description="How long the load lasts at least; it goes on until all faults have healed."
+    )
+
+
+class EvidenceSpec(Spec):
+    """What a run must show before it is judged."""
+
+    max_indeterminate: float = Field(
+        0.5, ge=0, le=1, description="Largest share of attempts whose outcome may be unknown."
+    )
+    ack_after_healing: Flag = Field(
+        True, description="Every targeted partition must acknowledge something after the last healing."
+    )
+    isr_size: Whole | None = Field(
+        None, ge=1, description="ISR size awaited before the final read; the replication factor by default."
+    )
+    node_deaths: Flag = Field(False, description="Nodes may die by themselves.")
+    settle_timeout: Duration = Field(
+        60.0, gt=0, description="How long the cluster may take to settle before the final read."
+    )
+
+    @field_validator("max_indeterminate", mode="before")
+    @classmethod
+    def _share(cls, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise wrong("expected a share between 0 and 1, such as 0.5")
+        return value
+
+
+class Surroundings(Protocol):
+    """What a fault may look at of its experiment: all but the other faults."""
+
+    @property
+    def backend(self) -> Backend:
+        """Where it runs."""
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        """The cluster under test."""
+
+    @property
+    def topics(self) -> Mapping[str, TopicSpec]:
+        """The topics, by name."""
+
+    @property
+    def workload(self) -> WorkloadSpec:
+        """What is written and read."""
+
+    def topic_names(self) -> tuple[str, ...]:
+        """The topics that producers write to, in file order."""

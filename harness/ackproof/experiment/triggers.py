@@ -1,0 +1,153 @@
+"""When a fault begins: at a time, in a state, or after another fault (DESIGN §3.3).
+
+Times count in seconds from the start of the workload, which is when every partition has acknowledged something. A
+state is a comparison of one quantity:
+
+    acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
+    read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together
+    isr(orders/0) == 1                        size of the in-sync replica set
+    lag(orders/0) > 1000                      the leader's log end offset − high watermark, asked at the leader
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import WithJsonSchema
+
+from ackproof.experiment.base import OPERATORS, text_field
+from ackproof.experiment.problems import hint
+from ackproof.experiment.quantities import duration_text
+from ackproof.experiment.roles import parse_place
+
+
+class Quantity(StrEnum):
+    """What a state trigger looks at."""
+
+    ACKED = "acked"
+    READ = "read"
+    ISR = "isr"
+    LAG = "lag"
+
+
+OF_PARTITION: Final = frozenset({Quantity.ISR, Quantity.LAG})
+"""Quantities that only a partition has."""
+
+_CONDITION: Final = re.compile(
+    r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,15})\s*\Z"
+)
+_NAME: Final = re.compile(r"\s*([A-Za-z_-]+)")
+CONDITION_PATTERN: Final = (
+    r"^ *((acked|read)( *\([A-Za-z0-9._-]+/[0-9]+\))?|(isr|lag) *\([A-Za-z0-9._-]+/[0-9]+\))"
+    r" *(>=|<=|==|!=|>|<) *[0-9]+ *$"
+)
+
+
+@dataclass(frozen=True)
+class Condition:
+    """A comparison, such as `isr(orders/0) == 1`."""
+
+    quantity: Quantity
+    op: str
+    value: int
+    topic: str | None = None
+    partition: int | None = None
+
+    @classmethod
+    def parse(cls, text: str) -> Condition:
+        """Read a condition. Raises ValueError with a sentence that says what was expected."""
+        name = _NAME.match(text)
+        if name is not None and name[1] not in set(Quantity):
+            meant = hint(name[1], list(Quantity), "there are")
+            raise ValueError(f"unknown quantity '{name[1][:60]}'{meant}")
+        match = _CONDITION.match(text)
+        if match is None:
+            raise ValueError(
+                f"expected a condition such as acked >= 2000 or isr(orders/0) == 1, not '{text[:60]}'"
+            )
+        quantity = Quantity(match[1])
+        if match[2] is None:
+            if quantity in OF_PARTITION:
+                raise ValueError(
+                    f"{quantity} is that of a partition: {quantity}(orders/0) {match[3]} {match[4]}"
+                )
+            return cls(quantity, match[3], int(match[4]))
+        topic, partition = parse_place(match[2].strip())
+        return cls(quantity, match[3], int(match[4]), topic, partition)
+
+    def __str__(self) -> str:
+        place = "" if self.topic is None else f"({self.topic}/{self.partition})"
+        return f"{self.quantity}{place} {self.op} {self.value}"
+
+    def holds(self, number: float) -> bool:
+        """Whether the quantity, now `number`, satisfies the comparison."""
+        return OPERATORS[self.op](number, self.value)
+
+
+@dataclass(frozen=True)
+class At:
+    """At a time: `at: 5s`, in seconds after the start of the workload."""
+
+    at: float
+
+    def __str__(self) -> str:
+        return f"{duration_text(self.at)} after the start of the workload"
+
+
+@dataclass(frozen=True)
+class When:
+    """In a state: `when: acked >= 2000`, and `at_latest: 8s` (seconds) even if the state did not come.
+
+    Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE.
+    """
+
+    condition: Condition
+    at_latest: float | None = None
+
+    def __str__(self) -> str:
+        late = "" if self.at_latest is None else f", at {duration_text(self.at_latest)} at the latest"
+        return f"when {self.condition}{late}"
+
+
+@dataclass(frozen=True)
+class After:
+    """After another fault: `after: {fault: 1, by: 1s}`. `by` counts in seconds from that fault's confirmation."""
+
+    fault: int
+    by: float = 0.0
+
+    def __str__(self) -> str:
+        return f"{duration_text(self.by)} after fault {self.fault} is confirmed"
+
+
+Trigger: TypeAlias = At | When | After
+TRIGGER_KEYS: Final = ("at", "when", "after")
+"""The keys of a fault that begin a trigger; a fault has exactly one. `at_latest` goes with `when`."""
+
+ConditionField: TypeAlias = Annotated[
+    Condition,
+    *text_field(Condition.parse, Condition, "a condition such as acked >= 2000"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": CONDITION_PATTERN,
+            "examples": ["acked >= 2000", "isr(orders/0) == 1", "lag(orders/0) > 1000", "read >= 100"],
+        }
+    ),
+]
+
+
+def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:
+    """Whether a fault that has not begun begins in any case: a state may never come, a time does.
+
+    `fate` of the fault that an `after:` waits for: whether it can still be followed, or, while it waits itself, its
+    trigger.
+    """
+    if not isinstance(trigger, After):
+        return isinstance(trigger, At) or trigger.at_latest is not None
+    first = fate(trigger.fault)
+    return first if isinstance(first, bool) else surely_fires(first, fate)

@@ -1,0 +1,1 @@
+"""Faults: clients killed, frozen, fenced."""

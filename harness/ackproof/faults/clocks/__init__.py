@@ -1,0 +1,1 @@
+"""Faults: wall clocks that jump."""

@@ -1,0 +1,106 @@
+"""A clock that jumps. The witness is the node: it logs a line when asked, stamped with what it takes the time for.
+
+How far its stamps are from this machine's time is read before the jump too, so that time zones cancel out.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.clocks import Reading
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.clocks.specification import ClockJump
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.processes.injection import KillInjection
+
+SEEN_WITHIN_S: Final = 15.0
+"""A busy node logs late."""
+SHARP: Final = 0.5
+"""A reading that is less sharp than this share of the jump is taken again."""
+
+
+@injects(ClockJump)
+class ClockJumpInjection(KillInjection):
+    """The file that each node's clock is read from says another shift; healed by the first one."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        if not isinstance(fault, ClockJump):
+            raise TypeError(f"{fault.kind} is no jump of a clock")
+        self.by = fault.by
+        self._before: dict[int, Reading] = {}
+
+    def inject(self) -> str:
+        """Look at the clocks, and shift them."""
+        self._must_be(NodeState.RUNNING)
+        self._before = {node.id: self._at_rest(node) for node in self.nodes}
+        for node in self.nodes:
+            self._shift(node, self.by)
+        return f"the clock of {self._names()} set to {self.by:+g} s"
+
+    def confirm(self) -> str:
+        """What they log is stamped with the shifted time."""
+        return "; ".join(self._until_moved(node, self.by) for node in self.nodes)
+
+    def heal(self) -> str:
+        """Set them right."""
+        for node in self.nodes:
+            node.clock.shift(0.0)
+        return f"the clock of {self._names()} set right"
+
+    def confirm_healed(self) -> str:
+        """What they log is stamped with the true time, and they answer."""
+        ready = self._until_ready()
+        moved = [self._until_moved(node, 0.0) for node in self.nodes if node.id in self._before]
+        return "; ".join([*moved, ready])
+
+    @staticmethod
+    def _shift(node: Node, seconds: float) -> None:
+        node.clock.shift(seconds)
+
+    def _at_rest(self, node: Node) -> Reading:
+        seen: list[Reading] = []
+
+        def sharp() -> Reading | None:
+            self._look(node, seen)
+            return seen[-1] if seen and seen[-1].most - seen[-1].least <= abs(self.by) * SHARP / 2 else None
+
+        try:
+            return wait_until(
+                sharp,
+                what=f"the clock of node {node.id} before it jumps",
+                timeout_s=SEEN_WITHIN_S,
+                stop=self.field.stop,
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"clock_jump: {error}") from error
+
+    def _until_moved(self, node: Node, seconds: float) -> str:
+        moved: list[Reading] = []
+
+        def there() -> bool:
+            self._look(node, moved, self._before[node.id])
+            return bool(moved) and moved[-1].near(seconds, abs(self.by) * SHARP)
+
+        try:
+            wait_until(
+                there,
+                what=f"the clock of node {node.id} to be off by {seconds:+g} s",
+                timeout_s=SEEN_WITHIN_S,
+                stop=self.field.stop,
+                state=lambda: f"its log's stamps are off by {moved[-1]}" if moved else "it logs nothing",
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"clock_jump: {error}") from error
+        return f"log stamps of node {node.id}: off by {moved[-1]}"
+
+    @staticmethod
+    def _look(node: Node, into: list[Reading], before: Reading | None = None) -> None:
+        try:
+            reading = node.clock.read()
+        except (OSError, WaitTimeout):
+            return  # it is busy, or on its way up again: looked at again
+        into.append(reading if before is None else reading - before)

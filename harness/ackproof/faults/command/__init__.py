@@ -1,0 +1,1 @@
+"""Faults: commands of the user."""

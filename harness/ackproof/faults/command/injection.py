@@ -1,0 +1,165 @@
+"""A fault that the user does. The witness is the user's own check command, which must have said no before."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
+from ackproof.base.processes import Child, RunTag, end_children, spawn
+from ackproof.base.wait import wait_until
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.command.specification import CommandFault
+from ackproof.faults.injection import Aim, Field, injects
+
+CHECK_EVERY_S: Final = 0.25
+_TOLD: Final = 2000
+"""How much of a command's output goes into the timeline; all of it stays in `commands/`."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """How a command ended."""
+
+    words: str
+    status: int
+    output: str
+
+    def __str__(self) -> str:
+        said = f": {self.output}" if self.output else ""
+        return f"`{self.words}` ended with status {self.status}{said}"
+
+
+def require(faults: Iterable[FaultSpec]) -> None:
+    """Raises `BadInput` for a program that is not there, before anything is started."""
+    for fault in faults:
+        if isinstance(fault, CommandFault):
+            for name in ("inject", "looks", "heal", "heal_check"):
+                argv: Sequence[str] | None = getattr(fault, name)
+                if argv and shutil.which(argv[0]) is None:
+                    raise BadInput(f"fault {fault.number} (command): there is no program {argv[0]!r} here")
+
+
+@injects(CommandFault)
+class CommandInjection:
+    """Runs the commands of one fault, each with a bound in time."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        if not isinstance(fault, CommandFault) or field.tag is None:
+            raise FaultNotConfirmed(f"{fault.kind}: there is no place to run commands from")
+        self.fault = fault
+        self.field = field
+        self._tag: RunTag = field.tag
+        self._count = 0
+        self._begun = False
+        self._replace = {
+            "{bootstrap}": field.cluster.bootstrap,
+            "{nodes}": ",".join(str(node.id) for node in aim.nodes),
+        }
+
+    def inject(self) -> str:
+        """The check says no, then the command runs."""
+        before = self._run("check", self.fault.looks)
+        if before.status == 0:
+            raise FaultNotConfirmed(f"command: the check says yes before anything was done: {before}")
+        self._begun = True
+        return self._must("inject", self.fault.inject)
+
+    def confirm(self) -> str:
+        """The check says yes; where there is a heal_check, it says no."""
+        seen = self._until("check", self.fault.looks, yes=True)
+        if self.fault.heal_check is not None:
+            mended = self._run("heal_check", self.fault.heal_check)
+            if mended.status == 0:
+                raise FaultNotConfirmed(f"command: heal_check says mended while it is broken: {mended}")
+        return str(seen)
+
+    def heal(self) -> str:
+        """Run the command that mends, if anything was begun."""
+        return self._must("heal", self.fault.heal) if self._begun else "nothing was done"
+
+    def confirm_healed(self) -> str:
+        """The heal_check says yes, or the check no again."""
+        if not self._begun:
+            return "nothing was done"
+        if self.fault.heal_check is not None:
+            return str(self._until("heal_check", self.fault.heal_check, yes=True))
+        return str(self._until("check", self.fault.looks, yes=False))
+
+    def _must(self, name: str, argv: Sequence[str]) -> str:
+        ran = self._run(name, argv)
+        if ran.status != 0:
+            raise FaultNotConfirmed(f"command: {name} failed: {ran}")
+        return str(ran)
+
+    def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> Ran:
+        last: list[Ran] = []
+
+        def said() -> Ran | None:
+            last[:] = [self._run(name, argv)]
+            return last[0] if (last[0].status == 0) is yes else None
+
+        try:
+            return wait_until(
+                said,
+                what=f"{name} to say {'yes' if yes else 'no'}",
+                timeout_s=self.fault.timeout,
+                interval_s=CHECK_EVERY_S,
+                state=lambda: str(last[0]) if last else "nothing",
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"command: {error}") from error
+
+    def _run(self, name: str, argv: Sequence[str]) -> Ran:
+        """Raises `FaultNotConfirmed` when it cannot be started, or takes too long; it is killed then."""
+        words = [self._filled(word) for word in argv]
+        folder = self._tag.case_dir / "commands"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._count += 1
+        output = folder / f"fault-{self.fault.number}-{self._count:03d}-{name}.log"
+        try:
+            child = spawn(words, run=self._tag, role=f"command-{name}", cwd=Path.cwd(), stdout=output)
+        except OSError as error:
+            raise FaultNotConfirmed(f"command: {name}: {words[0]}: {error.strerror or error}") from error
+        try:
+            status = child.wait(self.fault.timeout)
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(
+                f"command: {name} took more than {self.fault.timeout:g} s and was killed: {_text(output)}"
+            ) from error
+        finally:
+            _end(child)
+        return Ran(" ".join(words), status, _text(output))
+
+    def _filled(self, word: str) -> str:
+        for name, value in self._replace.items():
+            word = word.replace(name, value)
+        return word
+
+
+def _end(child: Child) -> None:
+    """Kill what still runs of it, and wait until it does no more: it leads a group of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+        end_children(lambda found: _group_of(found.pid) == child.pid)
+    child.wait(10.0)
+
+
+def _group_of(pid: int) -> int | None:
+    try:
+        return os.getpgid(pid)
+    except ProcessLookupError:
+        return None
+
+
+def _text(output: Path) -> str:
+    try:
+        return output.read_text(encoding="utf-8", errors="replace")[-_TOLD:].strip()
+    except OSError:
+        return ""

@@ -1,0 +1,92 @@
+"""The quorum of controllers is lost: more than half of them go, the active one among them.
+
+Witnesses: the operating system, that they are gone or stand still; those that are left, that nobody leads them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.crashes.specification import LoseQuorum
+from ackproof.faults.holds import Grip
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.planned.views import seen
+from ackproof.faults.processes.injection import GONE_WITHIN_S, KillInjection
+
+LEADERLESS_LOOKS: Final = 5
+"""So many looks in a row must find no active controller."""
+ELECTED_WITHIN_S: Final = 60.0
+
+
+@injects(LoseQuorum)
+class LoseQuorumInjection(KillInjection):
+    """Controllers are killed or paused until they are no majority."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        if not isinstance(fault, LoseQuorum):
+            raise TypeError(f"{fault.kind} is no loss of a quorum")
+        self.by = fault.by
+        self.voters = aim.nodes
+        active = field.cluster.controller()
+        # The active one first; then so many that those who stay are no majority.
+        self.nodes: tuple[Node, ...] = tuple(
+            sorted(aim.nodes, key=lambda node: (node.id != active, node.id))[: (len(aim.nodes) + 1) // 2]
+        )
+
+    def inject(self) -> str:
+        """SIGKILL or SIGSTOP."""
+        if self.by == "kill":
+            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+        else:
+            did = self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
+        return f"{did}, of {len(self.voters)} controllers"
+
+    def confirm(self) -> str:
+        """They are gone, and those that are left have no leader."""
+        state = NodeState.GONE if self.by == "kill" else NodeState.STOPPED
+        witness = self._until(state, GONE_WITHIN_S)
+        looks = 0
+
+        def leaderless() -> bool:
+            nonlocal looks
+            looks = looks + 1 if self.field.cluster.controller() is None else 0
+            return looks >= LEADERLESS_LOOKS
+
+        seen(
+            self.field,
+            leaderless,
+            "no controller to lead the quorum",
+            state=lambda: f"active controller: {self.field.cluster.controller()}",
+        )
+        left = [str(node.id) for node in self.voters if node not in self.nodes]
+        who = f"controller {', '.join(left)} knows no leader" if left else "no controller is left"
+        return f"{witness}; DescribeQuorum: {who}"
+
+    def heal(self) -> str:
+        """Start or continue them."""
+        if self.by == "kill":
+            return self._start_the_dead()
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                others = self.holds.others(node.id, self.fault.number, Grip.STILL)
+                if node.state() is NodeState.STOPPED and not others:
+                    node.resume()
+        return f"SIGCONT to {self._names()}"
+
+    def confirm_healed(self) -> str:
+        """They answer, and one of the quorum leads it."""
+        ready = self._until_ready()
+        leader = seen(
+            self.field,
+            self.field.cluster.controller,
+            "a controller to lead the quorum",
+            within_s=ELECTED_WITHIN_S,
+        )
+        if leader not in {node.id for node in self.voters}:
+            raise FaultNotConfirmed(f"lose_quorum: node {leader} leads, and is no controller")
+        return f"{ready}; DescribeQuorum: controller {leader} leads"

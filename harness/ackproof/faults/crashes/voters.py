@@ -1,0 +1,126 @@
+"""A controller leaves the quorum and comes back to it, while it runs (KIP-853).
+
+Witnesses: DescribeQuorum, asked at another broker than the one that was asked for the change: it lists the voters that
+the leader of the quorum has committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.metadata.features import features, raise_features
+from ackproof.cluster.metadata.voters import Member, Members, add_voter, members, remove_voter
+from ackproof.cluster.wire import WireError
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.releases import KRAFT
+from ackproof.faults.crashes.specification import RemoveController
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.planned.views import seen, views
+
+CHANGED_WITHIN_S: Final = 40.0
+"""A controller that is taken in must have fetched all of the log first."""
+
+
+@injects(RemoveController)
+class ControllerRemoval:
+    """RemoveRaftVoter; healed by AddRaftVoter."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        if not isinstance(fault, RemoveController):
+            raise TypeError(f"{fault.kind} removes no controller")
+        self.nodes = aim.nodes
+        self.field = field
+        self._removed: list[Member] = []
+
+    def inject(self) -> str:
+        """Make the quorum a dynamic one if it is not, and take the controllers out."""
+        self._await("the quorum to be a dynamic one", self._make_dynamic)
+        before = self._members()
+        if before is None:
+            raise FaultNotConfirmed("nobody tells who votes in the quorum")
+        for node in self.nodes:
+            member = before.voter(node.id)
+            if member is None:
+                raise FaultNotConfirmed(f"controller {node.id} is no voter: nothing to remove")
+            self._removed.append(member)
+            self._await(f"controller {node.id} to be taken out", partial(self._remove, member))
+        return f"asked broker {views(self.field).asked} to remove controller {self._names()} from the quorum"
+
+    def _make_dynamic(self) -> bool:
+        """Whether kraft.version is 1; asks for it when it is not. A voter must have told what it supports before."""
+        link = views(self.field).asked_link
+        if features(link).finalised.get(KRAFT, 0) >= 1:
+            return True
+        raise_features(link, {KRAFT: 1})
+        return False
+
+    def _remove(self, member: Member) -> bool:
+        now = members(views(self.field).asked_link)
+        if now.voter(member.node) is not None:
+            remove_voter(views(self.field).asked_link, member)
+        return True
+
+    def confirm(self) -> str:
+        """Another broker lists the voters without them."""
+        return self._listed(False)
+
+    def heal(self) -> str:
+        """Take them in again, with the directories and endpoints that they had."""
+        for member in self._removed:
+            self._await(f"controller {member.node} to be taken in", partial(self._add, member))
+        return (
+            f"asked for controller {self._names()} to be taken in again"
+            if self._removed
+            else "nothing to undo"
+        )
+
+    def _add(self, member: Member) -> bool:
+        now = members(views(self.field).asked_link)
+        if now.voter(member.node) is None:
+            add_voter(views(self.field).asked_link, member)
+        return True
+
+    def confirm_healed(self) -> str:
+        """Another broker lists them among the voters."""
+        return self._listed(True)
+
+    def _listed(self, wanted: bool) -> str:
+        def there() -> Members | None:
+            now = self._members()
+            if now is None or any((now.voter(node.id) is not None) is not wanted for node in self.nodes):
+                return None
+            return now
+
+        now = seen(
+            self.field,
+            there,
+            f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
+            state=lambda: str(self._members()),
+        )
+        voters = ", ".join(str(member.node) for member in now.voters)
+        return f"DescribeQuorum at {views(self.field).name}: controller {now.leader} leads, voters {voters}"
+
+    def _members(self) -> Members | None:
+        try:
+            return members(views(self.field).witness_link)
+        except WireError:
+            return None
+
+    def _await(self, what: str, change: Callable[[], bool]) -> None:
+        """Ask until Kafka takes it: while another change is under way it refuses."""
+        said: list[str] = []
+
+        def taken() -> bool:
+            try:
+                return change()
+            except WireError as error:
+                said[:] = [str(error)]
+                return False
+
+        seen(self.field, taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
+
+    def _names(self) -> str:
+        return ", ".join(str(node.id) for node in self.nodes)

@@ -1,0 +1,1 @@
+"""Faults: full, failing, slow, emptied and rotten disks, power loss."""

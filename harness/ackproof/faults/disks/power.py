@@ -1,0 +1,181 @@
+"""Power loss: what was not fsynced is gone.
+
+The true way shuts the ext4 below the node's data down without a flush of its journal; a file of ours, written just
+before and not synced, is the witness: what it held is gone after the next mount. The other way, for those who are not
+root, cuts the logs after SIGKILL. Both say how far each log reached before and after.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.disks.file_systems import FileSystem
+from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.disks.injection import DiskInjection
+from ackproof.faults.disks.specification import PowerLoss, flush_settings
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.processes.injection import GONE_WITHIN_S
+
+CANARY: Final = ".ackproof-canary"
+_CANARY_BYTES: Final = 4096
+_SHOWN: Final = 6
+
+Ends = dict[tuple[str, int], int]
+
+
+@dataclass(frozen=True)
+class Canary:
+    """A file that is written and not synced. `name`: whose disk it is on."""
+
+    name: str
+    path: Path
+    content: bytes
+
+    @classmethod
+    def sit(cls, name: str, system: FileSystem) -> Self:
+        """Write one. Raises OSError when the file system takes nothing."""
+        made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
+        made.path.write_bytes(made.content)
+        return made
+
+    def lives(self) -> bool:
+        """Whether the disk has what was written to it.
+
+        Its name may be there: ext4 commits its journal every 5 s, and when anybody's fsync asks for it, and a name
+        goes with that; its blocks are allocated only when it is written out itself, so it is empty then.
+        """
+        try:
+            return self.path.read_bytes() == self.content
+        except FileNotFoundError:
+            return False
+
+
+@injects(PowerLoss)
+class PowerLossInjection(DiskInjection):
+    """One node, several or all, at once."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        if not isinstance(fault, PowerLoss):
+            raise TypeError(f"{fault.kind} is no power loss")
+        self._how = fault.how
+        self._keep = fault.keep
+        self._before: dict[int, Ends] = {}
+        self._down: set[int] = set()
+        self._canaries: list[Canary] = []
+
+    @property
+    def _by_device(self) -> bool:
+        return self._how != "cut" and all(node.disk.file_systems for node in self.nodes)
+
+    def inject(self) -> str:
+        """Do it in the way that this machine allows."""
+        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
+        if self._by_device:
+            return self._lose_power()
+        if self._how == "device":
+            raise FaultNotConfirmed(f"power_loss: {self._names()} has no file system of its own")
+        return self._cut()
+
+    def confirm(self) -> str:
+        """What had not reached the disk is not there any more."""
+        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
+        if self._by_device:
+            for canary in self._canaries:
+                if canary.lives():
+                    raise FaultNotConfirmed(
+                        f"power_loss: a file that {canary.name}'s disk had not synced is still there"
+                    )
+            witness += "; a file written just before and not synced is gone from every disk"
+        shrunk, lines = self._shrunk()
+        if not shrunk and not self._by_device:
+            raise FaultNotConfirmed(
+                "power_loss: nothing lay behind the recovery point, so this was a kill: nothing was lost"
+            )
+        return f"{witness}; {lines}"
+
+    def _mend(self, node: Node) -> str:
+        if node.id not in self._down:
+            return ""
+        for system in node.disk.file_systems:
+            system.remount()
+        self._down.discard(node.id)
+        return f"mounted {node.name}'s disk anew"
+
+    # -- the true way -------------------------------------------------------------------------------------------
+
+    def _lose_power(self) -> str:
+        for node in self.nodes:
+            node.pause()
+        # Nothing is written any more; what a log holds now is what the machine's memory and disk hold.
+        self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        self._before = {node.id: _ends(node) for node in self.nodes}
+        self._canaries = [
+            Canary.sit(node.name, system) for node in self.nodes for system in node.disk.file_systems
+        ]
+        for node in self.nodes:
+            self._down.add(node.id)
+            for system in node.disk.file_systems:
+                system.lose_power()
+        for node in self.nodes:
+            node.kill()
+        self._until(NodeState.GONE, GONE_WITHIN_S)
+        for node in self.nodes:
+            for system in node.disk.file_systems:
+                system.remount()
+            self._down.discard(node.id)
+        return (
+            f"true power loss of {self._names()}: ext4 shut down without a log flush, SIGKILL, mounted anew"
+        )
+
+    # -- the way without root -----------------------------------------------------------------------------------
+
+    def _cut(self) -> str:
+        case = self.field.case
+        flushed = flush_settings(case.experiment) if case is not None else []
+        if flushed and self._keep is None:
+            raise FaultNotConfirmed(
+                f"power_loss: without root only a cut at the recovery point on disk is possible, and that does "
+                f"not show what {flushed[0]} made safe"
+            )
+        for node in self.nodes:
+            node.kill()
+        self._until(NodeState.GONE, GONE_WITHIN_S)
+        topics = set(case.experiment.topics) if case is not None else set()
+        self._before = {node.id: _ends(node) for node in self.nodes}
+        for node in self.nodes:
+            for log_dir in node.disk.log_dirs:
+                (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+            safe = {place: at for folder in node.disk.log_dirs for place, at in checkpoint(folder).items()}
+            for place, replica in node.disk.partitions().items():
+                stated = self._keep if place[0] in topics or not topics else None
+                cut(replica, safe.get(place, 0) if stated is None else stated)
+        where = "the recovery point" if self._keep is None else f"offset {self._keep}"
+        return f"emulated power loss of {self._names()}: SIGKILL, logs cut at {where} (at a batch boundary)"
+
+    def _shrunk(self) -> tuple[int, str]:
+        """How many offsets are gone from the disks, and how far the logs reached before and after."""
+        gone = 0
+        lines = []
+        for node in self.nodes:
+            after = _ends(node)
+            for place, end in self._before.get(node.id, {}).items():
+                now = after.get(place, 0)
+                if now < end:
+                    gone += end - now
+                    if not place[0].startswith("__"):
+                        lines.append(f"{place[0]}/{place[1]} on {node.name} ended at {end}, now at {now}")
+        if not gone:
+            return 0, "no log lost anything: all of it had been fsynced"
+        more = f" and {len(lines) - _SHOWN} more" if len(lines) > _SHOWN else ""
+        return gone, f"{gone} offsets are gone from the disks: {'; '.join(lines[:_SHOWN])}{more}"
+
+
+def _ends(node: Node) -> Ends:
+    return {place: log_end(replica) for place, replica in node.disk.partitions().items()}

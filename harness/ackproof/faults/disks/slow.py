@@ -1,0 +1,162 @@
+"""A disk that stands still again and again: writes and fsyncs wait.
+
+The file system is frozen (FIFREEZE) for `stall`, then lets through for a moment. The witness is a write and an fsync of
+ours, timed. Who waits for a frozen file system cannot be killed, so whoever ends nodes thaws it first.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.disks.injection import LogDirInjection, in_sync_again
+from ackproof.faults.disks.specification import SlowDisk
+from ackproof.faults.injection import Aim, Field, injects
+
+PROBE: Final = ".ackproof-fsync"
+LET_THROUGH_S: Final = 0.05
+SLOW_WITHIN_S: Final = 3.0
+"""The first freeze writes out what is dirty."""
+_FAST_WITHIN_S: Final = 10.0
+
+
+class Stutter:
+    """Freezes file systems for `stall_s` seconds, lets them go on for a moment, and so on until it is ended."""
+
+    def __init__(self, systems: Sequence[FileSystem], stall_s: float) -> None:
+        self._systems = tuple(systems)
+        self._stall_s = stall_s
+        self._stop = threading.Event()
+        self.error: DiskError | None = None
+        self._thread = threading.Thread(target=self._run, name="slow-disk", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def end(self) -> None:
+        """Let all go on. May be called again."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        for system in self._systems:
+            thaw(system.at)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                for system in self._systems:
+                    system.freeze()
+                self._stop.wait(self._stall_s)
+            except DiskError as error:
+                self.error = error
+                return
+            finally:
+                for system in self._systems:
+                    thaw(system.at)
+            self._stop.wait(LET_THROUGH_S)
+
+
+@injects(SlowDisk)
+class SlowDiskInjection(LogDirInjection):
+    """Nothing ends: the nodes run on, slowly."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        self._stall_s = fault.stall if isinstance(fault, SlowDisk) else 0.0
+        self._stutter: Stutter | None = None
+
+    def inject(self) -> str:
+        """Begin to freeze and thaw."""
+        self._must_be(NodeState.RUNNING)
+        for node in self.nodes:
+            self._dirs[node.id] = self._dir_of(node)
+        self._stutter = Stutter([self._system(node) for node in self.nodes], self._stall_s)
+        self._stutter.start()
+        return f"{self._names()}: the log's file system stands still for {self._stall_s:g} s at a time"
+
+    def confirm(self) -> str:
+        """A write and an fsync of ours wait there, too."""
+        return "; ".join(self._waited(node) for node in self.nodes)
+
+    def _waited(self, node: Node) -> str:
+        longest = 0.0
+
+        def waits() -> bool:
+            nonlocal longest
+            longest = max(longest, timed_fsync(self._dirs[node.id]))
+            return longest >= self._stall_s / 2
+
+        try:
+            wait_until(
+                waits,
+                what=f"a write and fsync where {node.name} has its log to wait",
+                timeout_s=3 * self._stall_s + SLOW_WITHIN_S,
+                interval_s=0.02,
+                state=lambda: f"the longest took {longest:.3f} s",
+                stop=self.field.stop,
+            )
+        except WaitTimeout as error:
+            broken = self._stutter.error if self._stutter is not None else None
+            raise FaultNotConfirmed(f"slow_disk: {error}{f': {broken}' if broken else ''}") from error
+        return f"a write and fsync where {node.name} has its log took {longest:.2f} s"
+
+    def heal(self) -> str:
+        """Let it go on."""
+        if self._stutter is None:
+            return "nothing was slowed"
+        self._stutter.end()
+        if self._stutter.error is not None:
+            raise FaultNotConfirmed(f"slow_disk did not last: {self._stutter.error}")
+        return "thawed for good"
+
+    def confirm_healed(self) -> str:
+        """A write and an fsync of ours are fast again, and the node is in its ISRs."""
+        took = 0.0
+
+        def fast() -> bool:
+            nonlocal took
+            took = max(timed_fsync(folder) for folder in self._dirs.values())
+            return took < self._stall_s / 2
+
+        try:
+            wait_until(
+                fast,
+                what=f"the disk of {self._names()} to be fast again",
+                timeout_s=_FAST_WITHIN_S,
+                state=lambda: f"a write and fsync took {took:.3f} s",
+                stop=self.field.stop,
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"slow_disk: healing: {error}") from error
+        ready = self._until_ready()
+        return (
+            f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.field, self.nodes)}"
+        )
+
+
+def timed_fsync(folder: Path) -> float:
+    """Seconds that it takes to write to a file in a folder and fsync it. Raises `FaultNotConfirmed`."""
+    probe = folder / PROBE
+    start = time.monotonic()
+    try:
+        file = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.write(file, b"1")
+            os.fsync(file)
+        finally:
+            os.close(file)
+        took = time.monotonic() - start
+        probe.unlink()
+    except OSError as error:
+        raise FaultNotConfirmed(f"nothing could be written to {folder}: {error.strerror}") from error
+    return took

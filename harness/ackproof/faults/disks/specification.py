@@ -1,0 +1,279 @@
+"""Faults of disks and of power: full, failing, slow, empty, rotten or truncated disks; power loss.
+
+A fault of one partition's files names it as `partition: orders/0`, or by a role of that partition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
+
+from pydantic import Field, model_validator
+
+from ackproof.experiment.base import Whole
+from ackproof.experiment.fault import Complaints, HoldKey, NodeFault, register
+from ackproof.experiment.needs import Need
+from ackproof.experiment.places import Place, PlaceField
+from ackproof.experiment.quantities import Duration, Size, wrong
+from ackproof.experiment.roles import RoleKind
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import Surroundings
+
+
+SegmentField: TypeAlias = Literal["active", "closed"]
+_START: Final = "start again"
+FLUSH_SETTINGS: Final = frozenset(
+    {"log.flush.interval.messages", "log.flush.interval.ms", "flush.messages", "flush.ms"}
+)
+
+
+class DiskFault(NodeFault):
+    """What all of them have in common."""
+
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "the disks of a cluster that someone else runs are not ours to break"}
+    )
+
+    def misfits(self, experiment: Surroundings) -> Iterable[tuple[str, str]]:
+        """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
+        del experiment
+        return ()
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Say what does not fit."""
+        for name, message in self.misfits(spec):
+            if say.sound((name,), cluster=True):
+                say.report((name,), message)
+
+
+class LogDirFault(DiskFault):
+    """A fault of one log dir: that of the role's partition, the only one, or `dir: 2`."""
+
+    dir: Whole | None = Field(
+        None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
+    )
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """A log dir that does not exist, or none where there are several."""
+        there = experiment.cluster.log_dirs
+        if self.dir is None and self.target.topic is None and there > 1:
+            yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
+        if self.dir is not None and self.dir > there:
+            yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
+
+
+@register
+class FullDisk(LogDirFault):
+    """The file system of a log dir is filled until nothing more fits.
+
+    A broker whose only log dir is full exits, and exits again on each start while it is full; with several only the
+    partitions of the full one go offline. Healing frees the space and starts the node anew.
+    """
+
+    KIND: ClassVar[str] = "full_disk"
+    SUMMARY: ClassVar[str] = "Fill the node's file system (root; `leave` says how much stays free)."
+    HEALING: ClassVar[str] = "free the space and start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    leave: Size = Field(0, ge=0, description="Bytes that stay free.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        return frozenset({Need.DISKS})
+
+
+@register
+class FailLogDir(LogDirFault):
+    """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
+
+    With several (`cluster.log_dirs`) only its partitions go
+    offline; with one the broker exits. Freeing it does not bring it back: healing starts the node anew.
+    """
+
+    KIND: ClassVar[str] = "fail_log_dir"
+    SUMMARY: ClassVar[str] = "Let one log dir fail: `how: io_error` (root) or `read_only`."
+    HEALING: ClassVar[str] = "mend it and start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    how: Literal["io_error", "read_only"] = Field("io_error", description="How it fails.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own, for errors of the device."""
+        return frozenset({Need.DISKS} if self.how == "io_error" else ())
+
+
+@register
+class SlowDisk(LogDirFault):
+    """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
+
+    Every write and every fsync of the node waits that long, as on a disk that is overloaded or about to die.
+    """
+
+    KIND: ClassVar[str] = "slow_disk"
+    SUMMARY: ClassVar[str] = "Let each write and each fsync of the node wait up to `stall` (root)."
+    HEALING: ClassVar[str] = "let it write freely"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    stall: Duration = Field(
+        0.5, ge=0.05, le=30, description="How long the file system stands still at a time."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        return frozenset({Need.DISKS})
+
+
+@register
+class EmptyDisk(DiskFault):
+    """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
+
+    KIND: ClassVar[str] = "empty_disk"
+    SUMMARY: ClassVar[str] = "End the process and empty its disk; it returns under the same id."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """A cluster forgets everything with its only controller."""
+        cluster = experiment.cluster
+        lone = cluster.controller_ids[0] if len(cluster.controller_ids) == 1 else None
+        role = self.target
+        if lone is not None and (
+            role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone
+        ):
+            yield "target", f"{role} is the only controller: without its disk there is no cluster any more"
+
+
+@register
+class PowerLoss(DiskFault):
+    """What was not fsynced is gone, and so is the process.
+
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process
+    killed, the file system mounted anew. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
+    after offset `keep`) is cut from the logs at a batch boundary, with stale indexes and the mark of a clean
+    shutdown. `auto`: device where it can be had, else cut; the timeline says which.
+    """
+
+    KIND: ClassVar[str] = "power_loss"
+    SUMMARY: ClassVar[str] = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    how: Literal["auto", "device", "cut"] = Field("auto", description="How it is done.")
+    keep: Whole | None = Field(
+        None, ge=0, description="how: cut only. The first offset that is lost; by default the recovery point."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        kinds = {"auto": {Need.DISKS_WHERE_ROOT}, "device": {Need.DISKS}, "cut": set[Need]()}
+        return frozenset(kinds[self.how])
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """A cut knows the recovery point on disk, which is as old as the last checkpoint of it."""
+        flushed = flush_settings(experiment)
+        if self.how == "cut" and self.keep is None and flushed:
+            why = "the recovery point on disk does not show what that made safe"
+            yield "how", f"a cut cannot honour {flushed[0]}: {why}; use how: device, or say keep"
+
+    @model_validator(mode="after")
+    def _keep_is_for_cuts(self) -> Self:
+        if self.keep is not None and self.how != "cut":
+            raise wrong("'keep' goes with how: cut only; a device keeps what was fsynced")
+        return self
+
+
+class PartitionFault(DiskFault):
+    """A fault of one partition's files on the nodes of a role."""
+
+    partition: PlaceField | None = Field(
+        None, title="Partition", description="Whose files; by default those of the role's partition."
+    )
+
+    @property
+    def place(self) -> Place:
+        """The partition."""
+        if self.partition is not None:
+            return self.partition
+        return Place(self.target.topic or "", self.target.partition or 0)
+
+    @model_validator(mode="after")
+    def _of_some_partition(self) -> Self:
+        if self._needs_partition and self.partition is None and self.target.topic is None:
+            raise wrong(f"which partition? The role {self.target} names none: add partition: orders/0")
+        return self
+
+    @property
+    def _needs_partition(self) -> bool:
+        return True
+
+
+@register
+class FlipBits(PartitionFault):
+    """One bit of a record batch is flipped in the segment of a broker that goes on running.
+
+    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean
+    shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
+    """
+
+    KIND: ClassVar[str] = "flip_bits"
+    SUMMARY: ClassVar[str] = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
+    HEALING: ClassVar[str] = "replicate anew"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    segment: SegmentField = Field("active", description="In which segment.")
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """Without another replica nothing mends it."""
+        topic = experiment.topics.get(self.place.topic)
+        if topic is not None and topic.replication_factor < 2:
+            name = "target" if self.partition is None else "partition"
+            yield name, f"{self.place} has one replica only: nothing could mend it"
+
+
+@register
+class TruncateSegment(PartitionFault):
+    """SIGKILL, and the end of a segment is missing, in the middle of a batch or not.
+
+    Of the active segment the broker fetches the rest from the leader. In a closed one Kafka does not look: the hole
+    stays until the replica is made anew.
+    """
+
+    KIND: ClassVar[str] = "truncate_segment"
+    SUMMARY: ClassVar[str] = "End the process and cut `bytes` off a segment of its log."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    segment: SegmentField = Field("active", description="Which segment.")
+    bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
+
+
+@register
+class DeleteCheckpoint(PartitionFault):
+    """SIGKILL, and a checkpoint file is gone when the node returns."""
+
+    KIND: ClassVar[str] = "delete_checkpoint"
+    SUMMARY: ClassVar[str] = "End the process and delete a checkpoint file."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    file: Literal["recovery-point", "replication-offset", "log-start-offset", "leader-epoch"] = Field(
+        description="Which: one of the log dir's, or leader-epoch, which is the partition's."
+    )
+
+    @property
+    def _needs_partition(self) -> bool:
+        return self.file == "leader-epoch"
+
+
+def flush_settings(experiment: Surroundings) -> list[str]:
+    """Settings of the experiment that make Kafka fsync what it writes, as they are named there."""
+    cluster = experiment.cluster
+    given = [cluster.config, *cluster.broker_config.values()]
+    given += [topic.config for topic in experiment.topics.values()]
+    return [name for config in given for name in config if name in FLUSH_SETTINGS]

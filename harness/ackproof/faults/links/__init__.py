@@ -1,0 +1,1 @@
+"""Faults: cuts, silence, delay, loss, splits."""

@@ -1,0 +1,310 @@
+"""Faults of links: cut, black_hole, reset, throttle, delay, loss, drop_large, slow_close, flap; isolate, split, bridge.
+
+A link `A -> B` is every connection that A opens to B, with what flows over it in both directions: `cut` keeps A from
+asking B, while B may still ask A. `both_ways` breaks the connections that B opens to A too. What is broken stays so
+`for` the time given, without it until the end of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+
+from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+
+from ackproof.experiment.base import Flag
+from ackproof.experiment.fault import FaultSpec, HoldKey, register
+from ackproof.experiment.links import GroupField, LinkField, between
+from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
+from ackproof.experiment.roles import Role, RoleField, RoleKind
+
+NOT_OURS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "attach": "the links of a cluster that someone else runs are not ours to break",
+    }
+)
+_CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
+_BROKERS: Final = Role(RoleKind.BROKERS)
+
+
+class _OfLinks(FaultSpec):
+    HEALING: ClassVar[str] = "mend"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    NOT_ON: ClassVar[Mapping[str, str]] = NOT_OURS
+
+
+class LinkFault(_OfLinks):
+    """A fault of links that are named by their ends."""
+
+    SHORT: ClassVar[tuple[str, ...]] = ("link",)
+
+    link: LinkField
+    both_ways: Flag = Field(False, description="Break the connections of the other direction too.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The roles at the ends."""
+        return self.link.roles
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The class of the links."""
+        return self.link.needs(both_ways=self.both_ways)
+
+    @model_validator(mode="after")
+    def _clients_are_called_by_nobody(self) -> LinkFault:
+        if self.both_ways and self.link.source is None:
+            raise wrong("brokers open no connections to clients: leave both_ways out")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.link}" + (" both ways" if self.both_ways else "")
+
+
+@register
+class CutFault(LinkFault):
+    """Connections are closed and new ones refused: the caller knows at once."""
+
+    KIND: ClassVar[str] = "cut"
+    SUMMARY: ClassVar[str] = "Close the connections of a link and refuse new ones."
+
+
+@register
+class BlackHoleFault(LinkFault):
+    """Connections stay open and nothing arrives: the caller knows after a time-out."""
+
+    KIND: ClassVar[str] = "black_hole"
+    SUMMARY: ClassVar[str] = "Let nothing through a link, in silence; its connections stay open."
+
+
+@register
+class ResetFault(LinkFault):
+    """Connections are made, and reset as soon as they carry something."""
+
+    KIND: ClassVar[str] = "reset"
+    SUMMARY: ClassVar[str] = "Reset every connection of a link as soon as it carries something."
+
+
+@register
+class ThrottleFault(LinkFault):
+    """A thin line: each connection carries at most `rate` in each direction."""
+
+    KIND: ClassVar[str] = "throttle"
+    SUMMARY: ClassVar[str] = "Let at most so much through each connection of a link, per direction."
+
+    rate: ByteRate = Field(ge=1024, le=1 << 30, description="Bytes per second.")
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
+
+
+@register
+class DelayFault(LinkFault):
+    """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
+
+    KIND: ClassVar[str] = "delay"
+    SUMMARY: ClassVar[str] = "Let everything arrive later, in each direction of a link."
+
+    latency: Duration = Field(ge=0.001, le=600, description="How much later, one way.")
+    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
+
+    @model_validator(mode="after")
+    def _jitter_is_less(self) -> DelayFault:
+        if self.jitter > self.latency:
+            raise wrong("the jitter is more than the latency; nothing arrives before it was sent")
+        return self
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} by {self.latency * 1000:g}ms"
+
+
+@register
+class LossFault(LinkFault):
+    """Packets are lost, in each direction; TCP sends them again, later and later."""
+
+    KIND: ClassVar[str] = "loss"
+    SUMMARY: ClassVar[str] = "Lose a share of a link's packets, in each direction (needs root)."
+
+    share: Share = Field(gt=0, le=1, description="How many of them.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Packets too."""
+        return super().needs | {Need.PACKETS}
+
+
+@register
+class DropLargeFault(LinkFault):
+    """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
+
+    KIND: ClassVar[str] = "drop_large"
+    SUMMARY: ClassVar[str] = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
+
+    above: Size = Field(
+        ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Packets too."""
+        return super().needs | {Need.PACKETS}
+
+
+@register
+class SlowCloseFault(LinkFault):
+    """The end of a connection arrives late: the other side holds on to it meanwhile."""
+
+    KIND: ClassVar[str] = "slow_close"
+    SUMMARY: ClassVar[str] = "Let the end of a connection arrive late."
+
+    delay: Duration = Field(ge=0.01, le=600, description="How late.")
+
+
+@register
+class FlapFault(LinkFault):
+    """The link goes down and comes up, again and again."""
+
+    KIND: ClassVar[str] = "flap"
+    SUMMARY: ClassVar[str] = "Cut a link and mend it, again and again."
+
+    down: Duration = Field(ge=0.05, le=600, description="How long it is cut each time.")
+    up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
+
+
+From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
+
+
+def _one_or_many(value: object) -> object:
+    return (value,) if isinstance(value, str) else value
+
+
+FromField: TypeAlias = Annotated[
+    tuple[From, ...],
+    BeforeValidator(_one_or_many),
+    PlainSerializer(list, return_type=list[str]),
+    WithJsonSchema(
+        {
+            "title": "From",
+            "description": "From whom: peers (nodes of its kind), brokers, controllers, clients, all.",
+            "anyOf": [
+                {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
+                {
+                    "type": "array",
+                    "minItems": 1,
+                    "items": {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
+                },
+            ],
+        }
+    ),
+]
+
+
+@register
+class IsolateFault(_OfLinks):
+    """Each node that holds the role is cut off, in both directions, from those that `from` names."""
+
+    KIND: ClassVar[str] = "isolate"
+    SUMMARY: ClassVar[str] = "Cut nodes off from their peers, brokers, controllers, clients, or all."
+    SHORT: ClassVar[tuple[str, ...]] = ("target",)
+    model_config = ConfigDict(populate_by_name=True)
+
+    target: RoleField
+    away_from: FromField = Field(("all",), alias="from", min_length=1, max_length=5)
+    silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The one role."""
+        return (self.target,)
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The classes of the links."""
+        found: frozenset[Need] = frozenset()
+        for away in self.away_from:
+            found |= self._needs_from(away)
+        return found
+
+    def _needs_from(self, away: From) -> frozenset[Need]:
+        target = self.target
+        of_controllers = target.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS)
+        match away:
+            case "clients":
+                return frozenset({Need.CLIENT_LINKS})
+            case "peers":
+                return between(target, _CONTROLLERS if of_controllers else target)
+            case "controllers":
+                return between(target, _CONTROLLERS)
+            case "brokers":
+                return between(_BROKERS, target) | between(target, _BROKERS)
+            case _:
+                return LINKS
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.target} from {', '.join(self.away_from)}"
+
+
+class _OfGroups(_OfLinks):
+    silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """All links of nodes: groups may hold any of them."""
+        return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
+
+
+@register
+class SplitFault(_OfGroups):
+    """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
+
+    KIND: ClassVar[str] = "split"
+    SUMMARY: ClassVar[str] = "Split nodes into groups that cannot reach one another."
+    SHORT: ClassVar[tuple[str, ...]] = ("groups",)
+
+    groups: tuple[GroupField, ...] = Field(
+        min_length=2, max_length=20, description="The groups: nodes' numbers, roles, or lists of these."
+    )
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Every role of every group."""
+        return tuple(dict.fromkeys(role for group in self.groups for role in group.roles))
+
+    @model_validator(mode="after")
+    def _each_in_one(self) -> SplitFault:
+        roles = [role for group in self.groups for role in group.roles]
+        twice = next((role for role in roles if roles.count(role) > 1), None)
+        if twice is not None:
+            raise wrong(f"{twice} is in two groups; each node is on one side")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.kind} {' | '.join(map(str, self.groups))}"
+
+
+@register
+class BridgeFault(_OfGroups):
+    """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
+
+    KIND: ClassVar[str] = "bridge"
+    SUMMARY: ClassVar[str] = "Split nodes into two groups that only one node connects."
+    SHORT: ClassVar[tuple[str, ...]] = ("groups", "over")
+
+    groups: tuple[GroupField, GroupField] = Field(description="The two groups.")
+    over: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Every role of the groups, and the bridge."""
+        return tuple(dict.fromkeys((*(role for group in self.groups for role in group.roles), self.over)))
+
+    @model_validator(mode="after")
+    def _bridge_stands_apart(self) -> BridgeFault:
+        if any(self.over in group.roles for group in self.groups):
+            raise wrong(f"the bridge {self.over} is in a group; it stands between them")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.groups[0]} | {self.over} | {self.groups[1]}"

@@ -1,0 +1,1 @@
+"""Faults: planned work: elections, reassignments, settings, log dirs, recreated topics."""

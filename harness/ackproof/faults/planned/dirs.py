@@ -1,0 +1,89 @@
+"""Replicas move to another log dir of their brokers.
+
+Asked for through the protocol, witnessed on the disk: the partition's folder is in another log dir, and in no other.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster import admin
+from ackproof.cluster.protocol import Node, TopicPartition
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.planned.specification import MoveLogDir
+from ackproof.faults.planned.views import seen
+
+MOVED_WITHIN_S: Final = 60.0
+
+
+@injects(MoveLogDir)
+class LogDirMove:
+    """Each replica goes from the log dir that holds it to the next."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        if not isinstance(fault, MoveLogDir):
+            raise TypeError(f"{fault.kind} moves no replica")
+        self.place = TopicPartition(*fault.partition)
+        self.nodes = aim.nodes
+        self.field = field
+        self._before: dict[int, tuple[Path, ...]] = {}
+
+    def inject(self) -> str:
+        """Ask each broker."""
+        did = []
+        for node in self.nodes:
+            link = self.field.cluster.running_links().get(node.id)
+            if link is None:
+                raise FaultNotConfirmed(f"broker {node.id} does not run: nothing to move")
+            dirs = admin.log_dirs(link)
+            holding = [path for path, replicas in dirs.items() if self.place in replicas]
+            others = sorted(path for path in dirs if path not in holding)
+            if not holding or not others:
+                raise FaultNotConfirmed(f"broker {node.id} holds no replica of {self.place} that could move")
+            before = self._on_disk(node)
+            admin.move_log_dir(link, self.place, others[0])
+            self._before[node.id] = before
+            did.append(f"broker {node.id}: {Path(holding[0]).name} → {Path(others[0]).name}")
+        return f"asked for the move of {self.place} at {', '.join(did)}"
+
+    def confirm(self) -> str:
+        """The partition's folder is in another log dir."""
+        said = []
+        for node in self.nodes:
+            before = self._before[node.id]
+            now = seen(
+                self.field,
+                lambda node=node, before=before: (  # type: ignore[misc]
+                    found if len(found := self._on_disk(node)) == 1 and found != before else None
+                ),
+                f"the folder of {self.place} to be in another log dir of broker {node.id}",
+                state=lambda node=node: str(list(map(str, self._on_disk(node)))),  # type: ignore[misc]
+                within_s=MOVED_WITHIN_S,
+            )
+            said.append(f"broker {node.id}: {now[0].parent.name}, before {before[0].parent.name}")
+        return f"disk: the folder of {self.place} is at " + "; ".join(said)
+
+    def heal(self) -> str:
+        """Nothing to undo: it serves from there."""
+        return "nothing to undo"
+
+    def confirm_healed(self) -> str:
+        """The replicas that moved are in sync."""
+        moved = {node.id for node in self.nodes}
+        seen(
+            self.field,
+            lambda: (
+                (state := self.field.cluster.topic_state([self.place.topic]).get(self.place)) is not None
+                and moved <= set(state.isr)
+            ),
+            f"the replicas of {self.place} that moved to be in sync",
+        )
+        return f"metadata: broker {', '.join(map(str, sorted(moved)))} in the ISR of {self.place}"
+
+    def _on_disk(self, node: Node) -> tuple[Path, ...]:
+        """The folders of the partition on this broker, in whatever log dir."""
+        name = f"{self.place.topic}-{self.place.partition}"
+        return tuple(folder / name for folder in node.disk.log_dirs if (folder / name).is_dir())

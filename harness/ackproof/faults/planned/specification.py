@@ -1,0 +1,250 @@
+"""Planned work as faults: leader moves, reassignments, changes of settings. Nothing fails; records can be lost.
+
+What an operator does to a running cluster on purpose. Each is asked for through the admin protocol at one broker
+and witnessed at another, which has its own copy of the metadata. Roll-outs stand in `fault_rollouts`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
+
+from pydantic import Field
+
+from ackproof.experiment.base import Config
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, register
+from ackproof.experiment.places import PlaceField
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.quantities import Size
+from ackproof.experiment.roles import Role, RoleField, RoleKind
+from ackproof.experiment.settings import NODE_SETTINGS, TOPIC_SETTINGS
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import Surroundings
+
+UNCLEAN: Final = "unclean.leader.election.enable"
+BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
+
+
+class OfPartition(FaultSpec):
+    """Planned work on one partition."""
+
+    partition: PlaceField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Its preferred leader: somebody always is, also while nobody leads."""
+        return (Role(RoleKind.PREFERRED_LEADER, self.partition.topic, self.partition.partition),)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition}"
+
+
+def missing_broker(spec: Surroundings, broker: int) -> str:
+    """That there is no such broker."""
+    last = spec.cluster.broker_ids[-1]
+    return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
+
+
+@register
+class ElectPreferred(OfPartition):
+    """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
+
+    KIND: ClassVar[str] = "elect_preferred"
+    SUMMARY: ClassVar[str] = (
+        "Make the first assigned replica of a partition its leader; another must lead before."
+    )
+
+
+@register
+class ElectUnclean(OfPartition):
+    """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
+
+    It takes place whatever unclean.leader.election.enable says, and what only the old leader had is gone.
+    """
+
+    KIND: ClassVar[str] = "elect_unclean"
+    SUMMARY: ClassVar[str] = "Make any live replica of a leaderless partition its leader, in sync or not."
+
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+        """As if the topic allowed it."""
+        del spec
+        return {UNCLEAN: "true"} if topic == self.partition.topic else {}
+
+
+class Move(OfPartition):
+    """What reassignments have in common."""
+
+    to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
+        description="Brokers of its replicas afterwards, preferred leader first."
+    )
+    throttle: Size | None = Field(
+        None, ge=1, description="Bytes a second that new replicas may copy, so that it takes its time."
+    )
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Its brokers exist, once each."""
+        if not say.sound(("to",), cluster=True):
+            return
+        for index, broker in enumerate(self.to):
+            if broker not in spec.cluster.broker_ids:
+                say.report(("to", index), missing_broker(spec, broker))
+                return
+        if len(set(self.to)) != len(self.to):
+            say.report(("to",), "a broker holds one replica of a partition, not two")
+
+    def may_shrink_to(self, topic: str) -> int | None:
+        """As many as it names."""
+        return len(self.to) if topic == self.partition.topic else None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} to {', '.join(map(str, self.to))}"
+
+
+@register
+class Reassign(Move):
+    """Grow, shrink or move a partition: AlterPartitionReassignments, until the new replicas are all in sync."""
+
+    KIND: ClassVar[str] = "reassign"
+    SUMMARY: ClassVar[str] = "Give a partition other replicas: more, fewer, or on other brokers."
+
+
+@register
+class CancelReassign(Move):
+    """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
+
+    KIND: ClassVar[str] = "cancel_reassign"
+    SUMMARY: ClassVar[str] = "Begin to give a partition other replicas, and cancel that while it goes on."
+    HEALING: ClassVar[str] = "cancel it"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    throttle: Size | None = Field(
+        1 << 10,
+        ge=1,
+        description="Bytes a second that new replicas may copy, so that it is not through too soon.",
+    )
+
+
+@register
+class Recreate(FaultSpec):
+    """A topic is deleted and created again under the same name while clients write to it and read from it.
+
+    What had been acknowledged until then is gone, as was asked for: losses of this topic are shown, and not judged.
+    """
+
+    KIND: ClassVar[str] = "recreate"
+    SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
+
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "on a cluster that someone else runs nothing is deleted before the end"}
+    )
+
+    topic: str = Field(strict=True, description="The topic.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The leader of its first partition: somebody is, or nobody could delete it."""
+        return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
+
+    def drops(self, topic: str) -> bool:
+        """All that it holds."""
+        return topic == self.topic
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is such a topic."""
+        if self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.topic}"
+
+
+@register
+class MoveLogDir(FaultSpec):
+    """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
+
+    KIND: ClassVar[str] = "move_log_dir"
+    SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "log dirs of brokers that someone else runs cannot be looked at"}
+    )
+
+    partition: PlaceField
+    target: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Whose replicas move."""
+        return (self.target,)
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is another log dir."""
+        if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
+            say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} of {self.target}"
+
+
+@register
+class SetConfig(FaultSpec):
+    """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
+
+    It is put back at its healing. A run is judged by the weakest promise that was in force at any time.
+    """
+
+    KIND: ClassVar[str] = "set"
+    SUMMARY: ClassVar[str] = (
+        "Change settings of a topic, a broker or (with neither) all brokers while they run."
+    )
+    HEALING: ClassVar[str] = "put it back"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    topic: str | None = Field(None, strict=True, description="The topic whose settings change.")
+    broker: BrokerId | None = Field(None, description="The broker whose settings change.")
+    config: Config = Field(
+        description="Settings and their new values, such as min.insync.replicas: 1.", min_length=1
+    )
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Topic or broker exists; the harness' own settings stay."""
+        if self.topic is not None and self.broker is not None:
+            say.report(("broker",), "settings change of a topic or of a broker, not of both")
+        elif self.topic is not None and self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+        elif (
+            self.broker is not None
+            and self.broker not in spec.cluster.broker_ids
+            and say.sound(("broker",), cluster=True)
+        ):
+            say.report(("broker",), missing_broker(spec, self.broker))
+        if self.topic is None and spec.backend == "attach":
+            say.report((), "settings of brokers that someone else runs are not ours: name a topic", key=True)
+        for name in self.config:
+            if self.topic is None:
+                if name in NODE_SETTINGS:
+                    say.report(
+                        ("config", name), f"ackproof sets '{name}' itself: {NODE_SETTINGS[name]}", key=True
+                    )
+                continue
+            near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
+            if name not in TOPIC_SETTINGS and near is not None:
+                say.report(("config", name), f"Kafka has no topic setting '{name}'", near, key=True)
+
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+        """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
+        if self.topic is not None:
+            return self.config if self.topic == topic else {}
+        own = spec.topics[topic].config
+        return {name: value for name, value in self.config.items() if name not in own}
+
+    def __str__(self) -> str:
+        whose = (
+            self.topic
+            if self.topic is not None
+            else f"broker {self.broker}"
+            if self.broker
+            else "all brokers"
+        )
+        return f"{self.kind} {', '.join(f'{name}={value}' for name, value in self.config.items())} of {whose}"

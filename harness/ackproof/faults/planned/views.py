@@ -1,0 +1,124 @@
+"""Two brokers for planned work: one that is asked for a change, and another that witnesses it.
+
+Each broker answers from its own copy of the metadata, which it replays from the controllers' log. What a second
+broker shows was therefore committed, whatever the first one answered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster import queries
+from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.wire import Connection, WireError
+from ackproof.faults.injection import Field
+
+T = TypeVar("T")
+
+SEEN_WITHIN_S: Final = 15.0
+"""A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
+ISR_WITHIN_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Views:
+    """The two brokers. With one broker running they are the same, and the witness says so."""
+
+    asked: int
+    asked_link: Connection
+    witness: int
+    witness_link: Connection
+
+    @property
+    def name(self) -> str:
+        """The witness, for people."""
+        alone = " (the only broker that runs)" if self.witness == self.asked else ""
+        return f"broker {self.witness}{alone}"
+
+
+def views(field: Field) -> Views:
+    """The lowest and the highest broker that run; with ZooKeeper the controller is asked, for only it takes changes.
+
+    Raises `FaultNotConfirmed` when none runs.
+    """
+    links = field.cluster.running_links()
+    asked = field.cluster.controller() if field.cluster.spec.mode == "zookeeper" else min(links, default=None)
+    if asked is None or asked not in links:
+        raise FaultNotConfirmed("no broker runs that could be asked")
+    witness = max((broker for broker in links if broker != asked), default=asked)
+    return Views(asked, links[asked], witness, links[witness])
+
+
+def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
+    """The partition as this broker shows it; None when it does not answer or does not know it."""
+    try:
+        return queries.partitions(link, [place.topic]).get(place)
+    except WireError:
+        return None
+
+
+def state_of(field: Field, place: TopicPartition) -> PartitionState:
+    """The partition's state now. Raises `FaultNotConfirmed` when nobody can tell."""
+    return seen(
+        field, lambda: field.cluster.topic_state([place.topic]).get(place), f"a broker to describe {place}"
+    )
+
+
+def seen(
+    field: Field,
+    look: Callable[[], T | None],
+    what: str,
+    *,
+    state: Callable[[], str] | None = None,
+    within_s: float = SEEN_WITHIN_S,
+) -> T:
+    """What `look` sees once it sees something. Raises `FaultNotConfirmed` when it does not, `Interrupted`."""
+    try:
+        return wait_until(look, what=what, timeout_s=within_s, state=state, stop=field.stop)
+    except WaitTimeout as error:
+        raise FaultNotConfirmed(str(error)) from error
+
+
+def all_topics(field: Field) -> tuple[str, ...]:
+    """What to ask for when all topics are meant: nothing by name, or those of the case where Kafka needs names."""
+    if field.cluster.access.describes_partitions or field.case is None:
+        return ()
+    return tuple(field.case.experiment.topics)
+
+
+def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
+    """Partitions that lack a leader or a replica in sync, as this broker shows them. No name means all topics."""
+    try:
+        states = queries.partitions(link, topics)
+    except WireError as error:
+        return [str(error)]
+    return [
+        f"{place}: leader {state.leader}, ISR {list(state.isr)} of {list(state.replicas)}"
+        for place, state in states.items()
+        if state.leader < 0 or set(state.isr) != set(state.replicas)
+    ]
+
+
+def await_all_in_sync(field: Field, within_s: float = ISR_WITHIN_S) -> str:
+    """Wait until every running broker shows every partition of every topic with all replicas in sync."""
+    lacking: list[str] = []
+    topics = all_topics(field)
+
+    def look() -> bool:
+        lacking[:] = []
+        for link in field.cluster.running_links().values():
+            lacking.extend(not_in_sync(link, topics))
+        return not lacking and bool(field.cluster.running_links())
+
+    seen(
+        field,
+        look,
+        "all replicas of all partitions to be in sync",
+        state=lambda: "; ".join(dict.fromkeys(lacking)) or "no broker runs",
+        within_s=within_s,
+    )
+    return "all replicas of all partitions in sync, as every broker shows"

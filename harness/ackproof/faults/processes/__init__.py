@@ -1,0 +1,1 @@
+"""Faults: kill, stop, pause, restart."""

@@ -1,0 +1,244 @@
+"""Faults of processes: kill, stop, pause, restart.
+
+The witness is the operating system (`/proc`: the process is gone, or stands still), never the signal's own return
+value; healing is witnessed by the protocol: the node answers and, if a broker, is registered and unfenced.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
+from ackproof.rundir.timeline import fault_name
+
+GONE_WITHIN_S = 10.0
+"""A SIGKILLed process is gone long before; more means that something holds it."""
+STOPPED_WITHIN_S = 30.0
+"""A controlled shutdown: hand over leaderships, flush, leave."""
+READY_WITHIN_S = 60.0
+"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
+
+
+class _OfProcesses:
+    """What the four have in common: several nodes, aimed at only if they run.
+
+    Where other faults may be at the same nodes, `holds` says who wants what of them.
+    """
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        self.fault = fault
+        self.nodes = aim.nodes
+        self.field = field
+        self.holds = field.holds or Holds()
+
+    def _strike(self, act: Callable[[Node], None], word: str, grip: Grip, *states: NodeState) -> str:
+        """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
+        with ExitStack() as stack:
+            for node in sorted(self.nodes, key=lambda node: node.id):
+                stack.enter_context(self.holds.acting_on(node.id))
+            self._must_be(*states)
+            for node in self.nodes:
+                self.holds.take(node.id, self.fault.number, grip)
+                act(node)
+        return f"{word} to {self._names()}"
+
+    def _must_be(self, *states: NodeState) -> None:
+        for node in self.nodes:
+            state = node.state()
+            if state not in states:
+                raise FaultNotConfirmed(
+                    f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
+                )
+
+    def _until(self, state: NodeState, within_s: float, nodes: Sequence[Node] | None = None) -> str:
+        for node in self.nodes if nodes is None else nodes:
+            try:
+                wait_until(
+                    lambda node=node: node.state() is state,  # type: ignore[misc]
+                    what=f"node {node.id} to be {state.value}",
+                    timeout_s=within_s,
+                    interval_s=0.005,
+                    state=lambda node=node: node.state().value,  # type: ignore[misc]
+                )
+            except WaitTimeout as error:
+                raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+        return f"/proc: {self._names()} {state.value}"
+
+    def _start_the_dead(self) -> str:
+        """Let go, and start what is dead and nobody else wants dead."""
+        did = []
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                others = self.holds.others(node.id, self.fault.number, Grip.DOWN)
+                if others:
+                    did.append(f"left node {node.id} to {_faults(others)}")
+                elif node.state() is NodeState.GONE:
+                    node.start()
+                    did.append(f"started {node.id}")
+        return ", ".join(did) or "started nothing"
+
+    def _until_ready(self) -> str:
+        """Each node answers; the time in which another fault has it, or takes it, does not count."""
+        for node in self.nodes:
+            while True:
+                self.holds.await_free(node.id, self.fault.number, self.field.stop)
+                seen = self.holds.changes(node.id)
+                try:
+                    self._until(NodeState.RUNNING, GONE_WITHIN_S, [node])
+                    node.await_ready(READY_WITHIN_S)
+                    break
+                except (WaitTimeout, FaultNotConfirmed) as error:
+                    if self.holds.changes(node.id) == seen:
+                        raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+        return f"protocol: {self._names()} answers, registered and unfenced"
+
+    def _names(self) -> str:
+        return "node " + ", ".join(str(node.id) for node in self.nodes)
+
+
+def _faults(numbers: Sequence[int]) -> str:
+    return "fault " + ", ".join(map(fault_name, numbers))
+
+
+@injects(Kill)
+class KillInjection(_OfProcesses):
+    """SIGKILL; healed by starting the node again."""
+
+    def inject(self) -> str:
+        """Send SIGKILL."""
+        return self._strike(
+            lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED
+        )
+
+    def confirm(self) -> str:
+        """The process is gone."""
+        return self._until(NodeState.GONE, GONE_WITHIN_S)
+
+    def heal(self) -> str:
+        """Start what is dead."""
+        return self._start_the_dead()
+
+    def confirm_healed(self) -> str:
+        """The node answers and is unfenced."""
+        return self._until_ready()
+
+
+@injects(Stop)
+class StopInjection(KillInjection):
+    """SIGTERM and a controlled shutdown; healed by starting the node again."""
+
+    def inject(self) -> str:
+        """Send SIGTERM."""
+        return self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
+
+    def confirm(self) -> str:
+        """The process is gone."""
+        return self._until(NodeState.GONE, STOPPED_WITHIN_S)
+
+
+@injects(Pause)
+class PauseInjection(_OfProcesses):
+    """SIGSTOP; healed by SIGCONT."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        self._standing: dict[int, int | None] = {}
+
+    def inject(self) -> str:
+        """Send SIGSTOP."""
+        return self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
+
+    def confirm(self) -> str:
+        """All threads stand still."""
+        witness = self._until(NodeState.STOPPED, GONE_WITHIN_S)
+        self._standing = {node.id: node.pid for node in self.nodes}
+        return witness
+
+    def heal(self) -> str:
+        """Send SIGCONT to what still stands. A process that runs again already was not paused for its time."""
+        woken, resumed, other = [], [], []
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                self.holds.release(node.id, self.fault.number)
+                still = node.state() is NodeState.STOPPED
+                if still and not self.holds.others(node.id, self.fault.number, Grip.STILL):
+                    node.resume()
+                    resumed.append(str(node.id))
+                elif (
+                    not still
+                    and node.state() is NodeState.RUNNING
+                    and self._standing.get(node.id) == node.pid
+                ):
+                    woken.append(str(node.id))
+                elif self._standing:
+                    # another process than the one that was paused is the doing of another fault
+                    other.append(str(node.id))
+        if woken:
+            raise FaultNotConfirmed(f"pause did not hold: node {', '.join(woken)} ran before its healing")
+        ended = f"; the process of node {', '.join(other)} had ended" if other else ""
+        return f"SIGCONT to {', '.join(resumed) or 'nothing'}{ended}"
+
+    def confirm_healed(self) -> str:
+        """The processes run, and answer."""
+        return self._until_ready()
+
+
+@injects(Restart)
+class RestartInjection(_OfProcesses):
+    """A graceful bounce. Its effect is that another process serves the node afterwards."""
+
+    def inject(self) -> str:
+        """SIGTERM, until gone, then start again, node by node."""
+        self._before = {node.id: node.pid for node in self.nodes}
+        self._strike(lambda _: None, "a bounce", Grip.DOWN, NodeState.RUNNING)
+        for node in self.nodes:
+            node.terminate()
+            self._gone(node)
+            self._start(node)
+        return f"SIGTERM and start of {self._names()}"
+
+    def _start(self, node: Node) -> None:
+        """Start it, once no other fault wants it dead; one that did may have started it first."""
+        self.holds.release(node.id, self.fault.number)
+        self.holds.await_free(node.id, self.fault.number, self.field.stop)
+        with self.holds.acting_on(node.id):
+            if node.state() is NodeState.GONE:
+                node.start()
+
+    def _gone(self, node: Node) -> None:
+        try:
+            wait_until(
+                lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],
+                what=f"node {node.id} to shut down",
+                timeout_s=STOPPED_WITHIN_S,
+                interval_s=0.005,
+                state=lambda: node.state().value,
+                logs=lambda: node.log_tail(5),
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"restart: {error}") from error
+
+    def confirm(self) -> str:
+        """Another process runs."""
+        for node in self.nodes:
+            held = self.holds.others(node.id, self.fault.number)
+            runs = node.state() is NodeState.RUNNING or held
+            if not runs or node.pid == self._before[node.id]:
+                raise FaultNotConfirmed(f"restart: node {node.id} is {node.state().value}, pid {node.pid}")
+        return f"/proc: another process runs {self._names()}"
+
+    def heal(self) -> str:
+        """Start what is dead, should the bounce have stopped half way."""
+        return self._start_the_dead()
+
+    def confirm_healed(self) -> str:
+        """The node answers and is unfenced."""
+        return self._until_ready()

@@ -1,0 +1,53 @@
+"""Faults of processes: kill, stop, pause, restart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from ackproof.experiment.fault import HoldKey, NodeFault, register
+
+
+class _OfProcesses(NodeFault):
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "the processes of a cluster that someone else runs are out of reach; use `command`"}
+    )
+
+
+@register
+class Kill(_OfProcesses):
+    """SIGKILL: the process is gone, its page cache and its disk stay."""
+
+    KIND: ClassVar[str] = "kill"
+    SUMMARY: ClassVar[str] = "End the process at once (SIGKILL)."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+
+@register
+class Stop(_OfProcesses):
+    """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
+
+    KIND: ClassVar[str] = "stop"
+    SUMMARY: ClassVar[str] = "Shut the node down in good order (SIGTERM)."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+
+@register
+class Pause(_OfProcesses):
+    """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
+
+    KIND: ClassVar[str] = "pause"
+    SUMMARY: ClassVar[str] = "Freeze the process (SIGSTOP); its connections stay open."
+    HEALING: ClassVar[str] = "resume"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+
+@register
+class Restart(_OfProcesses):
+    """A graceful bounce: controlled shutdown, then started again at once."""
+
+    KIND: ClassVar[str] = "restart"
+    SUMMARY: ClassVar[str] = "Shut the node down in good order and start it again at once."

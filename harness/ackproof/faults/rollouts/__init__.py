@@ -1,0 +1,1 @@
+"""Faults: rolling restart and upgrade, decommission."""

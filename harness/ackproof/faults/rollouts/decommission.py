@@ -1,0 +1,119 @@
+"""Brokers that are taken out: their replicas go to others, before or after they are gone.
+
+Witnesses: another broker shows that they hold no partition and that every ISR is full without them; the operating
+system, that they are gone.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster import admin, queries
+from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
+from ackproof.cluster.wire import WireError
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.holds import Grip
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.planned.views import all_topics, seen
+from ackproof.faults.processes.injection import KillInjection
+from ackproof.faults.rollouts.specification import Decommission
+
+MOVED_WITHIN_S: Final = 90.0
+
+
+@injects(Decommission)
+class DecommissionInjection(KillInjection):
+    """Replicas move away and the broker shuts down, or it dies and is replaced. Healed by starting it again."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        super().__init__(fault, aim, field)
+        if not isinstance(fault, Decommission):
+            raise TypeError(f"{fault.kind} is no decommission")
+        self.drain = fault.drain
+        self.leaving = frozenset(node.id for node in aim.nodes)
+        self._moved = 0
+
+    def inject(self) -> str:
+        """Move and stop, or kill and move."""
+        self._must_be(NodeState.RUNNING)
+        if self.drain:
+            self._move_all()
+            did = self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
+        else:
+            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+            self._until(NodeState.GONE, 10.0)
+            self._move_all()
+        return f"{did}; {self._moved} replicas went to other brokers"
+
+    def confirm(self) -> str:
+        """Gone, and nothing is left on it."""
+        gone = self._until(NodeState.GONE, 30.0)
+        return f"{gone}; {self._await_moved()}"
+
+    def _move_all(self) -> None:
+        link = self.field.cluster.admin_link()
+        others = sorted(set(self.field.cluster.running_links()) - self.leaving)
+        if link is None or not others:
+            raise FaultNotConfirmed("no other broker runs that could take replicas")
+        states = self._states()
+        held = dict.fromkeys(others, 0)
+        for state in states.values():
+            for broker in state.replicas:
+                if broker in held:
+                    held[broker] += 1
+        moves: dict[TopicPartition, tuple[int, ...]] = {}
+        for place, state in states.items():
+            replicas = list(state.replicas)
+            for index, broker in enumerate(state.replicas):
+                if broker not in self.leaving:
+                    continue
+                free = [other for other in others if other not in replicas]
+                if not free:
+                    raise FaultNotConfirmed(
+                        f"nobody could take the replica of {place} that broker {broker} holds"
+                    )
+                taker = min(free, key=lambda other: (held[other], other))
+                held[taker] += 1
+                replicas[index] = taker
+                self._moved += 1
+            if tuple(replicas) != state.replicas:
+                moves[place] = tuple(replicas)
+        if not moves:
+            return  # it holds nothing: all that is left is to go
+        admin.reassign(link, moves)
+        self._await_moved()
+
+    def _await_moved(self) -> str:
+        """Until no running broker shows a replica on those that leave, and every ISR is full."""
+
+        def left() -> list[str]:
+            return [
+                f"{place}: replicas {list(state.replicas)}, ISR {list(state.isr)}"
+                for place, state in self._states().items()
+                if self.leaving & set(state.replicas) or set(state.isr) != set(state.replicas)
+            ]
+
+        seen(
+            self.field,
+            lambda: not left(),
+            f"all replicas of broker {', '.join(map(str, sorted(self.leaving)))} to be elsewhere, in sync",
+            state=lambda: "; ".join(left()[:5]),
+            within_s=MOVED_WITHIN_S,
+        )
+        return f"metadata of another broker: no replica on {sorted(self.leaving)}, all ISRs full"
+
+    def _states(self) -> dict[TopicPartition, PartitionState]:
+        """All partitions, as the last broker that stays shows them."""
+
+        def look() -> dict[TopicPartition, PartitionState] | None:
+            links = self.field.cluster.running_links()
+            stay = sorted(set(links) - self.leaving)
+            if not stay:
+                return None
+            try:
+                return queries.partitions(links[stay[-1]], all_topics(self.field))
+            except WireError:
+                return None
+
+        return seen(self.field, look, "a broker that stays to describe all partitions")

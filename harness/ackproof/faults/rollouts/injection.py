@@ -1,0 +1,256 @@
+"""Rolling restart and rolling upgrade. The first node is the injection, the others are its way to the end.
+
+So that faults which come `after` it meet it while it goes on. The witnesses are the operating system (another process
+runs the node), the protocol (every broker shows full ISRs), and for an upgrade what each node logged of its release
+and the feature levels that another broker than the asked one says are in force.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.metadata.features import features, raise_features
+from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.wire import WireError
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.releases import ELR, METADATA, features_of, numbers
+from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.planned.views import await_all_in_sync, seen, views
+from ackproof.faults.rollouts.specification import RollingRestart, Upgrade
+
+STOPPED_WITHIN_S: Final = 30.0
+READY_WITHIN_S: Final = 60.0
+FINAL_WITHIN_S: Final = 30.0
+"""New levels are refused until every node's new registration is known."""
+_RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
+_STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
+_LOG_LINES: Final = 400
+_LOGGED_WITHIN_S: Final = 60.0
+"""A controller answers before it says of which release it is; on a busy machine long before."""
+
+
+class _Rollout:
+    """Node after node: shut down in good order, started, ready, in sync."""
+
+    await_isr = True
+    rest_s = 0.0
+
+    def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
+        self.kind = fault.kind
+        self.number = fault.number
+        self.holds = field.holds or Holds()
+        self.nodes = nodes
+        self.field = field
+        self._before = {node.id: node.pid for node in nodes}
+        self._done: list[Node] = []
+
+    def _begin(self) -> Node:
+        for node in self.nodes:
+            if node.state() is not NodeState.RUNNING:
+                raise FaultNotConfirmed(
+                    f"{self.kind} is aimed at node {node.id}, which is {node.state().value}: nothing to break"
+                )
+        return self.nodes[0]
+
+    def _prepare(self, node: Node) -> None:
+        """What changes at the node between its end and its start."""
+
+    def _bounce(self, node: Node) -> None:
+        """One node's turn. Whatever happens it runs afterwards, if it can and no other fault wants it dead."""
+        self.holds.await_free(node.id, self.number, self.field.stop)
+        try:
+            self.holds.take(node.id, self.number, Grip.DOWN)
+            node.terminate()
+            seen(
+                self.field,
+                lambda: node.state() is NodeState.GONE,
+                f"node {node.id} to shut down",
+                state=lambda: node.state().value,
+                within_s=STOPPED_WITHIN_S,
+            )
+        finally:
+            self.holds.release(node.id, self.number)
+            with self.holds.acting_on(node.id):
+                if node.state() is NodeState.GONE and not self.holds.others(node.id, self.number, Grip.DOWN):
+                    self._prepare(node)
+                    node.start()
+        try:
+            node.await_ready(READY_WITHIN_S)
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"{self.kind}: {error}") from error
+        self._look_at(node)
+        self._done.append(node)
+
+    def _look_at(self, node: Node) -> None:
+        """What must be seen of the node as soon as it is ready."""
+
+    def inject(self) -> str:
+        """The first node."""
+        first = self._begin()
+        self._bounce(first)
+        return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
+
+    def confirm(self) -> str:
+        """Another process runs the first node."""
+        return self._another_process(self._done)
+
+    def heal(self) -> str:
+        """The other nodes, one after the other."""
+        for node in self.nodes:
+            if node in self._done or not self._done:
+                continue
+            self._between()
+            self._bounce(node)
+        return f"went through node {', '.join(str(node.id) for node in self._done) or 'none'}"
+
+    def _between(self) -> None:
+        if self.await_isr:
+            await_all_in_sync(self.field)
+        if self.rest_s:
+            with contextlib.suppress(WaitTimeout):  # that is what a rest is
+                wait_until(lambda: False, what="the rest", timeout_s=self.rest_s, stop=self.field.stop)
+
+    def confirm_healed(self) -> str:
+        """Another process runs every node, and all replicas are in sync."""
+        if len(self._done) != len(self.nodes):
+            raise FaultNotConfirmed(f"{self.kind} went through {len(self._done)} of {len(self.nodes)} nodes")
+        for node in self.nodes:
+            try:
+                node.await_ready(READY_WITHIN_S)
+            except WaitTimeout as error:
+                raise FaultNotConfirmed(f"{self.kind}: {error}") from error
+        return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.field)}"
+
+    def _another_process(self, nodes: Sequence[Node]) -> str:
+        for node in nodes:
+            if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
+                raise FaultNotConfirmed(
+                    f"{self.kind}: node {node.id} is {node.state().value}, pid {node.pid}"
+                )
+        return f"/proc: another process runs node {', '.join(str(node.id) for node in nodes)}"
+
+
+def _in_turn(nodes: Sequence[Node], active: int | None) -> list[Node]:
+    """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
+    return sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id))
+
+
+@injects(RollingRestart)
+class RollingRestartInjection(_Rollout):
+    """Nodes are restarted one after the other."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        if not isinstance(fault, RollingRestart):
+            raise TypeError(f"{fault.kind} is no rolling restart")
+        super().__init__(fault, _in_turn(aim.nodes, field.cluster.controller()), field)
+        self.await_isr = fault.await_isr
+        self.rest_s = fault.rest
+
+
+@injects(Upgrade)
+class UpgradeInjection(_Rollout):
+    """Nodes are restarted one after the other on another release; then the feature levels are raised."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        del aim
+        if not isinstance(fault, Upgrade):
+            raise TypeError(f"{fault.kind} is no upgrade")
+        cluster = field.cluster
+        super().__init__(fault, _in_turn(list(cluster.nodes.values()), cluster.controller()), field)
+        self.to = fault.to
+        self.finalise = fault.finalise
+        self._levels: dict[str, int] = {}
+
+    def _prepare(self, node: Node) -> None:
+        self.field.cluster.use_release(node.id, self.to)
+
+    def confirm(self) -> str:
+        """Another process runs the first node, and it says that it is of the new release."""
+        return f"{super().confirm()}; {self._releases(self._done)}"
+
+    def heal(self) -> str:
+        """The other nodes; then the levels."""
+        did = super().heal()
+        if not self.finalise or len(self._done) != len(self.nodes):
+            return did
+        highest = features_of(self.to)
+        chosen = self.field.cluster.spec.features
+        self._levels = {
+            name: highest[name][1]
+            for name in _RAISED
+            if name in highest
+            and name not in chosen
+            # Kafka itself switches eligible leader replicas on from 4.1.
+            and not (name == ELR and numbers(self.to) < (4, 1))
+        }
+        said: list[str] = []
+
+        def raised() -> bool:
+            look = views(self.field)
+            try:
+                in_force = features(look.asked_link).finalised
+                lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
+                if lower:
+                    raise_features(look.asked_link, lower)
+            except WireError as error:
+                said[:] = [str(error)]
+                return False
+            return True
+
+        seen(
+            self.field,
+            raised,
+            "the new feature levels to be taken",
+            state=lambda: "; ".join(said),
+            within_s=FINAL_WITHIN_S,
+        )
+        return f"{did}; asked for {self._text(self._levels)}"
+
+    def confirm_healed(self) -> str:
+        """Every node says that it is of the new release; another broker says that the levels are in force."""
+        witness = f"{super().confirm_healed()}; {self._releases(self.nodes)}"
+        if not self._levels:
+            return witness
+
+        def in_force() -> dict[str, int]:
+            try:
+                return dict(features(views(self.field).witness_link).finalised)
+            except WireError:
+                return {}
+
+        seen(
+            self.field,
+            lambda: all(in_force().get(name, 0) >= level for name, level in self._levels.items()),
+            f"another broker to say that {self._text(self._levels)} are in force",
+            state=lambda: self._text(in_force()),
+        )
+        return f"{witness}; ApiVersions at {views(self.field).name}: {self._text(self._levels)}"
+
+    def _look_at(self, node: Node) -> None:
+        """At once: a node logs much, and only the end of it is looked at."""
+        logged: list[str] = []
+
+        def says() -> bool:
+            logged[:] = _STARTED.findall(node.log_tail(_LOG_LINES))[-1:]
+            return logged == [self.to]
+
+        seen(
+            self.field,
+            says,
+            f"node {node.id} to log that it is of release {self.to}",
+            state=lambda: f"it logged {logged}",
+            within_s=_LOGGED_WITHIN_S,
+        )
+
+    def _releases(self, nodes: Sequence[Node]) -> str:
+        return f"logs: node {', '.join(str(node.id) for node in nodes)} started as Kafka {self.to}"
+
+    @staticmethod
+    def _text(levels: dict[str, int]) -> str:
+        return ", ".join(f"{name}={level}" for name, level in levels.items()) or "nothing"

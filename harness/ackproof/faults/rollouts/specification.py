@@ -1,0 +1,125 @@
+"""Planned work on node after node: rolling restart, rolling upgrade, taking a broker out for good."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from pydantic import Field, field_validator
+
+from ackproof.experiment.base import Flag
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault, register
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.quantities import Duration, wrong
+from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.versions import Version
+
+if TYPE_CHECKING:
+    from ackproof.experiment.spec import Surroundings
+
+_NOT_OURS = MappingProxyType(
+    {"attach": "the brokers of a cluster that someone else runs are not ours to restart"}
+)
+_NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+
+
+@register
+class RollingRestart(NodeFault):
+    """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
+
+    The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
+    """
+
+    KIND: ClassVar[str] = "rolling_restart"
+    SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
+
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
+    rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
+
+
+@register
+class Upgrade(FaultSpec):
+    """A rolling upgrade of the whole cluster: controllers, then brokers, then the release's feature levels.
+
+    Each node is shut down in good order and started on the jars of the other release, with the data that it has.
+    """
+
+    KIND: ClassVar[str] = "upgrade"
+    SUMMARY: ClassVar[str] = (
+        "Restart node after node on a newer release of Kafka, then raise the feature levels."
+    )
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "docker": "its containers are made from the image of one release",
+            "attach": "the brokers of a cluster that someone else runs are not ours to restart",
+        }
+    )
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "no release after 3.9 runs with ZooKeeper"}
+    )
+
+    to: Version = Field(description="The release to run afterwards, in quotes; newer than cluster.kafka.")
+    finalise: Flag = Field(
+        True, description="Raise the feature levels to those of the new release at the end."
+    )
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The one that it goes to."""
+        return (self.to,)
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is such a release, and it is newer."""
+        if not say.sound(("to",), cluster=True):
+            return
+        now = spec.cluster.kafka
+        if self.to not in RELEASES:
+            say.report(("to",), f"Kafka '{self.to}' does not exist", nearest(self.to, RELEASES))
+        elif numbers(self.to) <= numbers(now):
+            say.report(("to",), f"Kafka {self.to} is not newer than {now}; KRaft metadata cannot go back")
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.to}"
+
+
+@register
+class Decommission(NodeFault):
+    """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
+
+    Healed by starting them again, empty-handed: they hold no partition any longer.
+    """
+
+    KIND: ClassVar[str] = "decommission"
+    SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+
+    drain: Flag = Field(
+        True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _brokers_only(cls, value: Role) -> Role:
+        if value.kind in _NOT_BROKERS:
+            raise wrong(f"{value} holds no partitions: aim at brokers")
+        return value
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Another broker can take each replica."""
+        if not say.sound(("target",), cluster=True):
+            return
+        for name, topic in spec.topics.items():
+            if topic.replication_factor >= spec.cluster.brokers:
+                say.report(
+                    ("target",),
+                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers, "
+                    f"replication factor {topic.replication_factor}",
+                )
+                return

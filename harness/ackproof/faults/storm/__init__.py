@@ -1,0 +1,1 @@
+"""Faults: many faults drawn from a menu."""

@@ -1,0 +1,234 @@
+"""A storm: seeded random faults, every one drawn before the case starts, from a menu with weights.
+
+::
+
+    - storm:
+        count: 12                    # how many faults
+        menu: {pause: 3, kill: 2}    # kinds and their weights; {kill: {weight: 2, lasting: 5s}} says more
+        roles: [leader(orders/0), broker, controller]
+        gap: 0.5s..3s                # from the beginning of one to the beginning of the next
+        lasting: 1s..4s              # how long each is held
+        at_least: 8                  # so many must bite, or the case is INCONCLUSIVE
+        swarm: true                  # each seed leaves whole kinds of the menu out
+      at: 2s
+
+The drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2;
+each begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. One that
+finds nothing to break (its node is dead already, nobody holds the role) is listed as missed.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, ClassVar, Final, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationError,
+    WithJsonSchema,
+    field_validator,
+)
+
+from ackproof.experiment.base import Flag, Spec, Whole
+from ackproof.experiment.case import Drawn
+from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import KINDS, FaultSpec, register
+from ackproof.experiment.problems import hint
+from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
+from ackproof.experiment.roles import Role, RoleField, RoleKind
+from ackproof.experiment.triggers import After
+from ackproof.rundir.timeline import DRAWN_FROM
+
+MOST: Final = 200
+"""Most faults of one storm."""
+
+
+class Dish(Spec):
+    """One kind of fault on the menu."""
+
+    weight: int = Field(ge=1)
+    lasting: RangeField | None = None
+    """In place of the storm's."""
+    fields: dict[str, JsonValue] = Field(default_factory=dict)
+    """Own fields of the kind that are given instead of drawn."""
+
+
+def _read_dish(value: object) -> object:
+    if isinstance(value, Dish):
+        return value
+    if isinstance(value, bool) or not isinstance(value, (int, dict)):
+        raise wrong("expected a weight such as 3, or {weight: 3, …}")
+    given = {"weight": value} if isinstance(value, int) else dict(value)
+    weight = given.pop("weight", 1)
+    if isinstance(weight, bool) or not isinstance(weight, int) or not 1 <= weight <= 1_000_000:
+        raise wrong("expected a weight of at least 1; leave the kind out to have none of it")
+    lasting = given.pop("lasting", None)
+    return {"weight": weight, "lasting": lasting, "fields": given}
+
+
+def _dish_data(dish: Dish) -> JsonValue:
+    if dish.lasting is None and not dish.fields:
+        return dish.weight
+    lasting: dict[str, JsonValue] = {} if dish.lasting is None else {"lasting": str(dish.lasting)}
+    return {"weight": dish.weight, **lasting, **dish.fields}
+
+
+_WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+DishField: TypeAlias = Annotated[
+    Dish,
+    BeforeValidator(_read_dish),
+    PlainSerializer(_dish_data, return_type=JsonValue),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                _WEIGHT,
+                {
+                    "type": "object",
+                    "properties": {
+                        "weight": _WEIGHT,
+                        "lasting": {"type": "string", "pattern": RANGE_PATTERN},
+                    },
+                },
+            ],
+            "examples": [3],
+        }
+    ),
+]
+
+
+def _read_kind(value: object) -> object:
+    valid = [kind for kind in KINDS if kind != Storm.KIND]
+    if isinstance(value, str) and value not in valid:
+        raise wrong(f"unknown fault kind '{value[:60]}'{hint(value, valid, 'expected one of')}")
+    return value
+
+
+MenuKind: TypeAlias = Annotated[str, BeforeValidator(_read_kind)]
+
+
+@register
+class Storm(FaultSpec):
+    """Seeded random faults, drawn when the case is made, always healed."""
+
+    KIND: ClassVar[str] = "storm"
+    SUMMARY: ClassVar[str] = (
+        "Many random faults, drawn beforehand from a menu with weights, each of them healed."
+    )
+
+    menu: dict[MenuKind, DishField] = Field(
+        json_schema_extra={"minProperties": 1},
+        description="Kinds of faults and their weights: {pause: 3, kill: 2}. A kind's own fields may be given: "
+        "{kill: {weight: 2, lasting: 5s, target: controller}}.",
+    )
+    count: Whole = Field(10, ge=1, le=MOST, description="How many faults are drawn.")
+    roles: tuple[RoleField, ...] = Field(
+        (Role(RoleKind.BROKER),),
+        min_length=1,
+        json_schema_extra={"default": ["broker"]},
+        description="Whom the faults of nodes may be aimed at.",
+    )
+    gap: RangeField = Field(
+        Range(0.5, 3.0),
+        json_schema_extra={"default": "0.5s..3s"},
+        description="Time from the beginning of one fault to that of the next.",
+    )
+    lasting: RangeField = Field(
+        Range(1.0, 4.0), json_schema_extra={"default": "1s..4s"}, description="How long each fault is held."
+    )
+    at_least: Whole | None = Field(
+        None,
+        ge=0,
+        le=MOST,
+        description="How many must bite, or the case is INCONCLUSIVE; half of them by default.",
+    )
+    swarm: Flag = Field(
+        False, description="Each seed leaves whole kinds of the menu out, so that others meet more often."
+    )
+
+    @field_validator("menu")
+    @classmethod
+    def _something(cls, value: dict[str, Dish]) -> dict[str, Dish]:
+        if not value:
+            raise wrong(
+                "the menu is empty: name kinds of faults and their weights, such as {pause: 3, kill: 2}"
+            )
+        return value
+
+    @property
+    def least(self) -> int:
+        """How many of the drawn faults must bite."""
+        return (self.count + 1) // 2 if self.at_least is None else self.at_least
+
+    def __str__(self) -> str:
+        menu = ", ".join(f"{kind} {dish.weight}" for kind, dish in self.menu.items())
+        return f"storm of {self.count} ({menu})"
+
+
+def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int) -> Drawn:
+    """The faults of this storm in the case with this seed. Pure: the same for the same arguments.
+
+    Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
+    """
+    generator = random.Random(f"{seed}/storm/{storm.number}")
+    served = _served(storm, generator)
+    draw = Draw(generator, [str(role) for role in storm.roles], experiment)
+    roles = {kind: roles_for(storm, kind, experiment) for kind in served}
+    weights = [storm.menu[kind].weight for kind in served]
+    faults: list[FaultSpec] = []
+    begins = 0.0
+    for index in range(1, storm.count + 1):
+        begins = round(begins + draw.within(storm.gap), 3)
+        (kind,) = generator.choices(served, weights)
+        lasts = draw.within(storm.menu[kind].lasting or storm.lasting)
+        number = storm.number * DRAWN_FROM + index
+        faults.append(
+            make_one(
+                storm, kind, replace(draw, roles=roles[kind]), number, After(storm.number, begins), lasts
+            )
+        )
+    return Drawn(tuple(faults), tuple(kind for kind in storm.menu if kind not in served))
+
+
+def _served(storm: Storm, generator: random.Random) -> list[str]:
+    """The kinds that this seed serves; without `swarm` all."""
+    menu = list(storm.menu)
+    if not storm.swarm:
+        return menu
+    served = [kind for kind in menu if generator.random() < 0.5]
+    return served or [generator.choice(menu)]
+
+
+def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
+    """The roles of a storm that faults of this kind can be aimed at; all of them where none will do."""
+    roles = [str(role) for role in storm.roles]
+    return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
+
+
+def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> bool:
+    try:
+        sample(storm, kind, [role], experiment)
+    except ValidationError as error:
+        return not all(detail["loc"] == ("target",) for detail in error.errors())
+    return True
+
+
+def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
+    """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_one`."""
+    draw = Draw(random.Random(0), roles, experiment)
+    return make_one(storm, kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+
+
+def make_one(storm: Storm, kind: str, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
+    """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
+    spec = KINDS[kind]
+    fields: dict[str, object] = {**(spec.drawn(draw) or {}), **storm.menu[kind].fields}
+    hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))
+    return spec.model_validate(
+        {**fields, "number": number, "trigger": trigger, "hold": hold}, context=FROM_FILE
+    )

@@ -1,0 +1,1 @@
+"""Faults: sessions that end."""

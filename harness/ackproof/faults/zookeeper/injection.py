@@ -1,0 +1,139 @@
+"""Faults of ZooKeeper mode: a broker's session ends.
+
+The session is closed over one connection; the witness reads the znodes over another, of a session of its own: the
+broker's registration is gone, or held by another session.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
+from ackproof.cluster.kraft import KraftCluster
+from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
+from ackproof.cluster.metadata.zookeeper_session import end_session
+from ackproof.cluster.protocol import Node
+from ackproof.cluster.wire import WireError
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.zookeeper.specification import ExpireSession
+
+GONE_WITHIN_S = 5.0
+BACK_WITHIN_S = 60.0
+
+
+def zookeeper_of(field: Field) -> ZooKeeper:
+    """The ZooKeeper of this cluster. Raises `FaultNotConfirmed` when there is none."""
+    cluster = field.cluster
+    keeper = cluster.keeper if isinstance(cluster, KraftCluster) else None
+    if not isinstance(keeper, ZooKeeper):
+        raise FaultNotConfirmed("this cluster has no ZooKeeper")
+    return keeper
+
+
+@injects(ExpireSession)
+class ExpireSessionInjection:
+    """Close the sessions of brokers; they register anew by themselves."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
+        self.fault = fault
+        self.nodes = aim.nodes
+        self.field = field
+        self.zookeeper = zookeeper_of(field)
+        self._before: dict[int, Registration] = {}
+        self._lost: set[int] = set()
+
+    def inject(self) -> str:
+        """Close each broker's session."""
+        for node in self.nodes:
+            held = self._first(node)
+            if held is None:
+                raise FaultNotConfirmed(f"expire_session: node {node.id} holds no session: nothing to break")
+            self._before[node.id] = held
+        for held in self._before.values():
+            try:
+                end_session(self.zookeeper.addresses, held.session)
+            except WireError as error:
+                raise FaultNotConfirmed(f"expire_session: {error}") from error
+        return "closed session " + ", ".join(
+            f"0x{held.session & (1 << 64) - 1:x} of broker {broker}" for broker, held in self._before.items()
+        )
+
+    def confirm(self) -> str:
+        """The registrations that the sessions held are no more."""
+        seen = [self._until_lost(node) for node in self.nodes]
+        return "znodes: " + ", ".join(seen)
+
+    def heal(self) -> str:
+        """Nothing to do: a broker opens a new session as soon as it hears of the end of the old one."""
+        return "left to the brokers"
+
+    def confirm_healed(self) -> str:
+        """Each broker is registered, by another session where the old one was lost, and takes part again."""
+        seen = [self._until_back(node) for node in self.nodes if node.id in self._before]
+        return "znodes: " + ", ".join(seen)
+
+    def _until_lost(self, node: Node) -> str:
+        before = self._before[node.id]
+        now: list[Registration | None] = [before]
+
+        def lost() -> bool:
+            with contextlib.suppress(WireError):  # nobody tells: nothing was seen
+                now[0] = self.zookeeper.registration(node.id)
+            return now[0] is None or now[0].session != before.session
+
+        try:
+            wait_until(
+                lost,
+                what=f"the registration of broker {node.id} to end with its session",
+                timeout_s=GONE_WITHIN_S,
+                stop=self.field.stop,
+                state=lambda: f"still held by session 0x{before.session & (1 << 64) - 1:x}",
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"expire_session: {error}") from error
+        self._lost.add(node.id)
+        how = "is gone" if now[0] is None else "is held by a new session already"
+        return f"the registration of broker {node.id} {how}"
+
+    def _until_back(self, node: Node) -> str:
+        before = self._before[node.id] if node.id in self._lost else None
+
+        def back() -> Registration | None:
+            now = None
+            with contextlib.suppress(WireError):
+                now = self.zookeeper.registration(node.id)
+            return now if now is not None and (before is None or now.made_by != before.made_by) else None
+
+        try:
+            now = wait_until(
+                back, what=f"broker {node.id} to register anew", timeout_s=BACK_WITHIN_S, logs=node.log_tail
+            )
+            node.await_ready(BACK_WITHIN_S)
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"expire_session: healing: {error}") from error
+        return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
+
+    def _first(self, node: Node) -> Registration | None:
+        found: list[Registration | None] = []
+        said: list[str] = []
+
+        def told() -> bool:
+            try:
+                found[:] = [self.zookeeper.registration(node.id)]
+            except WireError as error:
+                said[:] = [str(error)]
+            return bool(found)
+
+        try:
+            wait_until(
+                told,
+                what=f"ZooKeeper to tell of broker {node.id}",
+                timeout_s=GONE_WITHIN_S,
+                stop=self.field.stop,
+                state=lambda: "; ".join(said),
+            )
+        except WaitTimeout as error:
+            raise FaultNotConfirmed(f"expire_session: {error}") from error
+        return found[0]

@@ -1,0 +1,36 @@
+"""Faults of ZooKeeper mode. Its servers are also reached by `kill`, `stop` and `pause` (role `zookeeper`), and the
+links to them by the faults of links (`cut: {link: broker(2) -> zookeeper}`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from pydantic import field_validator
+
+from ackproof.experiment.fault import NodeFault, register
+from ackproof.experiment.quantities import wrong
+from ackproof.experiment.roles import Role, RoleKind
+
+
+@register
+class ExpireSession(NodeFault):
+    """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and if it was the
+    controller, it no longer is. It registers anew, with a new session, by itself."""
+
+    KIND: ClassVar[str] = "expire_session"
+    SUMMARY: ClassVar[str] = "End a broker's ZooKeeper session from outside; it registers anew by itself."
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"kraft": "there is no ZooKeeper, nor a session with it"}
+    )
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"attach": "ZooKeeper of a cluster that someone else runs is not ours to touch"}
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _of_brokers(cls, value: Role) -> Role:
+        if value.kind is RoleKind.ZOOKEEPER:
+            raise wrong("a ZooKeeper server holds no session of its own: aim at brokers")
+        return value

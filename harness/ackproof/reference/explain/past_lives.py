@@ -1,0 +1,207 @@
+"""What went with earlier incarnations of a topic, whose offsets began at 0 as the present one's do.
+
+An acknowledgement names no incarnation. By its times it can be of one whose leader could still append when it was sent,
+and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
+which is shorter afterwards, or which waits to be removed and holds nothing newer. A leader's log only grows while it
+leads, so nothing is of it that has a lower offset than what it had acknowledged before. Where an acknowledgement can
+still be of either, the timestamp decides that stands at its offset now (`explanation`); what even that leaves
+is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+
+import numpy as np
+
+from ackproof.reference.explain.epochs import (
+    NEVER,
+    NOTHING,
+    SLACK_NS,
+    Bools,
+    Reign,
+    Told,
+    kept_log,
+    possible,
+    reigns,
+    tell,
+)
+from ackproof.reference.explain.rows import AckedRows
+from ackproof.reference.explain.truncations import Era
+from ackproof.reference.replay.lives import Life, Removal, learns_ns
+from ackproof.reference.replay.observed import Observed, Place
+from ackproof.rundir.conformance import Deletion, ForbiddenStep
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.samples import Sample
+
+_STAMP_NS = 2_000_000
+"""A record's timestamp may be so much older than the ledger's time of its send."""
+
+
+@dataclass(frozen=True)
+class PastLife:
+    """An earlier incarnation of a partition, and which acknowledged rows (with an offset) can be its."""
+
+    era: Era
+    life: Life
+    removal: Removal
+    number: int
+    again_ns: int
+    """When the next one was created; -1 never."""
+    told: Told | None
+    """What its own log says of them; None where that log was not seen."""
+    can: Bools
+    """By time and offset it can be of this life."""
+    log_end: int
+
+    @property
+    def held(self) -> Bools:
+        """Those that were there when it was deleted, or had been truncated before, as far as its log was seen."""
+        if self.told is None:
+            return self.can
+        return self.can & (self.told.kept | self.told.gone | self.told.expired)
+
+    @property
+    def truncated(self) -> Bools:
+        """Those that surely were gone before the deletion."""
+        if self.told is None:
+            return np.zeros(len(self.can), np.bool_)
+        return self.can & self.told.gone & ~self.told.kept
+
+    def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
+        """Told: `mine` went with it, of those in `either` nobody knows."""
+        removal, until = self.removal, max((reign.end_ns for reign in self.era.reigns), default=-1)
+        by = removal.by or "nobody who is known"
+        return Deletion(
+            topic=self.era.place[0],
+            partition=self.era.place[1],
+            topic_id=self.life.topic_id,
+            incarnation=self.number,
+            by=removal.by,
+            created_ns=self.life.began_ns,
+            removed_ns=removal.t_ns,
+            until_ns=until,
+            again_ns=self.again_ns,
+            offset=removal.offset,
+            log_end=self.log_end,
+            acked=int(mine.sum()),
+            either=int(either.sum()),
+            first_either=int(rows.offset[either].min()) if either.any() else -1,
+            last_either=int(rows.offset[either].max()) if either.any() else -1,
+            why=f"the topic was deleted by {by} at {removal.t_ns / 1e9:.3f} s",
+        )
+
+    def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
+        """Acknowledged at offsets that its log did not have when it was deleted, and that no leader had truncated."""
+        at = int(np.flatnonzero(nowhere)[0])
+        last = self.era.reigns[-1]
+        return ForbiddenStep(
+            rule="ack above what its epoch kept",
+            text=f"{self.era.name}, incarnation {self.number}: {int(nowhere.sum())} acknowledged offsets are not in "
+            f"the log that was deleted with the topic, the first {int(rows.offset[at])} of producer "
+            f"{int(rows.producer[at])}, seq {int(rows.seq[at])}; that log ended at {self.log_end}",
+            state_before=f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted",
+            source="KIP-101; UnifiedLog.append",
+            t_ns=int(rows.done[at]),
+            topic=self.era.place[0],
+            partition=self.era.place[1],
+        )
+
+
+def past_lives(
+    observed: Observed, place: Place, lives: Sequence[Life], rows: AckedRows
+) -> Sequence[PastLife]:
+    """The incarnations of a partition that were deleted, oldest first. `rows`: those with an offset."""
+    found = []
+    for number, life in enumerate(lives):
+        if life.removal is not None:
+            again = lives[number + 1].began_ns if number + 1 < len(lives) else -1
+            found.append(_past_life(observed, place, life, life.removal, number + 1, again, rows))
+    return found
+
+
+def _past_life(
+    observed: Observed,
+    place: Place,
+    life: Life,
+    removal: Removal,
+    number: int,
+    again_ns: int,
+    rows: AckedRows,
+) -> PastLife:
+    learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
+    leader = _last_leader(life)
+    replica = _deleted(observed.deleted.get(place, ()), life.topic_id, leader)
+    log = None if replica is None else kept_log(observed, [replica], leader)
+    samples = observed.samples.get(place, ())
+    of = [
+        replace(one, end_ns=min(one.end_ns, removal.t_ns + learns, _shorter_ns(one, removal, samples)))
+        for one in reigns(life.history, observed.events, learns)
+    ]
+    if of and replica is not None and replica.newest_ms >= 0 and observed.stamped_when_sent(place[0]):
+        newest = replica.newest_ms * 1_000_000 - observed.stamps_from_ns + 1_000_000 + _STAMP_NS
+        kept = len(of) - _own(of)
+        of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
+    can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
+    told = None if log is None else tell(log, of, rows.offset, rows.sent, rows.done, ended=True)
+    era = Era(observed, place, of, log or NOTHING)
+    return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
+
+
+def _own(of: Sequence[Reign]) -> int:
+    """How many of the last epochs one broker led without a break: in these its log only grew."""
+    return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
+
+
+def _last_leader(life: Life) -> int:
+    return next((one.partition.leader for one in reversed(life.history) if one.partition.leader >= 0), -1)
+
+
+def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica | None:
+    """The log that the last leader of an incarnation had, if it was still there: another may have had less."""
+    mine = [one for one in replicas if one.node == leader and topic_id and one.topic_id == topic_id]
+    return mine[0] if len(mine) == 1 else None
+
+
+def _shorter_ns(reign: Reign, removal: Removal, samples: Sequence[Sample]) -> int:
+    """When a leader's own log was seen to be shorter than it had been: then it had heard of the deletion."""
+    longest = -1
+    for sample in samples:
+        end = sample.log_ends.get(reign.leader)
+        if end is None or sample.t_ns < reign.begin_ns:
+            continue
+        if sample.t_ns <= removal.t_ns:
+            longest = max(longest, end)
+        elif end < longest:
+            return sample.t_ns
+    return NEVER
+
+
+def _can(of: Sequence[Reign], rows: AckedRows, again_ns: int) -> Bools:
+    """Which rows can be of these epochs, `again_ns` being when the next incarnation was created."""
+    if not of:
+        return np.zeros(len(rows), np.bool_)
+    each = [possible(reign, rows.sent, rows.done) for reign in of]
+    before = union(each[: len(of) - _own(of)], len(rows))
+    last = union(each[len(of) - _own(of) :], len(rows))
+    later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS
+    return before | (last & ~(later & _overtaken(rows, last & ~before & ~later)))
+
+
+def _overtaken(rows: AckedRows, sure: Bools) -> Bools:
+    """Which rows were sent after the last leader had acknowledged their offset or a higher one (the `sure` rows)."""
+    order = np.argsort(rows.done[sure], kind="stable")
+    done, highest = rows.done[sure][order], np.maximum.accumulate(rows.offset[sure][order])
+    if len(done) == 0:
+        return np.zeros(len(rows), np.bool_)
+    at = np.searchsorted(done, rows.sent, side="right") - 1
+    behind: Bools = (at >= 0) & (highest[np.clip(at, 0, None)] >= rows.offset)
+    return behind
+
+
+def union(masks: Sequence[Bools], count: int) -> Bools:
+    """Rows that are in any of these."""
+    every: Bools = np.logical_or.reduce([*masks, np.zeros(count, np.bool_)])
+    return every

@@ -1,0 +1,136 @@
+"""The acknowledged rows of the ledgers by partition, and which of them the audit found gone, as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from ackproof.reference.explain.epochs import Bools, Ints
+from ackproof.reference.replay.observed import Place
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
+from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
+
+LOSSES: Final = ("lost", "displaced", "expired")
+"""Classes of the audit that say that an acknowledged record is not where its acknowledgement said."""
+_SEQ_BITS: Final = 40
+PRESENT: Final = -1
+
+
+@dataclass(frozen=True)
+class AckedRows:
+    """Acknowledged rows of one partition. `found`: index into `LOSSES`, `PRESENT` where the audit found it."""
+
+    producer: Ints
+    seq: Ints
+    offset: Ints
+    sent: Ints
+    done: Ints
+    found: npt.NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.seq)
+
+    def take(self, which: Bools) -> AckedRows:
+        """Some of them."""
+        return AckedRows(*(column[which] for column in vars(self).values()))
+
+
+def acked_rows(run: CaseDir) -> Iterator[tuple[Place, AckedRows]]:
+    """Partition by partition. Rows of a transaction whose commit was not acknowledged are left out: see the audit."""
+    files = [str(path) for path in parts(run.produced)]
+    if not files:
+        return
+    table = ds.dataset(files, format="parquet").to_table(
+        columns=["producer", "seq", "topic", "partition", "offset", "sent_ns", "done_ns", "txn"],
+        filter=pc.field("outcome") == int(Outcome.ACKED),
+    )
+    table = table.filter(pa.array(_committed(run, table)))
+    keys, kinds = _findings(run)
+    topics = table["topic"].combine_chunks().dictionary_encode()
+    code = topics.indices.to_numpy().astype(np.int64) * (1 << 32) + table["partition"].to_numpy()
+    order = np.argsort(code, kind="stable")
+    names = topics.dictionary.to_pylist()
+    columns = {
+        name: table[name].to_numpy().astype(np.int64)[order]
+        for name in ("producer", "seq", "offset", "sent_ns", "done_ns")
+    }
+    code = code[order]
+    bounds = [0, *(np.flatnonzero(np.diff(code)) + 1).tolist(), len(code)]
+    for begin, stop in pairwise(bounds):
+        if begin == stop:
+            continue
+        mine = {name: column[begin:stop] for name, column in columns.items()}
+        found = _found(identity(mine["producer"], mine["seq"]), keys, kinds)
+        place = names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF)
+        yield (
+            place,
+            AckedRows(mine["producer"], mine["seq"], mine["offset"], mine["sent_ns"], mine["done_ns"], found),
+        )
+
+
+def identity(producer: Ints, seq: Ints) -> Ints:
+    """(producer, seq) as one number."""
+    return (producer << _SEQ_BITS) + seq
+
+
+def _committed(run: CaseDir, table: pa.Table) -> Bools:
+    txn = table["txn"].to_numpy().astype(np.int64)
+    if not (txn >= 0).any():
+        return np.ones(len(txn), np.bool_)
+    told = read_parts(run.transactions, TRANSACTIONS)
+    told = told.filter(pc.equal(told["outcome"], int(TxnOutcome.COMMITTED)))
+    sure = identity(told["producer"].to_numpy().astype(np.int64), told["txn"].to_numpy().astype(np.int64))
+    mine = identity(table["producer"].to_numpy().astype(np.int64), np.maximum(txn, 0))
+    committed: Bools = (txn < 0) | np.isin(mine, sure)
+    return committed
+
+
+def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
+    """Identities that the audit found gone, sorted, with their class."""
+    keys, kinds = [], []
+    if list(run.findings.glob("*.parquet")):
+        for number, anomaly in enumerate(LOSSES):
+            table = ds.dataset(run.findings, format="parquet", schema=FINDINGS).to_table(
+                columns=["producer", "seq"], filter=pc.field("class") == anomaly
+            )
+            producer = table["producer"].to_numpy().astype(np.int64)
+            keys.append(identity(producer, table["seq"].to_numpy().astype(np.int64)))
+            kinds.append(np.full(len(producer), number, np.int8))
+    if not keys:
+        return np.empty(0, np.int64), np.empty(0, np.int8)
+    every, classes = np.concatenate(keys), np.concatenate(kinds)
+    order = np.argsort(every, kind="stable")
+    return every[order], classes[order]
+
+
+def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[np.int8]:
+    if len(keys) == 0:
+        return np.full(len(mine), PRESENT, np.int8)
+    at = np.clip(np.searchsorted(keys, mine), 0, len(keys) - 1)
+    return np.where(keys[at] == mine, kinds[at], PRESENT).astype(np.int8)
+
+
+def timestamps(run: CaseDir, place: Place) -> tuple[Ints, Ints]:
+    """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
+    files = [str(path) for path in parts(run.consumed)]
+    wanted = (
+        (pc.field("phase") == int(ReadPhase.FINAL))
+        & (pc.field("topic") == place[0])
+        & (pc.field("partition") == place[1])
+    )
+    if not files:
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    table = ds.dataset(files, format="parquet").to_table(columns=["offset", "timestamp_ms"], filter=wanted)
+    offset = table["offset"].to_numpy().astype(np.int64)
+    order = np.argsort(offset, kind="stable")
+    return offset[order], table["timestamp_ms"].to_numpy().astype(np.int64)[order]

@@ -1,0 +1,218 @@
+"""What the explorer says of a scope, bounded by states and not by seconds: the same question has the same answer.
+
+Smaller worlds are looked at first. What is possible there is possible in the large one too, and its story is shorter;
+only the large one, seen to its end, makes a class impossible. Answers are kept, in memory and in the cache folder, by
+the scope (rules and budget are part of it) and by the sources of the reference implementation. One that says possible
+or impossible of every class is the answer at any higher bound too; one that leaves a class unknown only at the bound
+that it was asked with. So what is kept never changes an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import cache, partial
+from pathlib import Path
+from typing import Final
+
+import ackproof_reference
+from ackproof.base.errors import BadInput
+from ackproof.provision.cache import cache_root
+from ackproof.reference.predict.workers import cores, in_processes
+from ackproof.rundir.documents import Document
+from ackproof.rundir.prediction import Chance, StoryStep
+from ackproof_reference.explore.invariants import LOST, VANISHED
+from ackproof_reference.explore.outlook import Outlook, outlook
+from ackproof_reference.explore.scope import Scope
+from ackproof_reference.explore.search import Progress, Told
+from ackproof_reference.explore.story import shown, tell
+
+EXPLORED: Final = (LOST, VANISHED)
+"""The classes of the audit that the exploration answers."""
+USUAL_STATES: Final = 300_000
+"""Distinct states that a prediction looks at: some four seconds on an idle core."""
+FURTHER_STATES: Final = 3_000_000
+"""… and before it stays unknown for a class that a run has shown: half a minute, and half a gigabyte."""
+_SMALLER_SHARE: Final = 8
+"""Each smaller world gets this part of them at most: three eighths at least are left for the large one."""
+
+Watch = Callable[[Progress], None]
+
+
+class Answer(Document):
+    """The answer for one class in one scope."""
+
+    chance: Chance
+    steps: tuple[StoryStep, ...] = ()
+    story: tuple[str, ...] = ()
+    scope: str = ""
+    """In which world its story plays."""
+
+
+class Answers(Document):
+    """All answers for a scope. `states` in all worlds that were looked at, `bound` of how many."""
+
+    classes: dict[str, Answer]
+    states: int
+    exhausted: bool
+    bound: int
+
+    @property
+    def settled(self) -> bool:
+        """Whether no class is unknown."""
+        return all(answer.chance is not Chance.UNKNOWN for answer in self.classes.values())
+
+
+_known: dict[str, Answers] = {}
+
+
+def answers(scope: Scope, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> Answers:
+    """What is possible in a scope; what is asked again is remembered."""
+    found = remembered(scope, max_states)
+    return found if found is not None else _keep(scope, _worked_out(scope, max_states, watch))
+
+
+def remembered(scope: Scope, max_states: int = USUAL_STATES) -> Answers | None:
+    """The answer, if it was worked out before."""
+    for bound in (None, max_states):
+        key = _key(scope, bound)
+        if key not in _known and (read := _read(_kept(key))) is not None:
+            _known[key] = read
+        if key in _known and _known[key].bound <= max_states:
+            return _known[key]
+    return None
+
+
+def _keep(scope: Scope, found: Answers) -> Answers:
+    key = _key(scope, None if found.settled else found.bound)
+    _known[key] = found
+    kept = _kept(key)
+    with contextlib.suppress(OSError):
+        if kept is not None:
+            found.save(kept)
+    return found
+
+
+def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Iterator[tuple[int, int]]:
+    """Work out in several processes what is not remembered, so that `answers` knows it; (done, of how many) as it goes.
+
+    With one to be worked out, or one core, nothing is done here: `answers` works it out itself.
+    """
+    new = [scope for scope in dict.fromkeys(scopes) if remembered(scope, max_states) is None]
+    if min(cores(), len(new)) < 2:
+        return
+    work = partial(_worked_out, max_states=max_states, watch=None)
+    for number, (scope, found) in enumerate(in_processes(work, new), start=1):
+        _keep(scope, found)
+        yield number, len(new)
+
+
+def _key(scope: Scope, bound: int | None) -> str:
+    """`bound` None: of an answer that leaves nothing open."""
+    return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}".encode()).hexdigest()[:32]
+
+
+def _kept(key: str) -> Path | None:
+    """Where it is kept; None where there is no cache folder to write to: that costs time, nothing else."""
+    try:
+        return cache_root() / "predictions" / f"{key}.json"
+    except BadInput:
+        return None
+
+
+def described(scope: Scope) -> str:
+    """A scope in a line, as `ackproof explore --scope` takes it."""
+    sizes = {
+        "brokers": scope.brokers,
+        "records": scope.records,
+        "acks": {-1: "all"}.get(scope.acks, scope.acks),
+    }
+    wrong = {name: count for name, count in scope.budget._asdict().items() if count}
+    return ",".join(f"{name}={value}" for name, value in {**sizes, **wrong}.items())
+
+
+def steps_of(way: Iterable[Told]) -> Iterator[StoryStep]:
+    """A way as plain steps, for a sequence diagram."""
+    for told in way:
+        changed = tuple((name, shown(after)) for name, _, after in told.changed if name != "budget")
+        happening = told.happening
+        yield StoryStep(actor=happening.actor, target=happening.target, text=happening.text, changed=changed)
+
+
+@cache
+def sources() -> str:
+    """A fingerprint of the reference implementation's sources: an answer of other ones is none."""
+    digest = hashlib.sha256()
+    root = Path(ackproof_reference.__file__).parent
+    for file in sorted(root.rglob("*.py")):
+        digest.update(file.relative_to(root).as_posix().encode())
+        digest.update(file.read_bytes())
+    return digest.hexdigest()
+
+
+def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
+    """Worlds of two brokers that this one contains, each with a sentence about the broker that is away."""
+    if scope.brokers != 3:
+        return
+    for name in ("shrinks", "cuts", "clean_stops", "kills", "power_losses"):
+        left = getattr(scope.budget, name)
+        if left:
+            budget = scope.budget._replace(**{name: left - 1})
+            why = {"shrinks": "was dropped as slow", "cuts": "was fenced"}.get(name, "is down")
+            yield replace(scope, brokers=2, budget=budget), f"broker 3 {why} before, and stays away"
+
+
+def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
+    found: dict[str, Answer] = {}
+    spent = 0
+
+    def look(world: Scope, limit: int, before: str) -> bool:
+        nonlocal spent
+        wanted = [kind for kind in EXPLORED if kind not in found]
+        reached = Progress()
+
+        def note(progress: Progress) -> None:
+            nonlocal reached
+            reached = progress
+            if watch is not None:
+                watch(progress)
+
+        said = outlook(world, wanted, max_states=limit, watch=note) if wanted else {}
+        spent += reached.states
+        found.update(
+            {kind: _told(one, world, before) for kind, one in said.items() if one.finding is not None}
+        )
+        return all(one.finding is not None or one.chance.value == "impossible" for one in said.values())
+
+    for world, before in smaller(scope):
+        look(world, max_states // _SMALLER_SHARE, before)
+    exhausted = look(scope, max(1, max_states - spent), "")
+    otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
+    return Answers(
+        classes={kind: found.get(kind, otherwise) for kind in EXPLORED},
+        states=spent,
+        exhausted=exhausted,
+        bound=max_states,
+    )
+
+
+def _told(one: Outlook, world: Scope, before: str) -> Answer:
+    assert one.finding is not None
+    lines = [line.strip() for line in tell(one.finding, one.way)]
+    return Answer(
+        chance=Chance.POSSIBLE,
+        steps=tuple(steps_of(one.way)),
+        story=(*((f"({before})",) if before else ()), *lines),
+        scope=described(world),
+    )
+
+
+def _read(kept: Path | None) -> Answers | None:
+    if kept is None or not kept.exists():
+        return None
+    try:
+        return Answers.load(kept)
+    except BadInput:
+        return None  # torn or of another version: it is worked out anew

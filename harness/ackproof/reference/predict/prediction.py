@@ -1,0 +1,159 @@
+"""Prediction: case → for each class that replication decides impossible, possible with its story, or unknown.
+
+`predict_case` goes by the faults that a case plans, `predict_run` by those that a run showed. The classes that the
+exploration does not reach keep the judge's rules, which the judge adds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.reference.predict.answers import (
+    EXPLORED,
+    USUAL_STATES,
+    Answer,
+    Answers,
+    Watch,
+    answers,
+    described,
+)
+from ackproof.reference.predict.cases import CaseBudget, promises_for, rules_name, scope_for
+from ackproof.reference.predict.incidents import unpredictable
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.timeline import Event, read_timeline
+from ackproof_reference.explore.scope import Scope
+
+FOLLOWS: Final = {
+    # Whoever leads without the record gives its offset to the next one.
+    "lost": "overwritten",
+    # Nobody is shown another record at an offset unless a leader lacks the one that was shown before.
+    "vanished": "conflict",
+}
+"""Classes that one record alone cannot show, by the explored class with which they stand and fall."""
+_UNACKNOWLEDGED = (
+    "acks=0 counts as acknowledged what was handed to the connection; when that breaks, or the broker behind it is "
+    "gone, nobody tells the producer"
+)
+
+
+def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
+    """What may happen under the settings of a case and the faults that it plans."""
+    return _predict(case, None, (), max_states, watch)
+
+
+def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
+    """The worlds that are looked at for these cases and the faults that they plan."""
+    for case in cases:
+        if any(_refusals(case, None, ())):
+            continue
+        for topic in case.experiment.topic_names():
+            with contextlib.suppress(ValueError):
+                if not promises_for(case, topic).dropped:
+                    yield scope_for(case, topic)[0]
+
+
+def predict_run(case: Case, run: CaseDir, *, max_states: int = USUAL_STATES) -> PredictionFile:
+    """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
+
+    Raises `BadInput` for a metadata log that is broken.
+    """
+    events, _ = read_timeline(run.timeline)
+    decided = tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
+    return _predict(case, events, decided, max_states, None)
+
+
+def _predict(
+    case: Case,
+    events: Sequence[Event] | None,
+    decided: Sequence[MetadataRecord],
+    max_states: int,
+    watch: Watch | None,
+) -> PredictionFile:
+    began = time.perf_counter()
+    refused = list(_refusals(case, events, decided))
+    found: dict[tuple[tuple[PredictedClass, ...], tuple[str, ...]], list[str]] = {}
+    faults: dict[str, None] = {}
+    clamped: dict[str, None] = {}
+    scopes: dict[str, None] = {}
+    states = 0
+    for topic in case.experiment.topic_names() if not refused else ():
+        if promises_for(case, topic).dropped:
+            refused.append(f"{topic}: the topic is deleted on the way, and what it held goes with it")
+            continue
+        try:
+            scope, counted = scope_for(case, topic, events, decided=decided)
+        except ValueError as error:
+            refused.append(f"{topic}: {error}")
+            continue
+        said = answers(scope, max_states=max_states, watch=watch)
+        states += said.states
+        scopes[described(scope)] = None
+        faults.update(dict.fromkeys(counted.faults))
+        clamped.update(dict.fromkeys(counted.clamped))
+        classes = tuple(
+            _classes(said, described(scope), scope.acks == 0 and _anything_broke(case, events, counted))
+        )
+        found.setdefault((classes, ()), []).append(topic)
+    together = len(found) == 1 and not refused
+    return PredictionFile(
+        classes=tuple(
+            one if together else one.model_copy(update={"topics": tuple(topics)})
+            for (classes, _), topics in found.items()
+            for one in classes
+        ),
+        rules=rules_name(case),
+        scope="; ".join(scopes),
+        faults=tuple(faults),
+        observed=events is not None,
+        states=states,
+        seconds=round(time.perf_counter() - began, 3),
+        clamped=tuple(clamped),
+        not_predicted=tuple(refused),
+    )
+
+
+def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
+    """Why nothing can be predicted of a case or run at all."""
+    if case.experiment.backend == "attach" and not decided:
+        yield "a cluster that someone else runs: what its controllers decided is not seen"
+    asked = None if events is None else {event.fault for event in events}
+    for fault in case.faults:
+        why = unpredictable(fault)
+        if why and (asked is None or fault.number in asked):
+            yield why
+
+
+def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
+    """Whether a connection of a client may have broken: any fault will do."""
+    struck = case.faults if events is None else [event for event in events if event.fault is not None]
+    return bool(struck) or any(counted.budget)
+
+
+def _classes(said: Answers, scope: str, breaks: bool) -> Iterator[PredictedClass]:
+    for anomaly in EXPLORED:
+        answer = said.classes[anomaly]
+        one = PredictedClass(
+            anomaly=anomaly,
+            chance=answer.chance,
+            why=_why(answer, said, scope),
+            story=answer.story,
+            steps=answer.steps,
+        )
+        if anomaly == "lost" and breaks and one.chance is not Chance.POSSIBLE:
+            one = PredictedClass(anomaly=anomaly, chance=Chance.POSSIBLE, why=_UNACKNOWLEDGED, explored=False)
+        yield one
+        yield one.model_copy(update={"anomaly": FOLLOWS[anomaly], "why": f"as {anomaly}: {one.why}"})
+
+
+def _why(answer: Answer, said: Answers, scope: str) -> str:
+    if answer.chance is Chance.POSSIBLE:
+        return f"{len(answer.steps)} steps lead to it ({answer.scope})"
+    if answer.chance is Chance.IMPOSSIBLE:
+        return f"none of {said.states} states shows it, and there are no others ({scope})"
+    return f"none of {said.states} states shows it, and there are more ({scope})"

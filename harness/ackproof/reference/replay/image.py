@@ -1,0 +1,169 @@
+"""The cluster as the metadata log tells it, record by record: registrations, settings, features, partitions.
+
+The reference's `Metadata` is one partition with all brokers; here are all partitions with all brokers, and `of` gives
+the reference's view of one. Settings come from the log where it has them (KIP-866 and ELR store them there), else
+from the brokers' own settings in the case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.releases import numbers
+from ackproof.reference.replay.observed import Place
+from ackproof.rundir.metadata import (
+    BrokerChanged,
+    BrokerRegistered,
+    BrokerUnregistered,
+    ConfigDecided,
+    EligibleCleared,
+    FeatureDecided,
+    MetadataRecord,
+    PartitionDecided,
+    TopicCreated,
+    TopicRemoved,
+)
+from ackproof_reference.controller import clear_eligible
+from ackproof_reference.metadata import Metadata, Partition, Registration
+from ackproof_reference.rules import Rules, rules_of
+
+_TOPIC, _BROKER = 2, 4
+_ELR: Final = "eligible.leader.replicas.version"
+_METADATA: Final = "metadata.version"
+_NO_BUMP_SINCE: Final = 12
+"""Feature level of 3.6-IV0: since then a smaller ISR raises no leader epoch (MetadataVersion, KAFKA-15021)."""
+_MIN_INSYNC: Final = "min.insync.replicas"
+_UNCLEAN: Final = "unclean.leader.election.enable"
+
+
+def partition_of(decided: PartitionDecided) -> Partition:
+    """An observed state in the reference's words."""
+    return Partition(
+        replicas=decided.replicas,
+        leader=decided.leader,
+        leader_epoch=decided.leader_epoch,
+        epoch=decided.partition_epoch,
+        isr=decided.isr,
+        elr=decided.elr,
+        last_known_leader=decided.last_known_elr[0] if decided.last_known_elr else -1,
+        recovering=decided.recovering,
+        adding=decided.adding,
+        removing=decided.removing,
+    )
+
+
+class Image:
+    """What is known after the records taken so far."""
+
+    def __init__(self, case: Case) -> None:
+        self._case = case
+        self.zookeeper = case.experiment.cluster.mode == "zookeeper"
+        self.brokers: dict[int, Registration] = {}
+        self.incarnations: dict[int, str] = {}
+        self.partitions: dict[Place, Partition] = {}
+        self.topic_ids: dict[str, str] = {}
+        self.log_dirs: dict[int, frozenset[str]] = {}
+        """The log dirs that work, of each broker that named any."""
+        self._directories: dict[Place, tuple[tuple[int, str], ...]] = {}
+        self._features: dict[str, int] = {}
+        self._settings: dict[tuple[int, str, str], str] = {}
+
+    def take(self, record: MetadataRecord) -> None:
+        """Take the next record as decided."""
+        if isinstance(record, PartitionDecided):
+            place = record.topic, record.partition
+            self.partitions[place] = partition_of(record)
+            if len(record.directories) == len(record.replicas):
+                self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
+        elif isinstance(record, BrokerRegistered):
+            self.brokers[record.node] = Registration(
+                record.node, record.broker_epoch, record.fenced, record.controlled_shutdown
+            )
+            self.incarnations[record.node] = record.incarnation
+            self.log_dirs[record.node] = frozenset(record.log_dirs)
+        elif isinstance(record, BrokerChanged):
+            self._change(record)
+        elif isinstance(record, BrokerUnregistered):
+            self.brokers.pop(record.node, None)
+        elif isinstance(record, FeatureDecided):
+            self._features[record.feature] = record.level
+        elif isinstance(record, ConfigDecided):
+            self._configure(record)
+        elif isinstance(record, EligibleCleared):
+            for place, known in self.partitions.items():
+                if record.topic in ("", place[0]):
+                    self.partitions[place] = clear_eligible(Metadata(known, ())).partition
+        elif isinstance(record, TopicCreated):
+            self.topic_ids[record.topic] = record.topic_id
+        elif isinstance(record, TopicRemoved):
+            self._remove(record.topic)
+
+    def _remove(self, topic: str) -> None:
+        """With a topic go its settings, without a record of their own (ReplicationControlManager.replay)."""
+        for place in [place for place in self.partitions if place[0] == topic]:
+            del self.partitions[place]
+            self._directories.pop(place, None)
+        for key in [key for key in self._settings if key[:2] == (_TOPIC, topic)]:
+            del self._settings[key]
+
+    def _change(self, record: BrokerChanged) -> None:
+        if record.log_dirs is not None:
+            self.log_dirs[record.node] = frozenset(record.log_dirs)
+        known = self.brokers.get(record.node, Registration(record.node, record.broker_epoch, fenced=True))
+        self.brokers[record.node] = known._replace(
+            epoch=record.broker_epoch,
+            fenced=known.fenced if record.fenced is None else record.fenced,
+            stopping=known.stopping if record.controlled_shutdown is None else record.controlled_shutdown,
+        )
+
+    def _configure(self, record: ConfigDecided) -> None:
+        key = record.resource, record.name, record.key
+        if record.value is None:
+            self._settings.pop(key, None)
+        else:
+            self._settings[key] = record.value
+
+    def of(self, place: Place, extra: Iterable[int] = ()) -> Metadata:
+        """One partition with the registrations of everybody who matters to it; who never registered is fenced."""
+        partition = self.partitions[place]
+        known = dict(self.brokers)
+        for node in (*partition.replicas, *extra):
+            known.setdefault(node, Registration(node, -1, fenced=True))
+        return Metadata(partition, tuple(known[node] for node in sorted(known)))
+
+    def lies_in(self, place: Place, node: int, directories: frozenset[str]) -> bool:
+        """Whether a broker's replica of a partition is in one of these log dirs, as far as the log says where it is."""
+        known = dict(self._directories.get(place, ()))
+        return node in known and known[node] in directories
+
+    def active(self, node: int) -> bool:
+        """Whether a broker may lead (ClusterControlManager.isActive)."""
+        known = self.brokers.get(node)
+        return known is not None and not known.fenced and not known.stopping
+
+    def rules(self, topic: str) -> Rules:
+        """The rules for a topic now."""
+        version = self._case.experiment.cluster.kafka
+        rules = rules_of(f"{version}-zk" if self.zookeeper else version, elr=self._features.get(_ELR, 0) > 0)
+        if not self.zookeeper:
+            level = self._features.get(_METADATA, _NO_BUMP_SINCE)
+            rules = replace(rules, bump_on_shrink=level < _NO_BUMP_SINCE)
+        return replace(
+            rules,
+            min_insync=int(self._setting(topic, _MIN_INSYNC, "1")),
+            unclean_election=self._setting(topic, _UNCLEAN, "false").lower() == "true",
+        )
+
+    @property
+    def directories_clear_eligible(self) -> bool:
+        """Whether a new log dir of a replica empties the ELR: handleAssignReplicasToDirs before 4.3 builds its change
+        as if eligible leader replicas were off (PartitionChangeBuilder.maybeUpdateRecordElr)."""
+        return numbers(self._case.experiment.cluster.kafka) < (4, 3)
+
+    def _setting(self, topic: str, key: str, default: str) -> str:
+        cluster = self._case.experiment.cluster
+        told = self._settings.get((_TOPIC, topic, key), self._settings.get((_BROKER, "", key)))
+        return str(told if told is not None else cluster.config.get(key, default))

@@ -1,0 +1,165 @@
+"""What a finished run left of the cluster's own steps, read once: the replay and the explanation look at this.
+
+Times are nanoseconds since the run's start. What controllers wrote carries their wall clocks, which on one machine
+are the run's; the case file says which wall-clock time the run began at.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.faults.disks.specification import SlowDisk
+from ackproof.plan.on_model import MODEL
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.replicas import Replica, ReplicasFile
+from ackproof.rundir.samples import Sample, read_samples
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
+
+Place: TypeAlias = tuple[str, int]
+
+CUTS_LOGS: Final = frozenset(
+    {
+        "power_loss",
+        "empty_disk",
+        "flip_bits",
+        "truncate_segment",
+        "delete_checkpoint",
+        "fail_log_dir",
+        "command",
+    }
+)
+"""Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
+ASKS_UNCLEAN: Final = "elect_unclean"
+CLOCKS: Final = frozenset({"clock_jump"})
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run directory, read."""
+
+    run: CaseDir
+    case: Case
+    began_wall_ns: int
+    stamps_from_ns: int
+    """What records' timestamps count from: the epoch's beginning, or (a simulated run, whose ledgers must be the same
+    for the same seed) the run's."""
+    records: tuple[MetadataRecord, ...]
+    samples: Mapping[Place, Sequence[Sample]]
+    replicas: Mapping[Place, Sequence[Replica]]
+    deleted: Mapping[Place, Sequence[Replica]]
+    """Logs that were deleted, as far as brokers had not removed them yet."""
+    events: tuple[Event, ...]
+    lacks: tuple[str, ...]
+    """What the run directory does not hold, as sentences."""
+
+    @property
+    def experiment(self) -> ExperimentSpec:
+        """The experiment of this case."""
+        return self.case.experiment
+
+    def t_ns(self, timestamp_ms: int) -> int:
+        """A controller's wall-clock time as one of the run."""
+        return timestamp_ms * 1_000_000 - self.began_wall_ns
+
+    @cached_property
+    def fault_kinds(self) -> frozenset[str]:
+        """The kinds of all faults that were asked for."""
+        return frozenset(
+            str(event.detail.get("kind", "")) for event in self.events if event.kind is EventKind.FAULT_ASKED
+        )
+
+    @cached_property
+    def stall_ns(self) -> int:
+        """For how long disks stood still at a time, at most."""
+        stalls = [round(fault.stall * 1e9) for fault in self.case.faults if isinstance(fault, SlowDisk)]
+        return max(stalls, default=0)
+
+    @cached_property
+    def clocks(self) -> str:
+        """Why the controllers' times are not those of the run; '' when they are."""
+        jumped = sorted(set(self.nodes_with(CLOCKS)) & set(self.experiment.cluster.controller_ids))
+        return f"the clocks of {jumped} jumped, so when an epoch began is not known" if jumped else ""
+
+    def stamped_when_sent(self, topic: str) -> bool:
+        """Whether a record's timestamp is that of its send, not of its append."""
+        known = self.experiment.topics.get(topic)
+        return known is None or known.config.get("message.timestamp.type", "CreateTime") == "CreateTime"
+
+    def replicas_of(self, place: Place, topic_id: str) -> Sequence[Replica]:
+        """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""
+        known = self.replicas.get(place, ())
+        return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
+
+    def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
+        """Which nodes had a fault of these kinds, and when the first one began."""
+        first: dict[int, int] = {}
+        for event in self.events:
+            if event.kind is EventKind.FAULT_ASKED and event.detail.get("kind") in kinds:
+                nodes = event.detail.get("nodes")
+                for node in nodes if isinstance(nodes, list) else []:
+                    if isinstance(node, int):
+                        first.setdefault(node, event.t_ns)
+        return first
+
+    def batches(self, replica: Replica) -> pa.Table:
+        """First and last offset, leader epoch and newest timestamp of each batch of one replica, by offset."""
+        table: pa.Table = pq.read_table(
+            self.run.replica_batches,
+            columns=["first_offset", "last_offset", "leader_epoch", "max_timestamp_ms"],
+            filters=[
+                ("node", "=", replica.node),
+                ("topic", "=", replica.topic),
+                ("partition", "=", replica.partition),
+            ],
+        )
+        return table.sort_by("first_offset")
+
+
+def observe(run: CaseDir, case: Case) -> Observed:
+    """Read a run directory. Raises `BadInput` for files that are broken; those that are missing are told of."""
+    lacks: list[str] = []
+    records: tuple[MetadataRecord, ...] = ()
+    if run.metadata_log.exists():
+        records = tuple(read_metadata(run.metadata_log))
+    else:
+        lacks.append(f"no step of the controllers: this run has no {run.metadata_log.name}")
+    samples: dict[Place, list[Sample]] = defaultdict(list)
+    for sample in read_samples(run.samples):
+        samples[sample.topic, sample.partition].append(sample)
+    if not samples:
+        lacks.append("no high watermark: the partitions were not sampled")
+    replicas: dict[Place, list[Replica]] = defaultdict(list)
+    deleted: dict[Place, list[Replica]] = defaultdict(list)
+    if run.replicas.exists():
+        file_of_logs = ReplicasFile.load(run.replicas)
+        for replica in file_of_logs.replicas:
+            replicas[replica.topic, replica.partition].append(replica)
+        for replica in file_of_logs.deleted:
+            deleted[replica.topic, replica.partition].append(replica)
+    else:
+        lacks.append("no truncation: the replicas' logs were not looked at")
+    events, _ = read_timeline(run.timeline)
+    file = CaseFile.load(run.case_json)
+    return Observed(
+        run=run,
+        case=case,
+        began_wall_ns=file.wall_ns,
+        stamps_from_ns=0 if file.backend == MODEL else file.wall_ns,
+        records=records,
+        samples=samples,
+        replicas=replicas,
+        deleted=deleted,
+        events=tuple(events),
+        lacks=tuple(lacks),
+    )

@@ -1,0 +1,117 @@
+"""The rule that an observed change breaks, in words, when no step of the protocol makes it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ackproof.reference.wording import in_braces, plain
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
+
+
+class Broken(NamedTuple):
+    """The rule's name, its source, and what was seen."""
+
+    rule: str
+    source: str
+    text: str
+
+
+def broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -> Broken:
+    """What is wrong with a change that no step makes. `named`: whom the reference would elect, -1 nobody."""
+    old = before.partition
+    active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
+    if after.epoch != old.epoch + 1:
+        return Broken(
+            "partition epoch",
+            "KIP-497; org.apache.kafka.metadata.PartitionRegistration.merge",
+            f"the partition epoch went from {old.epoch} to {after.epoch}: each change takes the next one",
+        )
+    if after.leader not in {old.leader, NO_LEADER}:
+        wrong = _of_the_election(old, after, active, unclean)
+        if wrong is not None:
+            return wrong
+    wrong = _of_the_leader_epoch(old, after) or _of_the_isr(old, after, active)
+    if wrong is not None:
+        return wrong
+    if after.leader != old.leader:
+        return Broken(
+            "another leader than the reference names",
+            "KIP-966; PartitionChangeBuilder.electLeader",
+            f"{_who(after.leader)} was elected where the reference names {_who(named)}",
+        )
+    return Broken(
+        "no such step",
+        "PartitionChangeBuilder; ReplicationControlManager",
+        f"no step of the protocol leads from {plain(old)} to {plain(after)}",
+    )
+
+
+def _of_the_election(old: Partition, after: Partition, active: set[int], unclean: bool) -> Broken | None:
+    electable = old.isr or old.elr
+    who = after.leader
+    if who not in old.replicas and who not in after.replicas:
+        return Broken(
+            "election of a stranger",
+            "PartitionChangeBuilder.electAnyLeader",
+            f"broker {who} has no replica and was elected",
+        )
+    if who not in electable and not unclean and who != old.last_known_leader:
+        return Broken(
+            "election out of the ISR",
+            "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
+            f"broker {who} was elected, and ISR {in_braces(old.isr)} and ELR {in_braces(old.elr)} have it not; "
+            "unclean elections are off",
+        )
+    if who not in active:
+        return Broken(
+            "election of a fenced broker",
+            "KIP-631; ClusterControlManager.isActive",
+            f"broker {who} was elected while it was fenced or on its way out",
+        )
+    return None
+
+
+def _of_the_leader_epoch(old: Partition, after: Partition) -> Broken | None:
+    must = after.leader != old.leader
+    if after.leader_epoch == old.leader_epoch + 1 or (not must and after.leader_epoch == old.leader_epoch):
+        return None
+    return Broken(
+        "leader epoch",
+        "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
+        f"the leader epoch went from {old.leader_epoch} to {after.leader_epoch}"
+        + (" with another leader" if must else " with the same leader"),
+    )
+
+
+def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Broken | None:
+    grown = set(after.isr) - set(old.isr)
+    if not set(after.isr) <= set(after.replicas):
+        strangers = sorted(set(after.isr) - set(after.replicas))
+        return Broken(
+            "ISR beyond the replicas",
+            "ReplicationControlManager.validateAlterPartitionData",
+            f"the ISR has {in_braces(tuple(strangers))}, who hold no replica",
+        )
+    if after.leader != NO_LEADER and after.leader not in after.isr:
+        return Broken(
+            "leader out of its ISR",
+            "ReplicationControlManager.validateAlterPartitionData",
+            f"broker {after.leader} leads, and the ISR {in_braces(after.isr)} has it not",
+        )
+    if grown - active:
+        return Broken(
+            "fenced broker joined the ISR",
+            "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
+            f"{in_braces(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
+        )
+    if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
+        return Broken(
+            "ISR grown without a leader",
+            "KIP-497; ReplicationControlManager.validateAlterPartitionData",
+            f"{in_braces(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
+        )
+    return None
+
+
+def _who(node: int) -> str:
+    return "nobody" if node == NO_LEADER else f"broker {node}"

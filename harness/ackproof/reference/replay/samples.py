@@ -1,0 +1,196 @@
+"""What was sampled of the logs, beside the replayed epochs: the high watermark, and who joined the ISR with what.
+
+A sample names its partition's leader and epoch as brokers told it, which may be late: it counts only where the metadata
+log says the same of that time.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final
+
+from ackproof.reference.replay.lives import Life, Moment, answered_ns, learns_ns
+from ackproof.reference.replay.metadata import Replay
+from ackproof.reference.replay.observed import Observed, Place
+from ackproof.reference.wording import plain
+from ackproof.rundir.conformance import ForbiddenStep
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.timeline import EventKind
+from ackproof_reference.metadata import NO_LEADER
+
+MARGIN_NS: Final = 300_000_000
+"""The controllers' clock is the wall's, the run's is not."""
+
+
+def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenStep]]:
+    """How many samples were replayed, and the steps that they forbid."""
+    count, forbidden = 0, list[ForbiddenStep]()
+    touched = _touched(observed)
+    if observed.clocks:
+        return 0, []
+    for place, lives in replayed.lives.items():
+        for number, life in enumerate(lives):
+            samples = _of_a_life(observed, place, lives, number)
+            current = list(_current(samples, life.history))
+            count += len(current)
+            forbidden += _high_watermarks(place, current, touched)
+            forbidden += _expansions(place, life.history, current, touched)
+            forbidden += _epochs(place, life.history, _logs(observed, place, life))
+    return count, forbidden
+
+
+def _of_a_life(observed: Observed, place: Place, lives: Sequence[Life], number: int) -> Sequence[Sample]:
+    """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
+    begin = answered_ns(
+        observed, place[0], lives, number, learns_ns(observed.experiment.cluster, observed.stall_ns)
+    )
+    removal = lives[number].removal
+    return [
+        sample
+        for sample in observed.samples.get(place, ())
+        if (number == 0 or sample.t_ns >= begin) and (removal is None or sample.t_ns < removal.t_ns)
+    ]
+
+
+def _logs(observed: Observed, place: Place, life: Life) -> Sequence[Replica]:
+    """The logs of one incarnation on disk, those that were deleted with it too."""
+    if life.removal is None:
+        return observed.replicas_of(place, life.topic_id)
+    return [one for one in observed.deleted.get(place, ()) if life.topic_id and one.topic_id == life.topic_id]
+
+
+def _touched(observed: Observed) -> Mapping[int, Sequence[int]]:
+    """When each node started or ended: its log may be another one afterwards."""
+    times: dict[int, list[int]] = {}
+    for event in observed.events:
+        if event.node is not None and event.kind in {
+            EventKind.NODE_STARTED,
+            EventKind.NODE_ENDED,
+            EventKind.NODE_DIED,
+        }:
+            times.setdefault(event.node, []).append(event.t_ns)
+    return times
+
+
+def _between(times: Sequence[int], begin: int, end: int) -> bool:
+    return any(begin <= time <= end for time in times)
+
+
+def _current(samples: Sequence[Sample], history: Sequence[Moment]) -> Iterator[tuple[Sample, Moment]]:
+    """Samples that name the leader and epoch that the metadata log has for their time, with that state."""
+    starts = [moment.t_ns for moment in history]
+    for sample in samples:
+        at = bisect_right(starts, sample.t_ns) - 1
+        if at < 0:
+            continue
+        partition = history[at].partition
+        if (sample.leader, sample.leader_epoch) == (partition.leader, partition.leader_epoch):
+            yield sample, history[at]
+
+
+def _high_watermarks(
+    place: Place, current: Sequence[tuple[Sample, Moment]], touched: Mapping[int, Sequence[int]]
+) -> Iterator[ForbiddenStep]:
+    told = [pair for pair in current if pair[0].high_watermark >= 0 and pair[0].leader != NO_LEADER]
+    for (before, _), (after, moment) in pairwise(told):
+        one_reign = (before.leader, before.leader_epoch) == (after.leader, after.leader_epoch)
+        if not one_reign or after.high_watermark >= before.high_watermark:
+            continue
+        if _between(touched.get(after.leader, ()), before.t_ns, after.t_ns):
+            continue
+        yield ForbiddenStep(
+            rule="high watermark went back",
+            text=f"{place[0]}/{place[1]}: on leader {after.leader} in epoch {after.leader_epoch} the high watermark "
+            f"went from {before.high_watermark} back to {after.high_watermark}",
+            state_before=f"{plain(moment.partition)}; high watermark {before.high_watermark}, log ends "
+            f"{before.log_ends}",
+            source="Partition.maybeIncrementLeaderHW; UnifiedLog.maybeIncrementHighWatermark",
+            offset=moment.offset,
+            t_ns=after.t_ns,
+            topic=place[0],
+            partition=place[1],
+        )
+
+
+def _expansions(
+    place: Place,
+    history: Sequence[Moment],
+    current: Sequence[tuple[Sample, Moment]],
+    touched: Mapping[int, Sequence[int]],
+) -> Iterator[ForbiddenStep]:
+    """Who joins the ISR holds all below the high watermark, and goes on holding it while the leader reigns.
+
+    So no log end of its own that is seen afterwards is below a high watermark that was seen before it joined. A new
+    member that never was seen afterwards proves nothing.
+    """
+    for before, now in pairwise(history):
+        joined = set(now.partition.isr) - set(before.partition.isr)
+        if not joined or now.partition.leader_epoch != before.partition.leader_epoch:
+            continue
+        epoch = now.partition.leader_epoch
+        reign = [sample for sample, _ in current if sample.leader_epoch == epoch]
+        marks = [sample.high_watermark for sample in reign if sample.t_ns <= now.t_ns - MARGIN_NS]
+        highest = max(marks, default=-1)
+        for node in sorted(joined):
+            low = _lowest(node, now, history, reign, touched)
+            if low is not None and low.log_ends[node] < highest:
+                yield ForbiddenStep(
+                    rule="ISR expansion below the high watermark",
+                    text=f"{place[0]}/{place[1]}: broker {node} joined the ISR in epoch {epoch}, and its log ended at "
+                    f"{low.log_ends[node]} even afterwards; the high watermark had been {highest} before",
+                    state_before=f"{plain(before.partition)}; high watermark {highest}",
+                    source="KIP-320, KIP-497; Partition.isFollowerInSync",
+                    offset=now.offset,
+                    t_ns=now.t_ns,
+                    topic=place[0],
+                    partition=place[1],
+                )
+
+
+def _lowest(
+    node: int,
+    joined: Moment,
+    history: Sequence[Moment],
+    reign: Sequence[Sample],
+    touched: Mapping[int, Sequence[int]],
+) -> Sample | None:
+    """The sample with the node's lowest log end while it was in that ISR and its process ran on."""
+    left = next(
+        (one.t_ns for one in history if one.t_ns > joined.t_ns and node not in one.partition.isr),
+        None,
+    )
+    # A broker is asked again once it has answered: an answer is newer than the one before it was taken. The first
+    # one after a pause may be as old as the pause.
+    answers = [sample for sample in reign if node in sample.log_ends]
+    seen = [
+        sample
+        for previous, sample in pairwise(answers)
+        if previous.t_ns >= joined.t_ns + MARGIN_NS
+        and (left is None or sample.t_ns < left)
+        and not _between(touched.get(node, ()), joined.t_ns - MARGIN_NS, sample.t_ns)
+    ]
+    return min(seen, key=lambda sample: sample.log_ends[node], default=None)
+
+
+def _epochs(place: Place, history: Sequence[Moment], replicas: Sequence[Replica]) -> Iterator[ForbiddenStep]:
+    """A log's epochs rise with its offsets, and each had a leader who wrote in it."""
+    led = {moment.partition.leader_epoch for moment in history if moment.partition.leader != NO_LEADER}
+    for replica in replicas:
+        strange = [entry.epoch for entry in replica.epochs if entry.epoch not in led]
+        falling = any(
+            one.epoch >= two.epoch or one.start > two.start for one, two in pairwise(replica.epochs)
+        )
+        if not strange and not falling:
+            continue
+        what = f"epoch {strange[0]}, in which nobody led" if strange else "epochs that do not rise"
+        yield ForbiddenStep(
+            rule="epochs of a log",
+            text=f"{place[0]}/{place[1]}: the log of broker {replica.node} has {what}",
+            state_before=", ".join(f"epoch {entry.epoch} from {entry.start}" for entry in replica.epochs),
+            source="KIP-101; LeaderEpochFileCache.assign",
+            topic=place[0],
+            partition=place[1],
+        )

@@ -1,0 +1,391 @@
+"""One case through its phases, on a real cluster. It writes facts into a run directory; it neither judges nor prints.
+
+Phases, in order; a hook may be called before each (tests plant lies there)::
+
+    start   cluster up, topics there          drain   producers flushed and closed, readers stopped
+    load    clients run, faults come and go   read    the final read, once the cluster is at rest
+    heal    what is still broken is mended    end     everything is stopped
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
+from ackproof.base.interrupts import interrupts_wait
+from ackproof.base.processes import RunTag, end_children, started
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.choice import make_cluster
+from ackproof.cluster.protocol import RunningCluster, to_timeline
+from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role
+from ackproof.faults.aim import holders
+from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Field
+from ackproof.observe import metadata_log, replica_logs, znode_log
+from ackproof.observe.replica_logs import LogDir
+from ackproof.observe.sampler import Sampler
+from ackproof.plan.attached import on_foreign_ground
+from ackproof.plan.cases import case_to_json
+from ackproof.run.phases import Hook, Orders, Phase, Running, Watcher
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import CaseFile, Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.registry import RunEntry, register
+from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.workload.clients import Workload
+from ackproof.workload.ends import ClusterEnds
+from ackproof.workload.final_read import final_read
+from ackproof.workload.final_readers import FinalReadOrder
+
+__all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case"]
+
+AFTER_HEALING_S = 0.5
+"""How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
+AFTER_HEALING_BOUND_S = 30.0
+FIRST_ACKS_BOUND_S = 30.0
+"""On an overloaded machine an idempotent producer was given its producer id after 18 s."""
+COUNTERS_LAG_S = 0.1
+"""The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
+SHOW_EVERY_S = 0.2
+
+
+class _Gauges:
+    """The live quantities of triggers, from the clients' counters and the sampler."""
+
+    def __init__(self, workload: Workload, sampler: Sampler) -> None:
+        self._workload = workload
+        self._sampler = sampler
+
+    def acked(self, topic: str | None, partition: int | None) -> int:
+        return self._workload.acked(topic, partition)
+
+    def read(self, topic: str | None, partition: int | None) -> int:
+        return self._workload.read(topic, partition)
+
+    def isr_size(self, topic: str, partition: int) -> int | None:
+        return self._sampler.isr_size(topic, partition)
+
+    def lag(self, topic: str, partition: int) -> int | None:
+        return self._sampler.lag(topic, partition)
+
+
+def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
+    """Run one case and leave its run directory. Raises as `CaseRun` does."""
+    with CaseRun(case, run, orders, watcher) as one:
+        one.prepare()
+        one.go()
+
+
+def _trace(error: BaseException) -> str:
+    """The traceback of a crash; '' for what is raised on purpose."""
+    if isinstance(error, (AckproofError, KeyboardInterrupt)):
+        return ""
+    return "".join(traceback.format_exception(error))
+
+
+class CaseRun:
+    """One case on its way through its phases: `prepare`, then `go`, inside a `with`.
+
+    `prepare` may be called on another thread while the case before this one comes to its end. Both raise
+    `AckproofError` when the run cannot be brought through. However the `with` is left, all that was started is
+    ended; the timeline then ends with `end` if the case went through, else it has the event `error`.
+    """
+
+    def __init__(self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
+        self.run_id = secrets.token_hex(8)
+        self.case = case
+        if case.experiment.backend == "attach":
+            self.case = on_foreign_ground(case, self.run_id)
+        self.spec = self.case.experiment
+        self.run = run
+        self.orders = orders
+        self.watcher = watcher
+        self._hidden = {} if orders.attachment is None else orders.attachment.settings
+        self.stop = threading.Event()
+        self.tag = RunTag(self.run_id, Path(orders.batch), run.path)
+        self.cluster: RunningCluster | None = None
+        self.workload: Workload | None = None
+        self.sampler: Sampler | None = None
+        self.driver: FaultDriver | None = None
+        self.environment: dict[str, str] = {}
+        self._through = False
+
+    def __enter__(self) -> Self:
+        self.run.path.mkdir(parents=True, exist_ok=True)
+        own = os.getpid()
+        self._entry = register(
+            RunEntry(
+                run_id=self.run_id,
+                case_dir=str(self.run.path),
+                owner_pid=own,
+                owner_started=started(own) or 0,
+            )
+        )
+        self.timeline = Timeline(self.run.timeline, RunClock.start(), self.watcher.event)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with interrupts_wait():
+            with self.timeline:
+                if error is not None:
+                    self.timeline.add(
+                        EventKind.ERROR, error=str(error) or type(error).__name__, traceback=_trace(error)
+                    )
+                self._end_everything()
+                if self._through:
+                    self.timeline.add(EventKind.END)
+            self._entry.unlink(missing_ok=True)
+
+    def prepare(self) -> None:
+        """The phase `start`: a cluster with its topics."""
+        self._save_case(())
+        self._phase(Phase.START)
+        cluster = make_cluster(
+            self.spec.backend,
+            self.spec.cluster,
+            self.run.nodes,
+            self.tag,
+            to_timeline(self.timeline),
+            installed=self.orders.installed,
+            attachment=self.orders.attachment,
+            needs=self.case.needs,
+        )
+        self.cluster = cluster
+        cluster.start()
+        cluster.create_topics(self.spec.topics)
+        self.environment = cluster.environment()
+
+    def go(self) -> None:
+        """All other phases. Call `prepare` first."""
+        cluster = self.cluster
+        if cluster is None:
+            raise AckproofError("this case was not prepared")
+        self._phase(Phase.LOAD)
+        workload, driver = self._load(cluster)
+        self._phase(Phase.HEAL)
+        driver.heal_all()
+        self._load_after_healing(workload)
+        self.orders.healed()
+        self._phase(Phase.DRAIN)
+        self._drain(workload)
+        self._phase(Phase.READ)
+        self._read(cluster, workload)
+        self._look_at_logs(cluster)
+        self._phase(Phase.END)
+        self._through = True
+
+    # -- phases -------------------------------------------------------------------------------------------------
+
+    def _phase(self, phase: Phase) -> None:
+        self.timeline.add(EventKind.PHASE, phase=phase.value)
+        hook = self.orders.hooks.get(phase)
+        if hook is not None:
+            hook(Running(self.case, self.run, self.cluster, self.workload))
+
+    def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
+        self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
+        self.sampler.start()
+        self.workload = Workload(
+            self.spec.workload,
+            self.spec.topics,
+            cluster.bootstrap,
+            self.run,
+            self.timeline.clock,
+            self.tag,
+            seed=self.case.seed,
+            hidden=self._hidden,
+            timeline=self.timeline,
+        )
+        self.workload.start()
+        self._save_case(self.workload.clients)
+        self.driver = FaultDriver(
+            self.case,
+            Field(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
+            _Gauges(self.workload, self.sampler),
+            self.timeline,
+            self._resolve,
+        )
+        self._first_acks(self.workload)
+        began = time.monotonic()
+        self.driver.start()
+        self._watch(
+            lambda: time.monotonic() - began >= self.spec.workload.duration,
+            self.spec.workload.duration + 60.0,
+        )
+        self.driver.no_more_states()
+        driver = self.driver
+        self._watch(lambda: not driver.pending, 600.0)
+        return self.workload, self.driver
+
+    def _first_acks(self, workload: Workload) -> None:
+        """The load has begun, and `at: 0s` is, when every partition has acknowledged something.
+
+        On a busy machine clients take seconds to their first record; a fault before it would prove nothing.
+        """
+        if not self.spec.faults:
+            return
+        try:
+            self._watch(
+                lambda: all(workload.acked(*place) for place in self._written()),
+                FIRST_ACKS_BOUND_S,
+                "a first acknowledgement on every partition",
+            )
+        except WaitTimeout as error:
+            self.timeline.add(EventKind.NOTE, note=f"before the first fault: {error}")
+
+    def _load_after_healing(self, workload: Workload) -> None:
+        """Load goes on until every targeted partition has acknowledged something after the last healing.
+
+        It is evidence, not a demand: when nothing comes within the bound the judge says so.
+        """
+        if not self.spec.faults:
+            return
+        before: dict[tuple[str, int], int] = {}
+        began = time.monotonic()
+
+        def seen() -> bool:
+            since = time.monotonic() - began
+            if not before and since >= COUNTERS_LAG_S:
+                before.update((place, workload.acked(*place)) for place in self._written())
+            return since >= AFTER_HEALING_S and (
+                not self.spec.evidence.ack_after_healing
+                or all(workload.acked(*place) > count for place, count in before.items())
+            )
+
+        try:
+            self._watch(seen, AFTER_HEALING_BOUND_S, "acknowledgements on every partition")
+        except WaitTimeout as error:
+            self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
+
+    def _drain(self, workload: Workload) -> None:
+        try:
+            workload.stop()
+        except ClientDied as error:
+            self.timeline.add(EventKind.NOTE, note=str(error))
+        self._save_case(workload.clients)
+
+    def _written(self) -> list[tuple[str, int]]:
+        """The partitions that producers write to."""
+        return [
+            (name, number)
+            for name in self.spec.topic_names()
+            for number in range(self.spec.topics[name].partitions)
+        ]
+
+    def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
+        """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""
+        cluster, workload, sampler = self.cluster, self.workload, self.sampler
+        if cluster is None or workload is None or sampler is None:
+            raise AckproofError("there is no load to watch")
+        shown = 0.0
+
+        def look() -> bool:
+            nonlocal shown
+            try:
+                workload.check()
+                if not self.spec.evidence.node_deaths:
+                    cluster.check()
+            except (ClientDied, NodeDied):
+                # In the timeline already. The judge says what it means; the rest of the run goes on.
+                return True
+            now = time.monotonic()
+            if now - shown >= SHOW_EVERY_S:
+                shown = now
+                self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
+            return done()
+
+        wait_until(look, what=what, timeout_s=bound_s)
+
+    def _read(self, cluster: RunningCluster, workload: Workload) -> None:
+        """Settle and read back. What stands in the way makes the read incomplete, not the run a failure."""
+        evidence = self.spec.evidence
+        order = FinalReadOrder(
+            places=workload.places,
+            isr_sizes={
+                name: evidence.isr_size or topic.replication_factor
+                for name, topic in self.spec.topics.items()
+            },
+            reader=workload.readers,
+            bootstrap=cluster.bootstrap,
+            settle_s=evidence.settle_timeout,
+            hidden=self._hidden,
+            transactions=self.spec.workload.producers.transaction_size is not None,
+        )
+        self._save_case((*workload.clients, *order.clients))
+        final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
+
+    def _look_at_logs(self, cluster: RunningCluster) -> None:
+        """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
+        if self.spec.backend == "attach":
+            return
+        log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
+        replica_logs.collect(log_dirs, self.spec.topics, self.run)
+        keepers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
+        source = metadata_log if self.spec.cluster.mode == "kraft" else znode_log
+        failed = source.collect(keepers, self.run)
+        if failed:
+            self.timeline.add(EventKind.NOTE, note=failed)
+
+    def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
+        """Who holds a role now, as the protocol says."""
+        cluster = self.cluster
+        if cluster is None:
+            return ()
+        return holders(cluster, role, self.case.order(fault), self.stop)
+
+    # -- around them --------------------------------------------------------------------------------------------
+
+    def _save_case(self, clients: Sequence[Client]) -> None:
+        CaseFile(
+            run_id=self.run_id,
+            case=self.case.id,
+            experiment=self.spec.name,
+            settings=self.case.settings,
+            repeat=self.case.repeat,
+            seed=self.case.seed,
+            backend=self.spec.backend,
+            replay=self.orders.replay,
+            resolved=case_to_json(self.case),
+            clients=tuple(clients),
+            environment=self.environment,
+            wall_ns=self.timeline.clock.wall_ns,
+        ).save(self.run.case_json)
+
+    def _remove_data(self, cluster: RunningCluster) -> None:
+        """What cannot be removed stays, and is told of: the run is as good as it was."""
+        try:
+            cluster.remove_data()
+        except AckproofError as error:
+            self.timeline.add(EventKind.NOTE, note=f"not removed: {error}")
+
+    def _end_everything(self) -> None:
+        """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
+        self.stop.set()
+        if self.driver is not None:
+            self.driver.heal_all()
+        if self.workload is not None:
+            self.workload.abort()
+        if self.sampler is not None:
+            self.sampler.stop()
+        if self.cluster is not None:
+            self.cluster.stop()
+            if not self.orders.keep_data:
+                self._remove_data(self.cluster)
+        # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
+        for child, why in end_children(lambda child: child.run_id == self.run_id).left:
+            self.timeline.add(
+                EventKind.NOTE, note=f"{child.role} (pid {child.pid}) could not be ended: {why}"
+            )

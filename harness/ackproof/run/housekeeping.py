@@ -1,0 +1,237 @@
+"""What is running, what was left behind, and the broom (`ackproof list`, `ackproof clean`; DESIGN §3.9).
+
+A run is left behind when the harness that started it is dead. Its processes are ended by id, what its clients had
+written is turned into Parquet, its broker data is removed. Ledgers and logs are never touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ackproof.base.errors import AckproofError, BadInput
+from ackproof.base.processes import Found, end_children, find_children, is_alive
+from ackproof.cluster.containers import presence
+from ackproof.cluster.disks.flags import make_writable
+from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
+from ackproof.cluster.network import packets
+from ackproof.cluster.network.failure import LinkError
+from ackproof.rundir.documents import AttachedFile, BatchFile
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.registry import entries
+from ackproof.workload.salvage import salvage
+
+
+@dataclass(frozen=True)
+class BatchLine:
+    """A batch on disk."""
+
+    name: str
+    cases: int
+    verdict: str
+
+    def as_json(self) -> dict[str, str | int]:
+        """For `--json`."""
+        return {"batch": self.name, "cases": self.cases, "verdict": self.verdict}
+
+
+@dataclass(frozen=True)
+class RunLine:
+    """A run with living processes."""
+
+    directory: str
+    children: int
+    owned: bool
+
+    def as_json(self) -> dict[str, str | int | bool]:
+        """For `--json`."""
+        return {"directory": self.directory, "processes": self.children, "left_behind": not self.owned}
+
+
+def batches(out: Path) -> list[BatchLine]:
+    """The batches of a runs folder, oldest first. A folder without a readable batch.json is shown as such."""
+    if not out.is_dir():
+        return []
+    return [
+        _batch_line(path)
+        for path in sorted(out.iterdir())
+        if path.is_dir() and not path.is_symlink() and not path.name.startswith(".")
+    ]
+
+
+def _batch_line(path: Path) -> BatchLine:
+    try:
+        batch = BatchFile.load(BatchDir(path).batch_json)
+    except BadInput:
+        return BatchLine(path.name, 0, "no batch.json")
+    if batch.interrupted:
+        return BatchLine(path.name, len(batch.cases), "interrupted")
+    return BatchLine(path.name, len(batch.cases), str(batch.verdict or "no verdict"))
+
+
+def running() -> list[RunLine]:
+    """The runs that have living processes."""
+    by_directory: dict[str, list[Found]] = {}
+    for child in find_children():
+        by_directory.setdefault(str(child.directory), []).append(child)
+    return [
+        RunLine(directory, len(children), all(child.owner_alive for child in children))
+        for directory, children in sorted(by_directory.items())
+    ]
+
+
+@dataclass
+class Swept:
+    """What a sweep did."""
+
+    ended: list[Found] = field(default_factory=list)
+    stuck: list[tuple[Found, str]] = field(default_factory=list)
+    mounts: list[str] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    """What could not be removed, and why; the sweep went on with the rest."""
+    data: list[str] = field(default_factory=list)
+    ledgers: list[str] = field(default_factory=list)
+    rules: list[str] = field(default_factory=list)
+    elsewhere: list[str] = field(default_factory=list)
+    """Topics on clusters that someone else runs: only told of, for nobody here can delete them."""
+    containers: list[str] = field(default_factory=list)
+    """Containers, networks and volumes, by sort and name."""
+
+    def lines(self) -> Iterator[str]:
+        """In words."""
+        for child in self.ended:
+            yield f"ended {_who(child)}"
+        for thing in self.containers:
+            yield f"removed {thing}"
+        for child, why in self.stuck:
+            yield f"could not end {_who(child)}: {why}"
+        for path in self.mounts:
+            yield f"unmounted {path}"
+        for path in self.ledgers:
+            yield f"kept what clients had written: {path}"
+        for path in self.data:
+            yield f"removed broker data: {path}"
+        for path in self.failed:
+            yield f"could not remove {path}"
+        for table in self.rules:
+            yield f"removed packet rules: nft table {table}"
+        for topics in self.elsewhere:
+            yield f"a killed run left {topics}; delete them there"
+        if not any(self.as_json().values()):
+            yield "nothing was left behind"
+
+    def as_json(self) -> dict[str, list[str]]:
+        """For `--json`."""
+        return {
+            "ended": [_who(child) for child in self.ended],
+            "stuck": [f"{_who(child)}: {why}" for child, why in self.stuck],
+            "mounts": self.mounts,
+            "failed": self.failed,
+            "data": self.data,
+            "ledgers": self.ledgers,
+            "rules": self.rules,
+            "elsewhere": self.elsewhere,
+            "containers": self.containers,
+        }
+
+
+def _who(child: Found) -> str:
+    return f"{child.role} (pid {child.pid}) of {child.directory}"
+
+
+def sweep() -> Swept:
+    """End and remove what dead runs left behind. What cannot be removed is reported and stays in the registry."""
+    swept = Swept()
+    for folder in orphans():
+        # Who waits for a frozen file system cannot be ended.
+        thaw_below(folder)
+    # Before their processes: the engine ends frozen ones too, which no signal reaches.
+    directories = _remove_containers(swept)
+    ended = end_children(lambda child: not child.owner_alive)
+    swept.ended += ended.gone
+    swept.stuck += ended.left
+    held = {child.run_id for child, _ in ended.left}
+    _remove_rules(swept)
+    directories |= {str(child.directory) for child in ended.gone}
+    for path, entry in entries():
+        if is_alive(entry.owner_pid, entry.owner_started) or entry.run_id in held:
+            continue
+        if _tidy(CaseDir(Path(entry.case_dir)), swept):
+            path.unlink(missing_ok=True)
+        directories.discard(entry.case_dir)
+    for directory in sorted(directories):
+        _tidy(CaseDir(Path(directory)), swept)
+    for folder in list(orphans()):
+        # The run's registry entry is in another state folder, or there was none (a test's cluster).
+        if not any(line.startswith(f"{folder}/") for line in swept.failed):
+            _unmount(folder, swept)
+    return swept
+
+
+def _remove_containers(swept: Swept) -> set[str]:
+    """Containers, networks and volumes whose labels name a dead harness; the folders of their runs."""
+    if not presence.listening():
+        return set()
+    # The libraries that speak to an engine are loaded only where there is one.
+    from ackproof.cluster.containers import leftovers
+    from ackproof.cluster.containers.engine import EngineFailed, connect
+
+    try:
+        engine = connect()
+        try:
+            gone = leftovers.remove(engine, lambda marks: not marks.owned)
+        finally:
+            engine.close()
+    except BadInput:
+        return set()  # somebody listens who is no engine, or not ours to use
+    except EngineFailed as error:
+        swept.failed.append(f"containers: {error}")
+        return set()
+    swept.containers += [f"{thing.kind} {thing.name}" for thing in gone]
+    return {str(thing.marks.directory) for thing in gone}
+
+
+def _remove_rules(swept: Swept) -> None:
+    for table in packets.left_behind():
+        with contextlib.suppress(LinkError):  # another sweep was faster
+            packets.remove_table(table)
+            swept.rules.append(table)
+
+
+def _unmount(folder: Path, swept: Swept) -> bool:
+    """File systems of nodes, whose loop devices go with them; whether none is left."""
+    done, stuck = unmount_below(folder)
+    swept.mounts += done
+    swept.failed += stuck
+    if not stuck:
+        remove_images(folder)
+    return not stuck
+
+
+def _tidy(run: CaseDir, swept: Swept) -> bool:
+    """Whether nothing is left of a run but what is to be kept."""
+    if run.attached_json.exists():
+        with contextlib.suppress(BadInput):
+            attached = AttachedFile.load(run.attached_json)
+            swept.elsewhere.append(f"topics at {attached.bootstrap}: {', '.join(attached.topics)}")
+    if not run.path.is_dir():
+        return True
+    try:
+        if salvage(run):
+            swept.ledgers.append(str(run.ledger))
+        clean = True
+        for node in sorted(path for path in run.nodes.glob("*") if path.is_dir()):
+            if not _unmount(node, swept):
+                clean = False
+                continue  # said already; what is in it goes when it can be unmounted
+            if (node / "data").is_dir():
+                make_writable(node / "data")
+                shutil.rmtree(node / "data")
+                swept.data.append(str(node / "data"))
+    except (OSError, AckproofError) as error:
+        swept.failed.append(f"{run.path}: {error}")
+        return False
+    return clean

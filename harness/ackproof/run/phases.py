@@ -1,0 +1,68 @@
+"""The phases of a run, who follows it, and what may be laid on it from outside: orders and hooks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from ackproof.cluster.backends.attach.cluster import Attachment
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import RunningCluster
+from ackproof.experiment.case import Case
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Event
+from ackproof.workload.clients import Workload
+
+
+class Phase(StrEnum):
+    """The phases of a run."""
+
+    START = "start"
+    LOAD = "load"
+    HEAL = "heal"
+    DRAIN = "drain"
+    READ = "read"
+    END = "end"
+
+
+class Watcher(Protocol):
+    """Who wants to know how a run goes (the console)."""
+
+    def event(self, event: Event) -> None:
+        """An event was written to the timeline."""
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        """A look at the running case, a few times a second."""
+
+
+@dataclass
+class Running:
+    """What a hook may lay hands on."""
+
+    case: Case
+    run: CaseDir
+    cluster: RunningCluster | None
+    """None before the phase `start` is over."""
+    workload: Workload | None
+    """None before the phase `load` is over."""
+
+
+Hook = Callable[[Running], None]
+
+
+@dataclass(frozen=True)
+class Orders:
+    """How a case is to be run, beside what it says itself."""
+
+    batch: str
+    replay: str
+    keep_data: bool = False
+    installed: Installation | None = None
+    """What provisioning has ready for the case's version; found or made when it is not given."""
+    attachment: Attachment | None = None
+    """Where the cluster is that someone else runs (backend `attach`)."""
+    healed: Callable[[], None] = lambda: None
+    """Called once when all faults have healed and the load may end: the next case may start its cluster now."""
+    hooks: Mapping[Phase, Hook] = field(default_factory=dict)

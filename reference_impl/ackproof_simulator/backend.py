@@ -1,0 +1,172 @@
+"""Backend `model`: a case in virtual time that leaves the same run directory as one on brokers.
+
+Facts only, as in `conductor`: the same audit, judge and report read them afterwards.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import case_to_json
+from ackproof.plan.on_model import MODEL
+from ackproof.rundir.documents import CaseFile, write_atomically
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import write_metadata
+from ackproof.rundir.timeline import Event, EventKind
+from ackproof_reference.metadata import Partition
+from ackproof_simulator.journal import Lived, metadata_of
+from ackproof_simulator.record import (
+    LOOK_NS,
+    clients_of,
+    samples_now,
+    write_final_read,
+    write_ledgers,
+    write_replicas,
+)
+from ackproof_simulator.run import Simulation, setting_of
+
+OnEvent = Callable[[Event], None]
+
+
+class Recorder:
+    """The timeline and the samples of a simulated run, kept until it is over."""
+
+    def __init__(self, tell: OnEvent | None, wall_ns: int) -> None:
+        self.events: list[Event] = []
+        self.samples: list[str] = []
+        self.simulation: Simulation | None = None
+        self._tell = tell
+        self._wall_ns = wall_ns
+
+    def say(self, kind: EventKind, fault: int, detail: dict[str, JsonValue]) -> None:
+        """An event of a phase (fault -1) or of a fault."""
+        self.add(kind, fault=None if fault < 0 else fault, detail=detail)
+
+    def add(
+        self,
+        kind: EventKind,
+        *,
+        at_ns: int | None = None,
+        fault: int | None = None,
+        node: int | None = None,
+        client: str | None = None,
+        place: tuple[str, int] | None = None,
+        detail: dict[str, JsonValue] | None = None,
+    ) -> None:
+        """Note an event that happens now in virtual time."""
+        now = 0 if self.simulation is None else self.simulation.world.clock.now
+        at = now if at_ns is None else at_ns
+        event = Event(
+            t_ns=at,
+            wall_ns=self._wall_ns + at,
+            kind=kind,
+            fault=fault,
+            node=node,
+            client=client,
+            topic=None if place is None else place[0],
+            partition=None if place is None else place[1],
+            detail=detail or {},
+        )
+        self.events.append(event)
+        if self._tell is not None:
+            self._tell(event)
+
+    def look(self) -> None:
+        """Sample every partition, and tell what has changed since the last look."""
+        simulation = self.simulation
+        assert simulation is not None
+        self.samples += [sample.model_dump_json() for sample in samples_now(simulation)]
+        simulation.world.clock.after(LOOK_NS, self.look)
+
+    def tell_changes(self) -> None:
+        """Leaders and ISRs as the controller decided them, and processes that started and ended."""
+        simulation = self.simulation
+        assert simulation is not None
+        began = simulation.world.began
+        for partition in range(len(simulation.world.partitions)):
+            # What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
+            self._leads(0, began.places[partition], began.images[partition])
+            self._in_sync(0, began.places[partition], began.images[partition])
+        for change in simulation.world.changes:
+            place = began.places[change.place]
+            new, old = change.image, change.before
+            if (new.leader, new.leader_epoch) != (old.leader, old.leader_epoch):
+                self._leads(change.at_ns, place, new)
+            if set(new.isr) != set(old.isr):
+                self._in_sync(change.at_ns, place, new)
+        for entry in simulation.world.journal:
+            if isinstance(entry, Lived):
+                self.add(entry.kind, at_ns=entry.at_ns, node=entry.node)
+        for reader, reset in simulation.world.resets:
+            self.add(
+                EventKind.CLIENT_RESET,
+                at_ns=reset.at_ns,
+                client=f"r{reader.number}",
+                place=simulation.world.partitions[reset.place].place,
+                detail={
+                    "position": reset.position,
+                    "start": reset.start,
+                    "end": reset.end,
+                    "goes_on": reset.goes_on,
+                    "assignment": reset.assignment,
+                    "reason": "the model: its position is not in the log any more",
+                },
+            )
+
+    def _leads(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+        detail: dict[str, JsonValue] = {"leader": image.leader, "epoch": image.leader_epoch}
+        self.add(EventKind.LEADER, at_ns=at_ns, place=place, detail=detail)
+
+    def _in_sync(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+        self.add(EventKind.ISR, at_ns=at_ns, place=place, detail={"isr": list(image.isr)})
+
+
+def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:
+    """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed alone."""
+    run.path.mkdir(parents=True, exist_ok=True)
+    wall_ns = time.time_ns()
+    recorder = Recorder(tell, wall_ns)
+    # Its own name, from the case alone, so that the same seed leaves the same files.
+    run_id = hashlib.sha256(f"{case.id}/{case.seed}".encode()).hexdigest()[:16]
+    simulation = Simulation(setting_of(case), case, recorder.say, reading=True)
+    recorder.simulation = simulation
+    simulation.world.clock.after(0, recorder.look)
+    simulation.run()
+    recorder.tell_changes()
+    recorder.events.sort(key=lambda event: event.t_ns)
+    recorder.add(EventKind.END)
+    write_ledgers(simulation, run)
+    write_final_read(simulation, run)
+    write_replicas(simulation, run)
+    world = simulation.world
+    write_metadata(run.metadata_log, metadata_of(world.began, world.journal, wall_ns))
+    write_atomically(run.samples, "".join(line + "\n" for line in recorder.samples))
+    _write_timeline(run.timeline, recorder.events)
+    CaseFile(
+        run_id=run_id,
+        case=case.id,
+        experiment=case.experiment.name,
+        settings=case.settings,
+        repeat=case.repeat,
+        seed=case.seed,
+        backend=MODEL,
+        replay=replay,
+        resolved=case_to_json(case),
+        clients=clients_of(simulation),
+        environment={
+            "model": "reference implementation in virtual time",
+            "kafka": case.experiment.cluster.kafka,
+        },
+        wall_ns=wall_ns,
+    ).save(run.case_json)
+    return simulation
+
+
+def _write_timeline(path: Path, events: list[Event]) -> None:
+    write_atomically(path, "".join(event.model_dump_json(exclude_defaults=True) + "\n" for event in events))

@@ -1,0 +1,266 @@
+"""The transaction coordinator in virtual time: the reference's steps, where the transaction log's partition is led.
+
+What it has decided is safe (`ackproof_reference.transactions`): a decision stands although its coordinator dies, and
+whoever leads the transaction log next goes on with it. What can be missing is the coordinator itself: nobody leads, too
+few are in sync for it to write, or a client cannot reach it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final, TypeAlias
+
+from ackproof.cluster.properties import configured
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof_reference.broker import Leader
+from ackproof_reference.messages import Error, Produce, WriteMarker
+from ackproof_reference.rules import Rules
+from ackproof_reference.transactions import (
+    State,
+    Transaction,
+    add_partition,
+    end_transaction,
+    init_producer,
+    marker_for,
+    marker_written,
+    verified,
+)
+from ackproof_simulator.clock import MS, Clock
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Host, Network
+from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
+from ackproof_simulator.timing import seconds
+
+WRITE_NS: Final = 2 * MS
+"""Until a decision has been written to the transaction log and replicated: the answer comes no sooner."""
+SWEEP: Final = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
+AGAIN_NS: Final = 20 * MS
+"""Between two looks at markers that are under way (and tries of those that are not)."""
+Step: TypeAlias = Callable[[Transaction], tuple[Transaction, Error]]
+Answer: TypeAlias = Callable[[Error, int], None]
+"""Hears of the error, and of the producer epoch that may act now. `NOT_COORDINATOR` for no coordinator there."""
+NOT_COORDINATOR: Final = Error.NOT_LEADER_OR_FOLLOWER
+
+
+@dataclass
+class _Known:
+    """What is known of a transactional id beside its transaction."""
+
+    transaction: Transaction
+    decided: tuple[int, bool] | None = None
+    """The producer epoch whose transaction was decided last, and how: a request for it that comes again is answered."""
+    since: int = 0
+    """Counts the transactions, so that a time-out knows its own."""
+    driving: bool = False
+    sent: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    """Markers under way, by partition: leader, its epoch, and the offset that the high watermark must reach."""
+
+
+class Coordinator:
+    """`log` is the partition of the transaction log, `partitions` those that are written to, by their index."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        random: Random,
+        log: PartitionRun,
+        partitions: Sequence[PartitionRun],
+        rules: Rules,
+        timeout_ns: int,
+        sweep_ns: int,
+    ) -> None:
+        self._clock, self._network, self._random = clock, network, random
+        self.log, self._partitions, self._rules, self._timeout = log, partitions, rules, timeout_ns
+        self._sweep = sweep_ns
+        self._known: dict[int, _Known] = {}
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def epoch_of(self, slot: int) -> int:
+        """The producer epoch of a transactional id that may act now, -1 before the first."""
+        known = self._known.get(slot)
+        return -1 if known is None else known.transaction.epoch
+
+    def init(self, client: Host, slot: int, answer: Answer) -> None:
+        """InitProducerId: a new epoch, which fences who has it now."""
+        self._ask(client, slot, init_producer, answer)
+
+    def add(self, client: Host, slot: int, epoch: int, place: int, answer: Answer) -> None:
+        """AddPartitionsToTxn."""
+        self._ask(client, slot, lambda one: add_partition(one, epoch, place), answer)
+
+    def end(self, client: Host, slot: int, epoch: int, answer: Answer, *, commit: bool) -> None:
+        """EndTxn."""
+
+        def step(one: Transaction) -> tuple[Transaction, Error]:
+            known = self._known[slot]
+            if one.epoch == epoch and one.state is not State.ONGOING and known.decided == (epoch, commit):
+                return one, Error.NONE  # asked again: the answer was lost
+            decided, error = end_transaction(one, epoch, self._rules, commit=commit)
+            if error is Error.NONE:
+                known.decided = (epoch, commit)
+            return decided, error
+
+        self._ask(client, slot, step, answer)
+
+    def verified(self, partition: PartitionRun, request: Produce) -> bool:
+        """A leader's question (KIP-890): whether this partition takes part in the producer's open transaction."""
+        known = self._known.get(request.producer)
+        place = next(at for at, one in enumerate(self._partitions) if one is partition)
+        return known is not None and verified(known.transaction, request.producer_epoch, place)
+
+    def _ask(self, client: Host, slot: int, step: Step, answer: Answer) -> None:
+        node = self._found_by(client)
+        if node is None:
+            self._clock.after(AGAIN_NS, client.do, answer, NOT_COORDINATOR, -1)
+            return
+        connection = self._network.between(client.id, node)
+        generation = connection.generation
+        told = [False]
+
+        def tell(error: Error, epoch: int) -> None:
+            if not told[0]:
+                told[0] = True
+                answer(error, epoch)
+
+        def lost() -> None:
+            # The connection broke under way, or nobody answers: the client asks again.
+            if not told[0] and (connection.generation != generation or not connection.usable):
+                client.do(tell, NOT_COORDINATOR, -1)
+            elif not told[0]:
+                self._clock.after(5 * AGAIN_NS, lost)
+
+        def reply(error: Error, epoch: int) -> None:
+            self._network.send(connection, TO_OPENER, REQUEST_BYTES, tell, error, epoch)
+
+        self._network.send(connection, TO_ACCEPTOR, REQUEST_BYTES, self._handle, node, slot, step, reply)
+        self._clock.after(5 * AGAIN_NS, lost)
+
+    def _found_by(self, client: Host) -> int | None:
+        """Whom a client takes for the coordinator: the leader that a broker which answers it names."""
+        known = [
+            (metadata.partition.epoch, metadata.partition.leader)
+            for number, broker in self.log.brokers.items()
+            if (metadata := broker.process.metadata) and self._network.between(client.id, number).usable
+        ]
+        leader = max(known, default=(-1, -1))[1]
+        return leader if leader >= 0 and self._network.between(client.id, leader).usable else None
+
+    def _handle(self, node: int, slot: int, step: Step, reply: Answer) -> None:
+        if not self._coordinates(node):
+            self._clock.after(WRITE_NS, self._if_up, node, reply, NOT_COORDINATOR, -1)
+            return
+        known = self._known.setdefault(slot, _Known(Transaction(slot)))
+        before = known.transaction.state
+        known.transaction, error = step(known.transaction)
+        if before is not State.ONGOING and known.transaction.state is State.ONGOING:
+            known.since += 1
+            # It looks for transactions that are open too long every so often.
+            wait = self._timeout + int(self._random.random() * self._sweep)
+            self._clock.after(wait, self._expire, slot, known.since)
+        self._drive(slot)
+        self._clock.after(WRITE_NS, self._if_up, node, reply, error, known.transaction.epoch)
+
+    def _if_up(self, node: int, reply: Answer, error: Error, epoch: int) -> None:
+        self.log.host(node).do(reply, error, epoch)
+
+    def _coordinates(self, node: int) -> bool:
+        """Whether it leads the transaction log, and what it writes there is replicated as it must be."""
+        state = self.log.image.partition
+        role = self.log.brokers[node].process.role
+        rules = self.log.rules
+        return (
+            state.leader == node
+            and isinstance(role, Leader)
+            and len(state.isr) >= rules.effective_min_isr(len(state.replicas))
+        )
+
+    def _expire(self, slot: int, since: int) -> None:
+        """transaction.timeout.ms: a transaction that is open too long is aborted, and its producer fenced."""
+        known = self._known[slot]
+        if known.since != since or known.transaction.state is not State.ONGOING:
+            return
+        if not self._somebody_coordinates():
+            self._clock.after(5 * AGAIN_NS, self._expire, slot, since)
+            return
+        known.transaction, _ = init_producer(known.transaction)
+        self._drive(slot)
+
+    # -- markers ------------------------------------------------------------------------------------------------
+
+    def _somebody_coordinates(self) -> bool:
+        node = self.log.image.partition.leader
+        return node >= 0 and self.log.host(node).running and self._coordinates(node)
+
+    def _drive(self, slot: int) -> None:
+        known = self._known[slot]
+        if not known.driving and known.transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+            known.driving = True
+            self._clock.after(WRITE_NS, self._go_on, slot)
+
+    def _go_on(self, slot: int) -> None:
+        """See which markers are in their logs for good, and send those that are not."""
+        known = self._known[slot]
+        known.driving = False
+        if self._somebody_coordinates():
+            for place in known.transaction.partitions:
+                self._look_at_marker(known, place)
+        if known.transaction.state in (State.PREPARE_COMMIT, State.PREPARE_ABORT):
+            known.driving = True
+            self._clock.after(MS if known.sent else AGAIN_NS, self._go_on, slot)
+
+    def _look_at_marker(self, known: _Known, place: int) -> None:
+        partition = self._partitions[place]
+        sent = known.sent.get(place)
+        if sent is not None:
+            leader, epoch, until = sent
+            role = partition.brokers[leader].process.role
+            if isinstance(role, Leader) and role.epoch == epoch:
+                if partition.log(leader).high_watermark >= until:
+                    del known.sent[place]
+                    known.transaction = marker_written(known.transaction, place)
+                return
+            del known.sent[place]
+        marker = marker_for(known.transaction, place)
+        node, leader = self.log.image.partition.leader, partition.image.partition.leader
+        if marker is None or leader < 0:
+            return
+        if node == leader:
+            self._write(known, place, leader, marker)
+            return
+        connection = self._network.between(node, leader)
+        if connection.usable:
+            self._network.send(
+                connection, TO_ACCEPTOR, REQUEST_BYTES, self._write, known, place, leader, marker
+            )
+
+    def _write(self, known: _Known, place: int, leader: int, marker: WriteMarker) -> None:
+        partition = self._partitions[place]
+        role = partition.brokers[leader].process.role
+        if (
+            place in known.sent
+            or not isinstance(role, Leader)
+            or marker_for(known.transaction, place) != marker
+        ):
+            return
+        until = partition.mark(leader, marker)
+        known.sent[place] = (leader, role.epoch, until)
+
+
+def coordinator_of(
+    experiment: ExperimentSpec,
+    clock: Clock,
+    network: Network,
+    random: Random,
+    log: PartitionRun,
+    partitions: Sequence[PartitionRun],
+) -> Coordinator:
+    """Who coordinates the transactions of an experiment by this log."""
+    cluster, producers = experiment.cluster, experiment.workload.producers
+    sweep = int(configured(cluster, cluster.broker_ids[0]).get(SWEEP, "10000")) * MS
+    # librdkafka speaks the first protocol of transactions: an epoch lasts for many of them.
+    spoken = replace(log.rules, bump_every_transaction=False)
+    timeout = seconds(producers.transaction_timeout)
+    return Coordinator(clock, network, random, log, partitions, spoken, timeout, sweep)

@@ -1,0 +1,96 @@
+"""Faults of clients in the model."""
+
+from __future__ import annotations
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient
+from ackproof_simulator.faults.virtual import Virtual, does
+from ackproof_simulator.network import Host
+from ackproof_simulator.transactional import TransactionalProducer
+
+
+class _Clients(Virtual):
+    """Faults of clients: who is meant is drawn when it is due."""
+
+    def chosen(self) -> list[Host]:
+        """The processes."""
+        assert isinstance(self.fault, ClientFault)
+        running = [f"p{p.number}" for p in self.world.producers if p.host.up]
+        running += [f"r{r.number}" for r in self.world.readers if r.host.up]
+        draw = int(self.world.random.random() * (1 << 30))
+        names = self.fault.client.among(running, draw)
+        if not names:
+            raise FaultNotConfirmed(f"{self.fault}: there is no such client")
+        self.clients = names
+        return [self._named(name) for name in names]
+
+    def _named(self, name: str) -> Host:
+        clients = self.world.producers if name[0] == "p" else self.world.readers
+        return clients[int(name[1:])].host
+
+
+@does(KillClient)
+class KillClientRun(_Clients):
+    """SIGKILL of clients; others take their place."""
+
+    def inject(self) -> str:
+        """End them."""
+        for host in self.chosen():
+            self.world.network.down(host)
+            self.world.killed.add(host.id)
+        return f"SIGKILL to {', '.join(self.clients)}"
+
+    def heal(self) -> str:
+        """Start others."""
+        for name in self.clients:
+            if name[0] == "p":
+                self.world.add_producer(self.world.slot_of(int(name[1:]))).start()
+            else:
+                self.world.add_reader()
+        return f"others for {', '.join(self.clients)}"
+
+
+@does(PauseClient)
+class PauseClientRun(_Clients):
+    """SIGSTOP of clients."""
+
+    def inject(self) -> str:
+        """Freeze them."""
+        self.hosts = self.chosen()
+        for host in self.hosts:
+            self.world.network.pause(host)
+        return f"SIGSTOP to {', '.join(self.clients)}"
+
+    def heal(self) -> str:
+        """Let them go on."""
+        for host in self.hosts:
+            if host.paused:
+                self.world.network.resume(host)
+        return f"SIGCONT to {', '.join(self.clients)}"
+
+
+@does(FenceProducer)
+class FenceProducerRun(_Clients):
+    """A second producer with the transactional id of one that goes on, which is fenced."""
+
+    def inject(self) -> str:
+        """Start the others."""
+        self.chosen()
+        self.pairs: list[tuple[TransactionalProducer, TransactionalProducer]] = []
+        for name in self.clients:
+            old = self.world.producers[int(name[1:])]
+            assert isinstance(old, TransactionalProducer)
+            old.fenced_by_another = True
+            new = self.world.add_producer(old.slot)
+            assert isinstance(new, TransactionalProducer)
+            new.start()
+            self.pairs.append((old, new))
+        return f"others with the transactional ids of {', '.join(self.clients)}"
+
+    def bites(self) -> bool:
+        """The older ones were told that they are fenced."""
+        return all(old.gave_up == "fenced" for old, _ in self.pairs)
+
+    def healed(self) -> bool:
+        """The newer ones are at work."""
+        return all(any(batch.outcome == 0 for batch in new.batches) for _, new in self.pairs)

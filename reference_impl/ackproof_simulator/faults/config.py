@@ -1,0 +1,176 @@
+"""Settings that change while brokers run, and topics that are deleted and made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.properties import configured
+from ackproof.experiment.fault import FaultSpec
+from ackproof.faults.planned.specification import Recreate, SetConfig
+from ackproof_reference.controller import clear_eligible, elect
+from ackproof_reference.election import Election
+from ackproof_reference.metadata import NO_LEADER
+from ackproof_simulator.clock import MS
+from ackproof_simulator.faults.virtual import Aim, Virtual, does
+from ackproof_simulator.journal import Configured, Dropped
+from ackproof_simulator.partition import PartitionRun
+from ackproof_simulator.world import World
+
+MIN_INSYNC: Final = "min.insync.replicas"
+_INTERVAL: Final = "unclean.leader.election.interval.ms"
+
+
+@does(SetConfig)
+class SetRun(Virtual):
+    """A dynamic change of settings: the controller goes by it at once, brokers when they have heard of it."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+        super().__init__(fault, aim, world)
+        assert isinstance(fault, SetConfig)
+        self.config: Mapping[str, str] = fault.config
+        self.owner = fault.topic if fault.topic is not None else "" if fault.broker is None else fault.broker
+        self.left = 0
+
+    def inject(self) -> str:
+        """Ask for it."""
+        self._must_be_heard()
+        settings = self.world.settings.setdefault(self.owner, {})
+        before = {name: settings.get(name) for name in self.config}
+        if all(before[name] == value for name, value in self.config.items()):
+            raise FaultNotConfirmed(f"{self.fault} is in force already")
+        self.before = before
+        self._put(self.config)
+        return f"asked for {self.fault}"
+
+    def _must_be_heard(self) -> None:
+        self.must_be_heard()
+        if isinstance(self.owner, int) and not self.host(self.owner).running:
+            raise FaultNotConfirmed(
+                f"broker {self.owner} does not run, and it alone takes changes of its settings"
+            )
+
+    def _put(self, config: Mapping[str, str | None]) -> None:
+        settings = self.world.settings.setdefault(self.owner, {})
+        now = self.world.clock.now
+        for name, value in config.items():
+            if value is None:
+                settings.pop(name, None)
+            else:
+                settings[name] = value
+            if not isinstance(self.owner, int):
+                self.world.journal.append(Configured(now, self.owner, name, value))
+        for partition in self.world.partitions:
+            if self.owner in ("", partition.topic) or isinstance(self.owner, int):
+                self._hand_out(partition, config)
+
+    def _hand_out(self, partition: PartitionRun, config: Mapping[str, str | None]) -> None:
+        control, timing, old = self.world.control, self.world.timing, partition.rules
+        brokers = [self.owner] if isinstance(self.owner, int) else list(control.brokers)
+        for broker in brokers:
+            # Until it has heard of it, it goes by what was.
+            partition.own.setdefault(broker, old)
+            self.left += 1
+            delay = timing.metadata + int(self.world.random.random() * timing.metadata_jitter)
+            self.world.clock.after(delay, self._heard, partition, broker)
+        if isinstance(self.owner, int):
+            return
+        partition.rules = self.world.settled(old, partition.topic, None)
+        partition.flush_every = self.world.flush_every(partition.topic)
+        if MIN_INSYNC in config and old.elr:
+            control.apply(partition, clear_eligible(partition.image))
+        if partition.rules.unclean_election and not old.unclean_election:
+            self._elect_later(partition)
+
+    def _heard(self, partition: PartitionRun, broker: int) -> None:
+        self.left -= 1
+        known = partition.own.get(broker, partition.rules)
+        partition.own[broker] = self.world.settled(known, partition.topic, broker)
+        self.host(broker).do(partition.renew, broker)
+
+    def _elect_later(self, partition: PartitionRun) -> None:
+        """Who has no leader gets one: with ZooKeeper at once, with KRaft at the next look (KAFKA-12670)."""
+        cluster = self.world.case.experiment.cluster
+        every = 0
+        if cluster.mode == "kraft":
+            every = int(configured(cluster, cluster.broker_ids[0]).get(_INTERVAL, "300000")) * MS
+        self.world.clock.after(int(self.world.random.random() * every), self._elect, partition, every)
+
+    def _elect(self, partition: PartitionRun, every: int) -> None:
+        if not partition.rules.unclean_election:
+            return
+        image = partition.image
+        if image.partition.leader == NO_LEADER and self.world.control.active >= 0:
+            self.world.control.apply(
+                partition, elect(image, Election.UNCLEAN, self.world.control.rules(partition))
+            )
+        if every:
+            self.world.clock.after(every, self._elect, partition, every)
+
+    def bites(self) -> bool:
+        """Every broker has heard of it."""
+        return not self.left
+
+    def heal(self) -> str:
+        """Put back what was there."""
+        self._must_be_heard()
+        self._put(self.before)
+        return "put it back"
+
+    def healed(self) -> bool:
+        """Every broker has heard of that."""
+        return not self.left
+
+
+@does(Recreate)
+class RecreateRun(Virtual):
+    """A topic is deleted, and made anew at its healing: other logs under the same name."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+        super().__init__(fault, aim, world)
+        assert isinstance(fault, Recreate)
+        self.topic = fault.topic
+
+    @property
+    def places(self) -> list[int]:
+        """Its partitions, by their index."""
+        return [at for at, partition in enumerate(self.world.partitions) if partition.topic == self.topic]
+
+    def inject(self) -> str:
+        """Delete it."""
+        self.must_be_heard()
+        self.world.journal.append(Dropped(self.world.clock.now, self.topic))
+        for at in self.places:
+            partition = self.world.partitions[at]
+            old = partition.image.partition
+            nobody = old._replace(
+                replicas=(), isr=(), elr=(), leader=NO_LEADER, adding=(), removing=(), epoch=old.epoch + 1
+            )
+            partition.image = partition.image._replace(partition=nobody)
+            self.world.control.publish(partition)
+        return f"deleted {self.topic}"
+
+    def bites(self) -> bool:
+        """No broker that runs knows it."""
+        return all(
+            broker.process.role is None
+            for at in self.places
+            for node, broker in self.world.partitions[at].brokers.items()
+            if self.host(node).running
+        )
+
+    def heal(self) -> str:
+        """Make it anew."""
+        self.world.make_anew(self.topic)
+        return f"created {self.topic} again"
+
+    def healed(self) -> bool:
+        """Its leaders answer, all in sync."""
+        return all(
+            partition.leads(now.leader) and set(now.isr) == set(now.replicas)
+            for partition, now in (
+                (partition, partition.image.partition)
+                for partition in (self.world.partitions[at] for at in self.places)
+            )
+        )

@@ -1,0 +1,108 @@
+"""Further faults of processes in the model: starvation, crash loops, a lost quorum."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ackproof.faults.crashes.specification import CrashLoop, KillStarting, LoseQuorum, Starve
+from ackproof.faults.processes.specification import Kill, Pause
+from ackproof_simulator.faults.processes import DownRun, PauseRun
+from ackproof_simulator.faults.virtual import VIRTUAL, Virtual, does
+
+
+@does(Starve)
+class StarveRun(PauseRun):
+    """A share of the time only: stopped and continued ten times a second."""
+
+    PERIOD_S: ClassVar[float] = 0.1
+
+    def inject(self) -> str:
+        """Begin with the first stop."""
+        did = super().inject()
+        self.over = False
+        self.later(self.PERIOD_S * (1 - self._share), self._run)
+        return did.replace("SIGSTOP", "SIGSTOP ten times a second")
+
+    @property
+    def _share(self) -> float:
+        assert isinstance(self.fault, Starve)
+        return self.fault.share
+
+    def _run(self) -> None:
+        if not self.over:
+            super().heal()
+            self.later(self.PERIOD_S * self._share, self._stop)
+
+    def _stop(self) -> None:
+        if self.over:
+            return
+        for node in self.nodes:
+            if self.host(node).running and self.host(node).life == self.lives[node]:
+                self.world.network.pause(self.host(node))
+        self.later(self.PERIOD_S * (1 - self._share), self._run)
+
+    def bites(self) -> bool:
+        """It has begun."""
+        return True
+
+    def heal(self) -> str:
+        """Let them run."""
+        self.over = True
+        return super().heal()
+
+
+@does(CrashLoop, KillStarting)
+class CrashLoopRun(DownRun):
+    """SIGKILL and start, again and again; `kill_starting`: once more before it has started, then dead."""
+
+    def inject(self) -> str:
+        """The first crash."""
+        self.must_run(paused=True)
+        times = self.fault.times if isinstance(self.fault, CrashLoop) else 2
+        self.left = dict.fromkeys(self.nodes, times)
+        for node in self.nodes:
+            self._crash(node)
+        return f"ends {self.names()} {times} times"
+
+    def _crash(self, node: int) -> None:
+        self.left[node] -= 1
+        self.kill(node)
+        if self.left[node] or isinstance(self.fault, CrashLoop):
+            self.world.control.start(node)
+        if self.left[node]:
+            assert isinstance(self.fault, (CrashLoop, KillStarting))
+            self.later(
+                self.fault.up + (0.3 if isinstance(self.fault, KillStarting) else 0), self._crash, node
+            )
+
+    def bites(self) -> bool:
+        """Every crash has happened."""
+        return not any(self.left.values())
+
+
+@does(LoseQuorum)
+class QuorumRun(Virtual):
+    """More than half of the controllers go, the active one among them."""
+
+    def inject(self) -> str:
+        """Kill or pause them."""
+        assert isinstance(self.fault, LoseQuorum)
+        control = self.world.control
+        others = [node for node in control.controllers if node != control.active]
+        first = [control.active] if control.active in control.controllers else []
+        nodes = tuple((first + others)[: len(control.controllers) // 2 + 1])
+        inner = Pause if self.fault.by == "pause" else Kill
+        self.inner = VIRTUAL[inner](self.fault, {self.fault.targets[0]: nodes}, self.world)
+        return self.inner.inject()
+
+    def bites(self) -> bool:
+        """There is no active controller."""
+        return self.inner.bites()
+
+    def heal(self) -> str:
+        """Bring them back."""
+        return self.inner.heal()
+
+    def healed(self) -> bool:
+        """They are back."""
+        return self.inner.healed() and self.world.control.active >= 0

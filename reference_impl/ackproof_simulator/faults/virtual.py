@@ -1,0 +1,107 @@
+"""A fault while it is being done in virtual time, and which class does which kind.
+
+A kind that is not registered here cannot be done in the model; `ackproof.plan.on_model` says why, at validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import ClassVar, Final, TypeVar
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role
+from ackproof_simulator.network import Host
+from ackproof_simulator.timing import seconds
+from ackproof_simulator.world import World
+
+Aim = Mapping[Role, Sequence[int]]
+
+
+class NotYet(FaultNotConfirmed):
+    """Who is asked does not answer now, but will: it is asked again."""
+
+
+class Virtual:
+    """A fault while it is being done. `inject` raises `FaultNotConfirmed` where there is nothing to break."""
+
+    WITHIN_S: ClassVar[float] = 60.0
+    """As long may it take until it bites, and as long until it has healed, before it counts as failed."""
+
+    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+        self.fault = fault
+        self.aim = aim
+        self.world = world
+        self.nodes = tuple(sorted({node for nodes in aim.values() for node in nodes}))
+        self.witness = "the model's state"
+        """What the effect was seen by, once it bites; and that it is over, once it has healed."""
+
+    def inject(self) -> str:
+        """Do it; what was done, in words."""
+        raise NotImplementedError
+
+    def bites(self) -> bool:
+        """Whether its effect is there."""
+        return True
+
+    def heal(self) -> str:
+        """End it; what was done, in words."""
+        return "nothing to heal"
+
+    def abandon(self) -> None:
+        """It has failed: nothing of it goes on by itself."""
+
+    def healed(self) -> bool:
+        """Whether all is as before."""
+        return True
+
+    def host(self, node: int) -> Host:
+        """A process."""
+        return self.world.network.hosts[node]
+
+    def must_run(self, *, paused: bool = False) -> None:
+        """There must be something to break. With `paused` a process that stands still, or only starts, will do."""
+        for node in self.nodes:
+            host = self.host(node)
+            if paused and node in self.world.control.starting:
+                continue
+            if not host.up or (host.paused and not paused):
+                state = "gone" if not host.up else "stopped"
+                raise FaultNotConfirmed(
+                    f"{self.fault.kind} is aimed at node {node}, which is {state}: nothing to break"
+                )
+
+    def must_be_heard(self) -> None:
+        """An administrator asks a broker, which asks the active controller."""
+        control = self.world.control
+        if control.quorum.standing_still >= 0:
+            raise NotYet("the active controller's disk stands still")
+        if control.active < 0:
+            raise FaultNotConfirmed(f"{self.fault.kind}: there is no active controller")
+        if not any(control.ready(broker) and control.reaches(broker) for broker in control.brokers):
+            raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
+
+    def names(self) -> str:
+        """The nodes in words."""
+        return "node " + ", ".join(map(str, self.nodes))
+
+    def later(self, after_s: float, act: Callable[..., None], *args: object) -> None:
+        """Go on with it after a time."""
+        self.world.clock.after(seconds(after_s), act, *args)
+
+
+_VIRTUAL: dict[type[FaultSpec], type[Virtual]] = {}
+VIRTUAL: Final[Mapping[type[FaultSpec], type[Virtual]]] = _VIRTUAL
+"""What does each kind of fault in the model."""
+V = TypeVar("V", bound=type[Virtual])
+
+
+def does(*kinds: type[FaultSpec]) -> Callable[[V], V]:
+    """Class decorator: this does faults of these kinds."""
+
+    def note(virtual: V) -> V:
+        for kind in kinds:
+            _VIRTUAL[kind] = virtual
+        return virtual
+
+    return note

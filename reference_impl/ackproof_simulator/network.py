@@ -1,0 +1,271 @@
+"""Connections between hosts: delay, jitter, order, cuts, silence, loss, bandwidth; and what a host misses while it
+stands still.
+
+A connection is named by who opened it (A -> B, as links are in an experiment) and carries both directions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import TypeAlias
+
+from ackproof_simulator.clock import Act, Clock
+
+RETRANSMIT_NS = 200_000_000
+"""TCP's smallest time-out before a lost packet is sent again; it doubles (RFC 6298, Linux's TCP_RTO_MIN)."""
+PACKET = 1448
+HEADERS = 52
+"""Of IP and TCP. What is sent at once is one packet on a loopback or virtual link, up to 64 KB."""
+TO_ACCEPTOR, TO_OPENER = 0, 1
+
+
+class Host:
+    """A node or a client: `up` when it answers, `paused` while it stands still; `broken` hears of lost connections."""
+
+    __slots__ = ("broken", "id", "inbox", "life", "paused", "up")
+
+    def __init__(self, number: int) -> None:
+        self.id = number
+        self.up = True
+        self.paused = False
+        self.life = 0
+        self.inbox: list[tuple[int, Act, tuple[object, ...]]] = []
+        self.broken: Callable[[Connection], None] | None = None
+
+    @property
+    def running(self) -> bool:
+        """Whether it does anything now."""
+        return self.up and not self.paused
+
+    def do(self, act: Act, *args: object) -> None:
+        """Something of its own falls due: now, or when it moves again; never for a process that is gone."""
+        if self.paused:
+            self.inbox.append((self.life, act, args))
+        elif self.up:
+            act(*args)
+
+
+class Connection:
+    """One direction of who calls whom. `held`: what waits while nothing is let through."""
+
+    __slots__ = (
+        "busy",
+        "cuts",
+        "delays",
+        "ends",
+        "generation",
+        "held",
+        "holds",
+        "last",
+        "limits",
+        "lingers",
+        "losses",
+        "plain",
+        "rates",
+        "slow_closes",
+        "stuck",
+    )
+
+    def __init__(self, opener: Host, acceptor: Host) -> None:
+        self.ends = (acceptor, opener)
+        self.generation = 0
+        self.cuts = 0
+        self.holds = 0
+        self.held: list[Letter] = []
+        self.delays: list[tuple[int, int]] = []
+        self.losses: list[float] = []
+        self.rates: list[int] = []
+        self.limits: list[int] = []
+        """Packets of more bytes are lost."""
+        self.slow_closes: list[int] = []
+        """How late the end of a connection arrives."""
+        self.stuck: list[list[Unsent]] = [[], []]
+        """What a large packet that never arrives holds up, in each direction, that packet first."""
+        self.lingers = False
+        """It has ended, and its opener does not know yet."""
+        self.plain = True
+        self.last = [0, 0]
+        self.busy = [0, 0]
+
+    @property
+    def opener(self) -> Host:
+        """Who calls."""
+        return self.ends[TO_OPENER]
+
+    @property
+    def acceptor(self) -> Host:
+        """Who is called."""
+        return self.ends[TO_ACCEPTOR]
+
+    @property
+    def open(self) -> bool:
+        """Whether nothing is in its way, whoever is at its ends."""
+        return not self.cuts and not self.holds and not self.lingers
+
+    @property
+    def usable(self) -> bool:
+        """Whether something sent now would arrive at a process that can answer."""
+        return self.open and self.acceptor.running and self.opener.running
+
+
+Letter: TypeAlias = tuple[int, Host, Act, tuple[object, ...]]
+Unsent: TypeAlias = tuple[int, int, Act, tuple[object, ...]]
+"""When it was sent first, how large it is, and what it does."""
+
+
+class Network:
+    """All connections. `hop` and `jitter`: one way, in nanoseconds, handling included."""
+
+    def __init__(self, clock: Clock, random: Random, hop: int, jitter: int) -> None:
+        self._clock = clock
+        self._random = random.random
+        self._hop = hop
+        self._jitter = jitter
+        self._connections: dict[tuple[int, int], Connection] = {}
+        self.hosts: dict[int, Host] = {}
+        self.shifts: dict[int, int] = {}
+        """By how much a node's wall clock is off."""
+
+    def join(self, host: Host) -> Host:
+        """A host comes into being."""
+        self.hosts[host.id] = host
+        return host
+
+    def between(self, opener: int, acceptor: int) -> Connection:
+        """The connection that one opens to the other."""
+        found = self._connections.get((opener, acceptor))
+        if found is None:
+            found = self._connections[opener, acceptor] = Connection(self.hosts[opener], self.hosts[acceptor])
+        return found
+
+    def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:
+        """Send `size` bytes; `act` is what the other side does with them. False: refused, nobody is there."""
+        to = connection.ends[way]
+        if connection.lingers:
+            return True  # into a connection that nobody reads from any more
+        if connection.cuts or not to.up:
+            return False
+        if not connection.plain and self._is_stuck(connection, way, size):
+            connection.stuck[way].append((self._clock.now, size, act, args))
+            return True
+        arrival = self._clock.now + self._hop + int(self._random() * self._jitter)
+        if not connection.plain:
+            arrival = self._hindered(connection, way, size, arrival)
+        last = connection.last
+        if arrival <= last[way]:
+            arrival = last[way] + 1
+        last[way] = arrival
+        self._clock.at(arrival, self._arrive, connection, connection.generation, to, act, args)
+        return True
+
+    @staticmethod
+    def _is_stuck(connection: Connection, way: int, size: int) -> bool:
+        return bool(connection.stuck[way]) or any(size + HEADERS > limit for limit in connection.limits)
+
+    def widen(self, connection: Connection) -> None:
+        """Larger packets pass again: what waits for one does, from when TCP tries it for the next time."""
+        for way in (TO_ACCEPTOR, TO_OPENER):
+            if connection.stuck[way]:
+                wait, tried = RETRANSMIT_NS, connection.stuck[way][0][0]
+                while tried < self._clock.now:
+                    tried += wait
+                    wait *= 2
+                self._clock.at(tried, self._try_again, connection, connection.generation, way)
+
+    def _try_again(self, connection: Connection, generation: int, way: int) -> None:
+        if connection.generation != generation:
+            return
+        unsent, connection.stuck[way] = connection.stuck[way], []
+        for _, size, act, args in unsent:
+            self.send(connection, way, size, act, *args)
+
+    def _hindered(self, connection: Connection, way: int, size: int, arrival: int) -> int:
+        for latency, jitter in connection.delays:
+            arrival += latency + int((2 * self._random() - 1) * jitter)
+        for share in connection.losses:
+            for _ in range(1 + size // PACKET):
+                wait = RETRANSMIT_NS
+                while self._random() < share and wait < RETRANSMIT_NS << 7:
+                    arrival += wait
+                    wait *= 2
+        for rate in connection.rates:
+            begin = max(self._clock.now, connection.busy[way])
+            connection.busy[way] = begin + size * 1_000_000_000 // rate
+            arrival = max(arrival, connection.busy[way])
+        return arrival
+
+    def _arrive(
+        self, connection: Connection, generation: int, to: Host, act: Act, args: tuple[object, ...]
+    ) -> None:
+        if connection.generation != generation:
+            return
+        if connection.holds:
+            connection.held.append((generation, to, act, args))
+        elif to.paused:
+            # In the kernel's buffer: it will be read, even if the connection ends meanwhile.
+            to.inbox.append((to.life, act, args))
+        elif to.up:
+            act(*args)
+
+    def wall(self, node: int) -> int:
+        """What a node takes for now."""
+        return self._clock.now + self.shifts.get(node, 0)
+
+    def reset_all_of(self, host: Host) -> None:
+        """All connections that it opened are lost."""
+        for (opener, _), connection in list(self._connections.items()):
+            if opener == host.id:
+                self.reset(connection)
+
+    def reset(self, connection: Connection) -> None:
+        """The connection is gone, with all that was under way on it; its opener hears of it at once."""
+        connection.generation += 1
+        connection.held.clear()
+        connection.stuck = [[], []]
+        opener = connection.opener
+        if opener.broken is not None and opener.up:
+            late = sum(connection.slow_closes)
+            connection.lingers = bool(late)
+            if opener.paused and not late:
+                opener.inbox.append((opener.life, opener.broken, (connection,)))
+            else:
+                self._clock.after(self._hop + late, self._tell, opener, opener.life, connection)
+
+    def _tell(self, opener: Host, life: int, connection: Connection) -> None:
+        connection.lingers = False
+        if opener.life == life and opener.broken is not None:
+            opener.do(opener.broken, connection)
+
+    def release(self, connection: Connection) -> None:
+        """What was held comes through, in order."""
+        if connection.holds:
+            return
+        held, connection.held = connection.held, []
+        for generation, to, act, args in held:
+            self._arrive(connection, generation, to, act, args)
+
+    def down(self, host: Host) -> None:
+        """A process ends: its connections, in both directions, and what it had not looked at."""
+        host.up = False
+        host.paused = False
+        host.life += 1
+        host.inbox.clear()
+        for (opener, acceptor), connection in list(self._connections.items()):
+            if host.id in (opener, acceptor):
+                self.reset(connection)
+
+    def pause(self, host: Host) -> None:
+        """It stands still; its connections stay open."""
+        host.paused = True
+
+    def resume(self, host: Host) -> None:
+        """It goes on with what has come in meanwhile."""
+        host.paused = False
+        missed, host.inbox = host.inbox, []
+        for at, (life, act, args) in enumerate(missed):
+            if host.paused:
+                host.inbox.extend(missed[at:])
+                return
+            if host.life == life:
+                act(*args)

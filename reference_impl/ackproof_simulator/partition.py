@@ -1,0 +1,394 @@
+"""One partition in virtual time: the reference's brokers, and when each of their steps happens.
+
+A follower asks again as soon as it has an answer; a leader that has nothing to answer with lets the fetch wait
+(`parked`) and answers on the next append, or after replica.fetch.wait.max.ms if its high watermark has moved. While
+nothing happens, nothing is simulated: that is what makes a run cheap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
+from ackproof_reference.follower import next_request
+from ackproof_reference.leader import may_shrink, propose_shrink, resign, time_out
+from ackproof_reference.log import Log, flush
+from ackproof_reference.messages import (
+    AlterPartition,
+    AskEpochEnd,
+    EpochEnd,
+    Error,
+    Fetch,
+    Fetched,
+    Produce,
+    Produced,
+    WriteMarker,
+)
+from ackproof_reference.metadata import Metadata
+from ackproof_reference.node import Event, step
+from ackproof_reference.rules import Rules
+from ackproof_reference.transactions import needs_verification
+from ackproof_simulator.around import Surroundings
+from ackproof_simulator.clock import SECOND
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
+from ackproof_simulator.requests import Asked, Caught, Parked
+
+REQUEST_BYTES = 120
+"""A request, or an answer without records."""
+
+
+@dataclass
+class PartitionRun:
+    """One partition. `image` is what the controller holds; brokers learn it later."""
+
+    topic: str
+    number: int
+    rules: Rules
+    image: Metadata
+    brokers: dict[int, Broker]
+    around: Surroundings[PartitionRun]
+    flush_every: int
+    """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
+    tokens: dict[int, int] = field(default_factory=dict)
+    parked: dict[int, Parked] = field(default_factory=dict)
+    caught: dict[int, Caught] = field(default_factory=dict)
+    asked: dict[tuple[int, int, int], Asked] = field(default_factory=dict)
+    proposed: dict[int, AlterPartition] = field(default_factory=dict)
+    timed: set[int] = field(default_factory=set)
+    own: dict[int, Rules] = field(default_factory=dict)
+    """Of brokers that go by other rules than the controller: another release, a setting not heard of yet."""
+    failed: set[int] = field(default_factory=set)
+    """Brokers whose log dir with this partition has failed; only a new start brings them back."""
+    folder: int = 0
+    """In which of its log dirs (from 0) a broker has it, unless it was moved there (`moved`)."""
+    moved: dict[int, int] = field(default_factory=dict)
+    synced: dict[int, int] = field(default_factory=dict)
+    """Where a broker's log ended when its file system was last synced, whatever Kafka itself flushed."""
+    throttle: int = 0
+    """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
+    written: dict[tuple[int, int, int], object] = field(default_factory=dict)
+    """The client's batch by what a log knows of it: producer, producer epoch, sequence."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and number."""
+        return self.topic, self.number
+
+    def log(self, broker: int) -> Log:
+        """A replica's log."""
+        return self.brokers[broker].log
+
+    def host(self, broker: int) -> Host:
+        """The process of a broker."""
+        return self.around.network.hosts[broker]
+
+    def folder_at(self, broker: int) -> int:
+        """In which of its log dirs (from 0) a broker has it."""
+        return self.moved.get(broker, self.folder)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def step(self, at: int, event: Event) -> tuple[Message, ...]:
+        """One step of the reference at a broker; what it says to clients and the controller is sent."""
+        before = self.brokers[at]
+        broker, messages = step(before, event, self.own.get(at, self.rules))
+        self.brokers[at] = broker
+        self._after(at, before, broker, messages)
+        return messages
+
+    def _after(self, at: int, before: Broker, broker: Broker, messages: tuple[Message, ...]) -> None:
+        for message in messages:
+            if type(message) is Produced:
+                self._answer(at, message)
+            elif type(message) is AlterPartition:
+                self.proposed[at] = message
+                self.around.alter(self, at, message)
+        if broker.log.end - broker.log.flushed >= self.flush_every:
+            self.brokers[at] = broker._replace(log=flush(broker.log))
+        if self.around.advanced is not None and broker.log.high_watermark != before.log.high_watermark:
+            self.around.advanced(self, at)
+
+    def _answer(self, at: int, said: Produced) -> None:
+        asked = self.asked.pop((at, said.producer, said.sequence), None)
+        if asked is None or asked.connection.generation != asked.generation:
+            return
+        self.around.network.send(
+            asked.connection,
+            TO_OPENER,
+            REQUEST_BYTES,
+            asked.client.answered,
+            asked.attempt,
+            said.error,
+            said.offset,
+        )
+
+    # -- who leads ----------------------------------------------------------------------------------------------
+
+    def learn(self, at: int, image: Metadata) -> None:
+        """A broker applies an image."""
+        if at in self.failed:
+            return
+        disks = self.around.disks
+        if disks.frozen and disks.holds_news(self, at, image, self.learn, at, image):
+            return
+        before = self.brokers[at].process.role
+        self.step(at, image)
+        self.around.learned(self, at)
+        broker = self.brokers[at]
+        after = broker.process.role
+        self.renew(at)
+        if after is None or (
+            before is not None and after.epoch == before.epoch and type(after) is type(before)
+        ):
+            return
+        if isinstance(before, Leader):
+            self._wake(at)
+        if isinstance(after, Leader):
+            now = self.around.network.wall(at)
+            for other in broker.process.partition.replicas:
+                in_sync = other in broker.process.partition.isr
+                self.caught[other] = Caught(now if in_sync else 0, now if in_sync else 0, 0)
+            self.around.clock.after(self.around.timing.lag_max // 2, self._look_for_slow, at, after.epoch)
+        else:
+            self.fetch(at)
+
+    def _look_for_slow(self, at: int, epoch: int) -> None:
+        self.host(at).do(self._drop_slow, at, epoch)
+
+    def _drop_slow(self, at: int, epoch: int) -> None:
+        """Every half replica.lag.time.max.ms: who was not caught up for longer leaves the ISR."""
+        role = self.brokers[at].process.role
+        if not isinstance(role, Leader) or role.epoch != epoch:
+            return
+        clock, timing, disks = self.around.clock, self.around.timing, self.around.disks
+        now = self.around.network.wall(at)
+        slow = tuple(
+            replica
+            for replica in may_shrink(self.brokers[at])
+            if now - self.caught[replica].caught_up > timing.lag_max
+        )
+        if slow:
+            if disks.frozen and disks.holds_step(self, at, None, None, self._drop_slow, at, epoch):
+                return
+            before = self.brokers[at]
+            broker, messages = propose_shrink(before, slow)
+            self.brokers[at] = broker
+            self._after(at, before, broker, messages)
+        clock.after(timing.lag_max // 2, self._look_for_slow, at, epoch)
+
+    # -- following ----------------------------------------------------------------------------------------------
+
+    def fetch(self, at: int) -> None:
+        """A follower asks its leader, or tries again a little later."""
+        token = self.tokens[at] = self.tokens.get(at, 0) + 1
+        if not self.host(at).running:
+            self.host(at).do(self.fetch, at)
+            return
+        request = next_request(self.brokers[at])
+        if request is None:
+            return
+        around = self.around
+        connection = around.network.between(at, request.leader)
+        serve = self._serve_fetch if type(request) is Fetch else self._serve_end
+        if not around.network.send(
+            connection, TO_ACCEPTOR, REQUEST_BYTES, serve, request.leader, request, connection, token
+        ):
+            around.clock.after(around.timing.fetch_backoff, self._again, at, token)
+
+    def _again(self, at: int, token: int) -> None:
+        if self.tokens.get(at) == token:
+            self.host(at).do(self.fetch, at)
+
+    def fetch_broken(self, at: int) -> None:
+        """The connection to its leader is lost."""
+        self.around.clock.after(self.around.timing.fetch_backoff, self._again, at, self.tokens.get(at, 0))
+
+    def _serve_end(self, leader: int, request: AskEpochEnd, connection: Connection, token: int) -> None:
+        disks, again = self.around.disks, (leader, request, connection, token)
+        if disks.frozen and disks.holds_step(self, leader, request, connection, self._serve_end, *again):
+            return
+        for message in self.step(leader, request):
+            if type(message) is EpochEnd:
+                self._reply(request.follower, message, connection, token, 0)
+
+    def _serve_fetch(self, leader: int, request: Fetch, connection: Connection, token: int) -> None:
+        disks, again = self.around.disks, (leader, request, connection, token)
+        if disks.frozen and disks.holds_step(self, leader, request, connection, self._serve_fetch, *again):
+            return
+        end = self.brokers[leader].log.end
+        reply = self._served(leader, request)
+        if reply.error is Error.NONE and reply.diverging is None:
+            self._note_fetch(request, end)
+            if not reply.batches:
+                self.parked[request.follower] = Parked(request, connection, token)
+                if (
+                    self.brokers[leader].log.high_watermark > reply.high_watermark
+                    or reply.high_watermark > end
+                ):
+                    self.around.clock.after(
+                        self.around.timing.fetch_wait, self._expire, leader, request.follower, token
+                    )
+                return
+        self._reply(request.follower, reply, connection, token, sum(b.length for b in reply.batches))
+
+    def _served(self, leader: int, request: Fetch) -> Fetched:
+        return next(message for message in self.step(leader, request) if type(message) is Fetched)
+
+    def _note_fetch(self, request: Fetch, end: int) -> None:
+        seen = self.caught.setdefault(request.follower, Caught(0, 0, 0))
+        seen.note(request.offset, end, self.around.network.wall(request.leader))
+
+    def _expire(self, leader: int, follower: int, token: int) -> None:
+        parked = self.parked.get(follower)
+        if parked is not None and parked.token == token:
+            self.host(leader).do(self._answer_parked, leader, follower)
+
+    def renew(self, leader: int) -> None:
+        """Who is not in the ISR may be let in with its next fetch: let it come, as it does every fetch wait."""
+        role = self.brokers[leader].process.role
+        if not self.parked or not isinstance(role, Leader):
+            return
+        isr = self.brokers[leader].process.partition.isr
+        for follower, parked in self.parked.items():
+            if follower not in isr:
+                self.around.clock.after(
+                    self.around.timing.fetch_wait, self._expire, leader, follower, parked.token
+                )
+
+    def _wake(self, leader: int) -> None:
+        """There is something to answer with."""
+        for follower in tuple(self.parked):
+            self._answer_parked(leader, follower)
+
+    def _answer_parked(self, leader: int, follower: int) -> None:
+        parked = self.parked.get(follower)
+        if parked is None or parked.request.leader != leader:
+            return
+        del self.parked[follower]
+        reply = self._served(leader, parked.request)
+        records = sum(b.length for b in reply.batches)
+        self._reply(follower, reply, parked.connection, parked.token, records)
+
+    def _reply(
+        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, records: int
+    ) -> None:
+        size = REQUEST_BYTES + records * self.around.record_bytes
+        if self.throttle and records and follower not in self.image.partition.isr:
+            wait = size * SECOND // self.throttle
+            self.around.clock.after(wait, self._throttled, follower, reply, connection, token, size)
+            return
+        self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
+
+    def _throttled(
+        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
+    ) -> None:
+        """Its share of the rate has come (ReplicationQuotaManager)."""
+        self.host(reply.leader).do(self._send_throttled, follower, reply, connection, token, size)
+
+    def _send_throttled(
+        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
+    ) -> None:
+        self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
+
+    def _take(self, follower: int, reply: Fetched | EpochEnd, token: int) -> None:
+        if self.tokens.get(follower) != token:
+            return
+        disks, again = self.around.disks, (follower, reply, token)
+        if disks.frozen and disks.holds_step(self, follower, reply, reply.leader, self._take, *again):
+            return
+        self.step(follower, reply)
+        if reply.error in (Error.NONE, Error.OFFSET_OUT_OF_RANGE):
+            self.fetch(follower)
+        else:
+            self.around.clock.after(self.around.timing.fetch_backoff, self._again, follower, token)
+
+    # -- producing ----------------------------------------------------------------------------------------------
+
+    def produce(self, leader: int, request: Produce, asked: Asked) -> None:
+        """A produce request arrives at a broker."""
+        clock, disks, lane = self.around.clock, self.around.disks, asked.connection
+        if disks.frozen and disks.holds_step(
+            self, leader, request, lane, self.produce, leader, request, asked
+        ):
+            return
+        if request.acks != 0:
+            self.asked[leader, request.producer, request.sequence] = asked
+        end = self.brokers[leader].log.end
+        rules = self.own.get(leader, self.rules)
+        if needs_verification(self.log(leader), request, rules) and not self.around.verified(self, request):
+            self._answer(leader, Produced(request.producer, request.sequence, Error.INVALID_TXN_STATE, -1))
+            return
+        messages = self.step(leader, request)
+        broker = self.brokers[leader]
+        if request.acks == 0 and any(type(m) is Produced and m.error is not Error.NONE for m in messages):
+            # Without an answer to give, the connection is closed so that the client looks for the leader.
+            self.around.network.reset(asked.connection)
+        role = broker.process.role
+        if isinstance(role, Leader) and role.waiting and leader not in self.timed:
+            self.timed.add(leader)
+            clock.after(asked.request_timeout, self._time_out, leader, asked.request_timeout)
+        if broker.log.end > end and self.parked:
+            self._wake(leader)
+
+    def mark(self, leader: int, marker: WriteMarker) -> int:
+        """A transaction ends in a leader's log: the offset after its marker."""
+        self.step(leader, marker)
+        if self.parked:
+            self._wake(leader)
+        return self.log(leader).end
+
+    def _time_out(self, leader: int, timeout: int) -> None:
+        self.host(leader).do(self._end_waiting, leader, timeout)
+
+    def _end_waiting(self, leader: int, timeout: int) -> None:
+        """Who has waited in the purgatory for request.timeout.ms is told so."""
+        self.timed.discard(leader)
+        clock = self.around.clock
+        role = self.brokers[leader].process.role
+        waiting = role.waiting if isinstance(role, Leader) else ()
+        later = 0
+        for one in waiting:
+            asked = self.asked.get((leader, one.producer, one.sequence))
+            since = asked.since if asked is not None else 0
+            if clock.now - since < timeout:
+                later = since + timeout
+                break
+            before = self.brokers[leader]
+            broker, messages = time_out(before, one)
+            self.brokers[leader] = broker
+            self._after(leader, before, broker, messages)
+        if later:
+            self.timed.add(leader)
+            clock.at(later, self._time_out, leader, timeout)
+
+    # -- life of a broker ---------------------------------------------------------------------------------------
+
+    def gone(self, at: int, left: Broker) -> None:
+        """A broker's process has ended; this is what it left."""
+        self.brokers[at] = left
+        self.tokens[at] = self.tokens.get(at, 0) + 1
+        self.proposed.pop(at, None)
+        self.timed.discard(at)
+        for follower in [f for f, parked in self.parked.items() if at in (f, parked.request.leader)]:
+            del self.parked[follower]
+        for key in [key for key in self.asked if key[0] == at]:
+            del self.asked[key]
+
+    def lose_log(self, at: int) -> None:
+        """A broker can no longer write to its log, and serves it no more (ReplicaManager.handleLogDirFailure)."""
+        before = self.brokers[at]
+        self.failed.add(at)
+        self.brokers[at] = with_role(before, None)
+        self.tokens[at] = self.tokens.get(at, 0) + 1
+        self.proposed.pop(at, None)
+        self._after(at, before, self.brokers[at], resign(before))
+        self._wake(at)
+
+    def leads(self, at: int) -> bool:
+        """Whether a broker believes to lead; nobody (-1) does not."""
+        return at in self.brokers and isinstance(self.brokers[at].process.role, Leader)
+
+    def follows(self, at: int, leader: int) -> bool:
+        """Whether a broker follows this one."""
+        role = self.brokers[at].process.role
+        return isinstance(role, Follower) and role.leader == leader

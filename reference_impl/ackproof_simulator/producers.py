@@ -1,0 +1,392 @@
+"""Producers in virtual time, as librdkafka sends: a batch per partition and linger, retries, time-outs, idempotence.
+
+A batch is the unit: its records are seqs `first`, `first + step`, … and become rows only when a ledger is written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.experiment.spec import ProducerSpec
+from ackproof.rundir.outcome import Outcome
+from ackproof.workload.outcomes import reported
+from ackproof_reference.messages import Error, Produce
+from ackproof_reference.metadata import NO_LEADER
+from ackproof_simulator.clock import MS, SECOND, Clock
+from ackproof_simulator.network import TO_ACCEPTOR, Connection, Host, Network
+from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
+from ackproof_simulator.requests import Asked
+from ackproof_simulator.timing import Timing, seconds
+
+FULL_RATE = 50_000.0
+"""Records per second of all producers that stand for `rate: full`, about what a cluster of this harness takes."""
+MOST_RECORDS = 10_000
+"""batch.num.messages of librdkafka: so many records are in a batch at most."""
+REQUEST_TIMEOUT_S = 30.0
+TRANSPORT, TIMED_OUT, PURGED = -195, -192, -152
+"""librdkafka's codes: _TRANSPORT, _MSG_TIMED_OUT, _PURGE_QUEUE."""
+IDEMPOTENT_IN_FLIGHT = 5
+_ACKS = {"0": 0, "1": 1, "all": -1}
+_UNCOUNTED = frozenset({Error.NOT_LEADER_OR_FOLLOWER})
+_RETRIABLE = frozenset(
+    {
+        Error.NOT_LEADER_OR_FOLLOWER,
+        Error.NOT_ENOUGH_REPLICAS,
+        Error.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Error.REQUEST_TIMED_OUT,
+    }
+)
+
+
+@dataclass(slots=True, eq=False)
+class ClientBatch:
+    """Records of one producer for one partition, and what became of them. Times in nanoseconds."""
+
+    producer: int
+    place: int
+    first: int
+    step: int
+    count: int
+    made: int
+    """When its first record was handed to the library."""
+    number: int
+    outcome: Outcome | None = None
+    error: int = 0
+    offset: int = -1
+    done: int = -1
+    sends: int = 0
+    tries: int = 0
+    generation: int = 0
+    connection: Connection | None = None
+    epoch: int = -1
+    sequence: int = 0
+    txn: int = -1
+    """The transaction of its producer that it belongs to."""
+
+
+@dataclass
+class Line:
+    """What a producer has for one partition: queued and sent. `leader` as far as it knows."""
+
+    partition: PartitionRun
+    place: int
+    leader: int
+    queue: deque[ClientBatch] = field(default_factory=deque)
+    flying: dict[int, ClientBatch] = field(default_factory=dict)
+    next_sequence: int = 0
+    epoch: int = -1
+    waits_until: int = 0
+    armed: bool = False
+    asking: bool = False
+
+
+Tell: TypeAlias = Callable[[ClientBatch, PartitionRun], None]
+"""Hears of every batch whose outcome is known."""
+
+
+class Producer:
+    """One producer process. `tell` hears of batches whose outcome is known."""
+
+    def __init__(
+        self,
+        number: int,
+        host: Host,
+        spec: ProducerSpec,
+        lines: list[Line],
+        first_place: int,
+        clock: Clock,
+        network: Network,
+        timing: Timing,
+        random: Random,
+        tell: Tell,
+    ) -> None:
+        self.number, self.host, self.spec, self.lines = number, host, spec, lines
+        self.pid = number
+        """The producer id by which logs know it."""
+        self.clock, self.network, self.timing, self.random, self.tell = clock, network, timing, random, tell
+        self.acks = _ACKS[spec.acks]
+        self.retries = 2**31 if spec.retries is None else spec.retries
+        self.in_flight = spec.in_flight or 1_000_000
+        if spec.idempotence:
+            self.in_flight = min(self.in_flight, IDEMPOTENT_IN_FLIGHT)
+            self.retries = 2**31
+        self.record_bytes = spec.value_size + 12
+        self.linger = max(seconds(spec.linger), MS)
+        own = spec.config.get("topic.metadata.refresh.interval.ms")
+        self.refresh = timing.refresh if own is None else int(float(own) * MS)
+        self.delivery = seconds(spec.delivery_timeout)
+        self.request_timeout = seconds(
+            REQUEST_TIMEOUT_S if spec.request_timeout is None else spec.request_timeout
+        )
+        self.resend_after = 0 if self.retries else int(0.08 * SECOND)
+        rate = FULL_RATE if spec.rate is None else spec.rate
+        self.gap = SECOND * spec.count / rate
+        self.first_place = first_place
+        self.began = 0
+        self.made = 0
+        self.batches: list[ClientBatch] = []
+        self.stopping = False
+        self.closed = False
+        host.broken = self._broken
+        if spec.idempotence:
+            for line in lines:
+                line.epoch = 0
+        self._next = 0
+        self._least = max(self.linger, int(self.gap * len(lines)) + 1)
+
+    # -- making records -----------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begin; the first batch closes somewhere within the first linger."""
+        self.began = self.clock.now
+        self.clock.after(int(self.random.random() * self._least) + 1, self._tick)
+        self.clock.after(SECOND, self._watch)
+
+    def _tick(self) -> None:
+        self.host.do(self._make)
+
+    def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """When each record was handed to the library."""
+        return (self.began + seq * self.gap).astype(np.int64)
+
+    def sent_ns(self, seq: int) -> int:
+        """When a record was handed to the library."""
+        return self.began + int(seq * self.gap)
+
+    def _make(self) -> None:
+        """Close what has come together since the last time, a batch for each partition."""
+        if self.stopping:
+            return
+        due = int((self.clock.now - self.began) / self.gap)
+        lines = self.lines
+        places = len(lines)
+        while self.made < due:
+            start, stop = self.made, min(due, self.made + MOST_RECORDS * places)
+            self.made = stop
+            for place, line in enumerate(lines):
+                offset = (place - self.first_place - start) % places
+                first = start + offset
+                if first >= stop:
+                    continue
+                self._put(line, place, first, (stop - first + places - 1) // places)
+        for line in lines:
+            if line.queue:
+                self._drain(line)
+        self.clock.after(self._least, self._tick)
+
+    def _put(self, line: Line, place: int, first: int, count: int) -> None:
+        """Into the batch that waits to be sent, if one does and has room; else into a new one."""
+        if line.queue:
+            last = line.queue[-1]
+            if not last.sends and last.count + count <= MOST_RECORDS:
+                last.count += count
+                return
+        batch = ClientBatch(
+            self.number, place, first, len(self.lines), count, self.sent_ns(first), len(self.batches)
+        )
+        self.batches.append(batch)
+        line.queue.append(batch)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _drain(self, line: Line) -> None:
+        """Send what is queued, as far as the leader can be reached and requests may be in flight."""
+        now = self.clock.now
+        if now < line.waits_until:
+            self._arm(line)
+            return
+        while line.queue and len(line.flying) < self.in_flight:
+            if line.leader == NO_LEADER:
+                self._backoff(line)
+                return
+            if not self._send(line, line.queue[0]):
+                self._backoff(line)
+                self.ask_soon(line)
+                return
+            line.queue.popleft()
+
+    def _backoff(self, line: Line) -> None:
+        spread = self.timing.reconnect_max - self.timing.reconnect
+        line.waits_until = self.clock.now + self.timing.reconnect + int(self.random.random() * spread)
+        self._arm(line)
+
+    def _arm(self, line: Line) -> None:
+        if not line.armed:
+            line.armed = True
+            self.clock.at(line.waits_until, self._armed, line)
+
+    def _armed(self, line: Line) -> None:
+        line.armed = False
+        self.host.do(self._drain, line)
+
+    def _send(self, line: Line, batch: ClientBatch) -> bool:
+        connection = self.network.between(self.host.id, line.leader)
+        if self.spec.idempotence and batch.epoch != line.epoch:
+            batch.epoch, batch.sequence = line.epoch, line.next_sequence
+            line.next_sequence += batch.count
+        sequence = batch.sequence if self.spec.idempotence else batch.number
+        request = self._request(batch, sequence)
+        asked = Asked(self, connection, connection.generation, batch, self.clock.now, self.request_timeout)
+        size = REQUEST_BYTES + batch.count * self.record_bytes
+        if not self.network.send(
+            connection, TO_ACCEPTOR, size, line.partition.produce, line.leader, request, asked
+        ):
+            return False
+        batch.sends += 1
+        line.partition.written[self.pid, batch.epoch, sequence] = batch
+        if self.acks == 0:
+            self._done(line, batch, Outcome.ACKED, 0, -1)
+            return True
+        batch.connection, batch.generation = connection, connection.generation
+        line.flying[batch.number] = batch
+        return True
+
+    def _request(self, batch: ClientBatch, sequence: int) -> Produce:
+        return Produce(self.pid, sequence, self.acks, batch.count, batch.epoch)
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def answered(self, attempt: object, error: Error, offset: int) -> None:
+        """The leader's answer to a batch."""
+        assert isinstance(attempt, ClientBatch)
+        line = self.lines[attempt.place]
+        if line.flying.pop(attempt.number, None) is None:
+            return
+        if error is Error.NONE:
+            self._done(line, attempt, Outcome.ACKED, 0, offset)
+        elif error is Error.OUT_OF_ORDER_SEQUENCE_NUMBER:
+            self._out_of_order(line, attempt)
+        elif error in _RETRIABLE:
+            self._retry(line, attempt, error.value, counted=error not in _UNCOUNTED)
+        else:
+            self._fail(line, attempt, error.value)
+        if line.queue:
+            self._drain(line)
+
+    def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
+        """A batch before it is on its way still; or the leader has lost some: then the epoch is bumped (KIP-360)."""
+        line.queue.append(batch)
+        if not any(other.number < batch.number for other in line.flying.values()):
+            earlier = any(other.number < batch.number for other in line.queue)
+            if not earlier:
+                line.epoch += 1
+                line.next_sequence = 0
+        self._sort(line)
+        line.waits_until = self.clock.now + self.timing.retry
+
+    def _retry(self, line: Line, batch: ClientBatch, code: int, *, counted: bool = True) -> None:
+        if counted:
+            batch.tries += 1
+        if batch.tries > self.retries:
+            self._fail(line, batch, code)
+            return
+        backoff = min(self.timing.retry << min(batch.tries, 10), self.timing.retry_max)
+        line.queue.append(batch)
+        self._sort(line)
+        line.waits_until = self.clock.now + int(backoff * (0.8 + 0.4 * self.random.random()))
+        self._arm(line)
+        self.ask_soon(line)
+
+    def _sort(self, line: Line) -> None:
+        line.queue = deque(sorted(line.queue, key=_number))
+
+    def _fail(self, line: Line, batch: ClientBatch, code: int) -> None:
+        once = batch.sends <= 1 and self.clock.now - batch.made < self.resend_after
+        self._done(line, batch, reported(code, may_resend=not once), code, -1)
+
+    def _done(self, line: Line, batch: ClientBatch, outcome: Outcome, error: int, offset: int) -> None:
+        batch.outcome, batch.error, batch.offset, batch.done = outcome, error, offset, self.clock.now
+        batch.connection = None
+        self.tell(batch, line.partition)
+
+    def _broken(self, connection: Connection) -> None:
+        """A connection is lost: what was in flight on it is tried again, or given up."""
+        for line in self.lines:
+            lost = [b for b in line.flying.values() if b.connection is connection]
+            for batch in lost:
+                del line.flying[batch.number]
+                self._retry(line, batch, TRANSPORT)
+            if line.leader == connection.acceptor.id:
+                self.ask_soon(line)
+
+    # -- metadata -----------------------------------------------------------------------------------------------
+
+    def ask_soon(self, line: Line) -> None:
+        """Ask who leads, within one refresh."""
+        if not line.asking:
+            line.asking = True
+            self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, line)
+
+    def ask_in_turn(self, line: Line) -> None:
+        """The next regular refresh of metadata: there is nothing wrong that this client knows of."""
+        self.clock.after(int(self.random.random() * self.refresh), self._ask, line)
+
+    def _ask(self, line: Line) -> None:
+        line.asking = False
+        self.host.do(self._asked, line)
+
+    def _asked(self, line: Line) -> None:
+        """Hear from any broker that answers who leads, as it knows it."""
+        newest = newest_known(self.network, self.host, line.partition)
+        if newest is None:
+            self.ask_soon(line)
+            return
+        if newest == line.leader:
+            return
+        line.leader = newest
+        line.waits_until = min(line.waits_until, self.clock.now)
+        self._drain(line)
+
+    # -- ends ---------------------------------------------------------------------------------------------------
+
+    def _watch(self) -> None:
+        """Give up what is too old."""
+        if self.closed or not self.host.up:
+            return
+        limit = self.clock.now - self.delivery
+        for line in self.lines:
+            for batch in [*line.flying.values(), *line.queue]:
+                if batch.made < limit:
+                    self._give_up(line, batch, TIMED_OUT)
+        self.clock.after(SECOND, self._watch)
+
+    def _give_up(self, line: Line, batch: ClientBatch, code: int) -> None:
+        if line.flying.pop(batch.number, None) is None:
+            line.queue.remove(batch)
+        self._fail(line, batch, code)
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is queued or in flight."""
+        return not any(line.queue or line.flying for line in self.lines)
+
+    def purge(self) -> None:
+        """What has no outcome keeps none."""
+        for line in self.lines:
+            for batch in [*line.flying.values(), *line.queue]:
+                self._give_up(line, batch, PURGED)
+
+
+def newest_known(network: Network, client: Host, partition: PartitionRun) -> int | None:
+    """The leader that the best informed broker names, among those that answer this client; None: nobody answers."""
+    best, leader = -1, None
+    for number, broker in partition.brokers.items():
+        metadata = broker.process.metadata
+        if (
+            metadata is not None
+            and metadata.partition.epoch > best
+            and network.between(client.id, number).usable
+        ):
+            best, leader = metadata.partition.epoch, metadata.partition.leader
+    return leader
+
+
+def _number(batch: ClientBatch) -> int:
+    return batch.number

@@ -1,0 +1,164 @@
+"""The quorum of controllers, abstracted to who is the active one, if any: voters, majorities, elections.
+
+With ZooKeeper the voters are its servers. A leader whose disk stands still, or that of too many others, decides nothing
+meanwhile; when they go on before the others' time-out it goes on too, else another one has been elected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from random import Random
+from typing import Final
+
+from ackproof_simulator.clock import MS, Clock
+from ackproof_simulator.disks import Disks
+from ackproof_simulator.network import Network
+from ackproof_simulator.timing import Timing
+
+NOBODY: Final = -1
+IDLE_NS: Final = 500 * MS
+"""metadata.max.idle.interval.ms: as often the leader writes, and stands still with its disk at the latest then."""
+
+
+class Quorum:
+    """`elected` hears of each new active controller. `voters` changes with KIP-853."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        network: Network,
+        disks: Disks,
+        timing: Timing,
+        random: Random,
+        controllers: Sequence[int],
+        elected: Callable[[], None],
+        *,
+        zookeeper: bool,
+    ) -> None:
+        self._clock, self._network, self._disks = clock, network, disks
+        self._timing, self._random, self._elected = timing, random, elected
+        self._zookeeper = zookeeper
+        self.controllers = tuple(controllers)
+        self.voters = list(controllers)
+        self.active = controllers[0]
+        self.standing_still = NOBODY
+        """Who was the active one, and is again when the disks go on soon enough."""
+        self.votes_already: set[int] = set()
+        """Combined nodes that are on their way up: their controller takes part before their broker is registered."""
+        self.dynamic = False
+        """Whether kraft.version is 1, so that voters may change."""
+        self._overdue = False
+        """Its time is over, and nobody could be elected: the next who can is."""
+        self._electing = 0
+
+    @property
+    def known(self) -> int:
+        """Who is taken for the active one: one that stands still is, until another is elected."""
+        return self.active if self.active != NOBODY else self.standing_still
+
+    def hears_majority(self, node: int, voters: Sequence[int] | None = None) -> bool:
+        """Whether a controller runs and hears more than half of the voters, or of those that are asked about."""
+        if not self._takes_part(node):
+            return False
+        among = self.voters if voters is None else voters
+        return 2 * sum(self._hears(node, other) for other in among) > len(among)
+
+    def _hears(self, node: int, other: int) -> bool:
+        between = self._network.between
+        return other == node or (
+            self._takes_part(node)
+            and self._takes_part(other)
+            and between(node, other).open
+            and between(other, node).open
+        )
+
+    def _takes_part(self, node: int) -> bool:
+        host = self._network.hosts[node]
+        return not host.paused and (host.up or node in self.votes_already)
+
+    def writes(self, node: int) -> bool:
+        """Whether a controller's disk lets it write."""
+        return not self._disks.metadata_still(node)
+
+    def _commits(self, node: int) -> bool:
+        """Whether what it decides is written: by itself (Raft; ZooKeeper's leader waits for any majority), by most."""
+        if not self._disks.frozen:
+            return True
+        writing = sum(self._hears(node, other) and self.writes(other) for other in self.voters)
+        return 2 * writing > len(self.voters) and (self._zookeeper or self.writes(node))
+
+    def may_lead(self, node: int) -> bool:
+        """Whether it can be the active one now."""
+        return node in self.voters and self.hears_majority(node) and self._commits(node)
+
+    def look(self) -> None:
+        """Something has changed: a process, a link, a disk, the voters. See who is active."""
+        if self.active != NOBODY:
+            if not self.may_lead(self.active):
+                self._lose()
+        elif self.standing_still == NOBODY:
+            self._call_election(self._timeout)
+        elif self._overdue:
+            self._call_election(0)
+        elif self.may_lead(self.standing_still):
+            self.active, self.standing_still = self.standing_still, NOBODY
+            self._electing += 1
+        elif not self.hears_majority(self.standing_still):
+            self.standing_still = NOBODY
+            self._call_election(self._timeout)
+
+    def _lose(self) -> None:
+        before, self.active = self.active, NOBODY
+        if before not in self.voters:
+            self._call_election(self._until_another())
+        elif self.hears_majority(before):
+            self.standing_still, self._overdue = before, False
+            self._call_election(self._timeout + int(self._random.random() * IDLE_NS))
+        else:
+            self._call_election(self._timeout)
+
+    def resign(self) -> None:
+        """The active one gives up, and may be elected again."""
+        self.active = self.standing_still = NOBODY
+        self._call_election(self._until_another())
+
+    def _until_another(self) -> int:
+        # Who is told that it resigned asks for votes at once and gets none from those that fetched from it just now
+        # (KIP-996): its own time-out ends the epoch, and one of theirs elects another.
+        timeout = self._timing.quorum_election
+        return 2 * timeout + int(self._random.random() * timeout)
+
+    @property
+    def _timeout(self) -> int:
+        return self._timing.quorum_timeout if len(self.controllers) > 1 else 20 * MS
+
+    def _call_election(self, delay: int) -> None:
+        self._electing += 1
+        delay += int(self._random.random() * self._timing.quorum_jitter)
+        self._clock.after(delay, self._elect, self._electing)
+
+    def _elect(self, number: int) -> None:
+        if number != self._electing or self.active != NOBODY:
+            return
+        able = [node for node in self.controllers if self.may_lead(node)]
+        if not able:
+            self._overdue = True
+            return
+        self.active = able[int(self._random.random() * len(able))]
+        self.standing_still = NOBODY
+        self._elected()
+
+    # -- voters (KIP-853) -----------------------------------------------------------------------------------------
+
+    def may_become(self, voters: Sequence[int]) -> bool:
+        """Whether a change of the voters would be committed now: by more than half of those that it leaves."""
+        return self.active != NOBODY and self.hears_majority(self.active, voters)
+
+    def may_join(self, node: int) -> bool:
+        """Whether a controller follows the active one, which it must before it is taken in."""
+        return (
+            self.active != NOBODY
+            and self._network.hosts[node].running
+            and self._hears(self.active, node)
+            and self.writes(node)
+        )

@@ -1,0 +1,159 @@
+"""Live readers in virtual time: each reads every partition from its leader, up to the high watermark.
+
+They are simulated only where somebody looks: a ledger, or a trigger that counts what was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from random import Random
+from typing import NamedTuple
+
+from ackproof_reference.broker import Leader
+from ackproof_reference.log import DATA, Batch, end_of_epoch
+from ackproof_reference.transactions import aborted, last_stable_offset
+from ackproof_simulator.clock import MS, Clock
+from ackproof_simulator.network import Connection, Host, Network
+from ackproof_simulator.partition import PartitionRun
+from ackproof_simulator.producers import newest_known
+from ackproof_simulator.timing import Timing
+
+POLL = 5 * MS
+"""From a new high watermark until the records are handed over, at most (fetch and poll)."""
+
+
+class Handed(NamedTuple):
+    """A batch that a reader was handed."""
+
+    place: int
+    assignment: int
+    batch: Batch
+    read_ns: int
+
+
+class Reset(NamedTuple):
+    """A reader found its position beyond the log, or in an epoch that ended before it."""
+
+    place: int
+    at_ns: int
+    position: int
+    start: int
+    end: int
+    goes_on: int
+    assignment: int
+
+
+@dataclass
+class _Position:
+    partition: PartitionRun
+    place: int
+    leader: int
+    offset: int = 0
+    epoch: int = -1
+    armed: bool = False
+
+
+@dataclass
+class Reader:
+    """One live reader."""
+
+    number: int
+    host: Host
+    clock: Clock
+    network: Network
+    timing: Timing
+    random: Random
+    reset: Callable[[Reader, Reset], None]
+    positions: list[_Position] = field(default_factory=list)
+    handed: list[Handed] = field(default_factory=list)
+    assignment: int = 1
+    stopped: bool = False
+    committed: bool = False
+    """Whether it reads at read_committed: up to the last stable offset, without what was aborted."""
+
+    def follow(self, partition: PartitionRun, place: int) -> None:
+        """Read this partition too."""
+        self.positions.append(_Position(partition, place, partition.image.partition.leader))
+
+    def begin_again(self, before: PartitionRun, after: PartitionRun) -> None:
+        """The topic was made anew: its position is that of another log."""
+        for position in self.positions:
+            if position.partition is before:
+                told = Reset(position.place, self.clock.now, position.offset, 0, 0, 0, self.assignment)
+                self.assignment += 1
+                self.reset(self, told)
+                position.partition, position.offset, position.epoch = after, 0, -1
+                position.leader = after.image.partition.leader
+
+    def nudge(self, partition: PartitionRun, leader: int) -> None:
+        """The high watermark of a leader has moved."""
+        for position in self.positions:
+            if position.partition is partition and position.leader == leader:
+                self._arm(position, int(self.random.random() * POLL) + MS)
+
+    def ask_soon(self, partition: PartitionRun) -> None:
+        """Somebody has learned of another leader."""
+        for position in self.positions:
+            if position.partition is partition:
+                self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, position)
+
+    def broken(self, connection: Connection) -> None:
+        """A connection is lost: look for the leader, and go on."""
+        for position in self.positions:
+            if position.leader == connection.acceptor.id:
+                self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, position)
+
+    def _ask(self, position: _Position) -> None:
+        self.host.do(self._asked, position)
+
+    def _asked(self, position: _Position) -> None:
+        leader = newest_known(self.network, self.host, position.partition)
+        if leader is None:
+            self.clock.after(self.timing.refresh, self._ask, position)
+            return
+        position.leader = leader
+        self._arm(position, MS)
+
+    def _arm(self, position: _Position, delay: int) -> None:
+        if not position.armed and not self.stopped:
+            position.armed = True
+            self.clock.after(delay, self._due, position)
+
+    def _due(self, position: _Position) -> None:
+        position.armed = False
+        self.host.do(self._read, position)
+
+    def _read(self, position: _Position) -> None:
+        partition, leader = position.partition, position.leader
+        broker = partition.brokers.get(leader)
+        if broker is None or not self.network.between(self.host.id, leader).usable:
+            if leader >= 0 and not self.stopped:
+                self.clock.after(self.timing.refresh, self._ask, position)
+            return
+        if not isinstance(broker.process.role, Leader):
+            self.clock.after(self.timing.refresh, self._ask, position)
+            return
+        log = broker.log
+        trusted = position.offset
+        if position.epoch >= 0:
+            end = end_of_epoch(log, position.epoch)
+            if 0 <= end.start < trusted:
+                trusted = end.start
+        if trusted < position.offset or position.offset > log.end:
+            goes_on = max(log.start, min(log.high_watermark, trusted))
+            told = Reset(
+                position.place, self.clock.now, position.offset, log.start, log.high_watermark, goes_on,
+                self.assignment,
+            )  # fmt: skip
+            self.assignment += 1
+            self.reset(self, told)
+            position.offset = goes_on
+            position.epoch = -1
+        limit = last_stable_offset(log) if self.committed else log.high_watermark
+        for batch in log.read(position.offset, len(log.batches)):
+            if batch.next > limit:
+                break
+            if batch.kind == DATA and not (self.committed and aborted(log, batch)):
+                self.handed.append(Handed(position.place, self.assignment, batch, self.clock.now))
+            position.offset, position.epoch = batch.next, batch.epoch

@@ -1,0 +1,295 @@
+"""A simulated run as a run directory: ledgers, samples, final read, logs on disk, in the same files as a real one.
+
+Rows appear only here: until now a batch was one object.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import (
+    ConsumedRows,
+    ProducedRows,
+    mark_end,
+    write_consumed,
+    write_produced,
+    write_transactions,
+)
+from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
+from ackproof.rundir.samples import Sample
+from ackproof_reference.log import DATA, Batch
+from ackproof_reference.transactions import last_stable_offset
+from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.journal import topic_ids
+from ackproof_simulator.producers import ClientBatch, Producer
+from ackproof_simulator.run import Simulation
+from ackproof_simulator.transactional import TransactionalProducer
+
+Ints = npt.NDArray[np.int64]
+PURGE_CODE = -152
+LOOK_NS = SECOND // 5
+"""How often partitions are sampled, as on real brokers."""
+
+
+def clients_of(simulation: Simulation) -> tuple[Client, ...]:
+    """All clients of the run, as `case.json` lists them; the final reader comes last."""
+    world = simulation.world
+    topics = simulation.case.experiment.topic_names()
+    everything = tuple(simulation.case.experiment.topics)
+    readers = [
+        Client(
+            id=f"r{r.number}",
+            kind="reader",
+            reader=r.number,
+            topics=everything,
+            isolation=simulation.case.experiment.workload.consumers.isolation,
+            killed=r.host.id in world.killed,
+        )
+        for r in world.readers
+    ]
+    producers = [
+        Client(
+            id=f"p{p.number}",
+            kind="producer",
+            producer=p.number,
+            topics=topics,
+            killed=p.host.id in world.killed,
+        )
+        for p in world.producers
+    ]
+    first = len(world.readers)
+    final = Client(id="f0", kind="final", reader=first, topics=everything, isolation="read_uncommitted")
+    if world.coordinator is None:
+        return (*readers, *producers, final)
+    second = final.model_copy(update={"id": "f1", "reader": first + 1, "isolation": "read_committed"})
+    return (*readers, *producers, final, second)
+
+
+def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
+    """Both ledgers, a part for each client."""
+    world = simulation.world
+    places = [partition.place for partition in world.partitions]
+    for producer in world.producers:
+        folder = run.produced / client_folder(f"p{producer.number}")
+        folder.mkdir(parents=True, exist_ok=True)
+        if producer.batches:
+            write_produced(folder, 0, _produced(producer, places))
+        if producer.host.id not in world.killed:
+            mark_end(folder)
+        if isinstance(producer, TransactionalProducer) and producer.txns:
+            write_transactions(run.transactions / client_folder(f"p{producer.number}"), producer.rows())
+    for reader in world.readers:
+        handed = [(h.place, h.assignment, h.batch, h.read_ns) for h in reader.handed]
+        phase = ReadPhase.LIVE_COMMITTED if reader.committed else ReadPhase.LIVE
+        _write_reads(simulation, run, f"r{reader.number}", reader.number, phase, handed)
+        if reader.host.id not in world.killed:
+            mark_end(run.consumed / client_folder(f"r{reader.number}"))
+    now = world.clock.now
+    final = [
+        (at, 1, batch, now)
+        for at, place in enumerate(simulation.final)
+        for batch in place.batches
+        if batch.kind == DATA
+    ]
+    _write_reads(simulation, run, "f0", len(world.readers), ReadPhase.FINAL, final)
+    mark_end(run.consumed / client_folder("f0"))
+    if world.coordinator is not None:
+        committed = [
+            (at, 1, batch, now) for at, _, batch, _ in final if not simulation.final[at].is_aborted(batch)
+        ]
+        _write_reads(simulation, run, "f1", len(world.readers) + 1, ReadPhase.FINAL_COMMITTED, committed)
+        mark_end(run.consumed / client_folder("f1"))
+
+
+def _seqs(batch: ClientBatch) -> Ints:
+    return batch.first + batch.step * np.arange(batch.count, dtype=np.int64)
+
+
+def _spread(batches: Sequence[ClientBatch], values: Sequence[int]) -> Ints:
+    return np.repeat(np.array(values, np.int64), [batch.count for batch in batches])
+
+
+def _produced(producer: Producer, places: Sequence[tuple[str, int]]) -> ProducedRows:
+    batches = producer.batches
+    seq = np.concatenate([_seqs(batch) for batch in batches])
+    within = np.concatenate([np.arange(batch.count, dtype=np.int64) for batch in batches])
+    offset = _spread(batches, [batch.offset for batch in batches])
+    offset = np.where(offset >= 0, offset + within, -1)
+    outcome = _spread(batches, [_outcome(batch) for batch in batches])
+    error = _spread(batches, [batch.error if batch.outcome is not None else PURGE_CODE for batch in batches])
+    place = _spread(batches, [producer.lines[batch.place].place for batch in batches])
+    done = _spread(batches, [batch.done for batch in batches])
+    order = np.argsort(seq, kind="stable")
+    return ProducedRows(
+        producer=producer.number,
+        places=places,
+        place=place[order],
+        seq=seq[order],
+        outcome=outcome[order].astype(np.int8),
+        error=error[order].astype(np.int16),
+        offset=offset[order],
+        sent_ns=producer.sent_times(seq[order]),
+        done_ns=done[order],
+        txn=_spread(batches, [batch.txn for batch in batches])[order],
+    )
+
+
+def _outcome(batch: ClientBatch) -> int:
+    return int(Outcome.INDETERMINATE if batch.outcome is None else batch.outcome)
+
+
+def _write_reads(
+    simulation: Simulation,
+    run: CaseDir,
+    client: str,
+    reader: int,
+    phase: ReadPhase,
+    reads: Sequence[tuple[int, int, Batch, int]],
+) -> None:
+    folder = run.consumed / client_folder(client)
+    folder.mkdir(parents=True, exist_ok=True)
+    if not reads:
+        return
+    world = simulation.world
+    places = [partition.place for partition in world.partitions]
+    topics = sorted({topic for topic, _ in places})
+    number = {topic: at for at, topic in enumerate(topics)}
+    batches = [simulation.client_batch(at, batch) for at, _, batch, _ in reads]
+    lengths = [batch.length for _, _, batch, _ in reads]
+
+    def spread(values: Sequence[int]) -> Ints:
+        return np.repeat(np.array(values, np.int64), lengths)
+
+    within = np.concatenate([np.arange(length, dtype=np.int64) for length in lengths])
+    seq = np.concatenate([_seqs(batch) for batch in batches])
+    producers = world.producers
+    made = np.concatenate([producers[b.producer].sent_times(_seqs(b)) for b in batches])
+    place = spread([at for at, _, _, _ in reads])
+    write_consumed(
+        folder,
+        0,
+        ConsumedRows(
+            reader=reader,
+            phase=int(phase),
+            places=places,
+            origins=topics,
+            place=place.astype(np.int32),
+            assignment=spread([assignment for _, assignment, _, _ in reads]).astype(np.int32),
+            read_seq=np.arange(len(seq), dtype=np.int64),
+            offset=spread([batch.base for _, _, batch, _ in reads]) + within,
+            leader_epoch=spread([batch.epoch for _, _, batch, _ in reads]).astype(np.int32),
+            producer=spread([batch.producer for batch in batches]).astype(np.int32),
+            seq=seq,
+            origin=spread([number[places[at][0]] for at, _, _, _ in reads]).astype(np.int32),
+            origin_partition=spread([places[at][1] for at, _, _, _ in reads]).astype(np.int32),
+            intact=np.ones(len(seq), np.bool_),
+            read_ns=spread([read_ns for _, _, _, read_ns in reads]),
+            timestamp_ms=made // MS,
+        ),
+    )
+
+
+def write_final_read(simulation: Simulation, run: CaseDir) -> None:
+    """`observed/final-read.json`."""
+    partitions = []
+    for partition, place in zip(simulation.world.partitions, simulation.final, strict=True):
+        partitions.append(
+            PartitionRead(
+                topic=partition.topic,
+                partition=partition.number,
+                start=place.start,
+                end=place.end,
+                epoch=place.epoch,
+                epoch_after=place.epoch,
+                position=place.end,
+                complete=not place.why,
+                reason=place.why,
+                records=sum(batch.length for batch in place.batches if batch.kind == DATA),
+            )
+        )
+    committed = [
+        one.model_copy(update={"records": sum(b.length for b in place.batches if place.is_handed(b))})
+        for one, place in zip(partitions, simulation.final, strict=True)
+        if simulation.world.coordinator is not None
+    ]
+    FinalReadFile(
+        complete=simulation.complete,
+        reasons=tuple(simulation.reasons),
+        partitions=tuple(partitions),
+        committed=tuple(committed),
+    ).save(run.final_read)
+
+
+def samples_now(simulation: Simulation) -> Iterator[Sample]:
+    """What the protocol would say of each partition now."""
+    world = simulation.world
+    for partition in world.partitions:
+        state = partition.image.partition
+        leads = state.leader >= 0 and partition.leads(state.leader)
+        mark = partition.log(state.leader).high_watermark if leads else -1
+        yield Sample(
+            t_ns=world.clock.now,
+            topic=partition.topic,
+            partition=partition.number,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            replicas=state.replicas,
+            isr=state.isr,
+            high_watermark=mark,
+            last_stable=mark
+            if world.coordinator is None or not leads
+            else last_stable_offset(partition.log(state.leader)),
+            log_ends={
+                broker: partition.log(broker).end
+                for broker in state.replicas
+                if world.network.hosts[broker].running
+            },
+            eligible=state.elr,
+        )
+
+
+def write_replicas(simulation: Simulation, run: CaseDir) -> None:
+    """What each replica has in its log: the second witness of the final read."""
+    world = simulation.world
+    replicas, rows = [], []
+    for partition in world.partitions:
+        for broker in sorted(partition.image.partition.replicas):
+            log = partition.log(broker)
+            replicas.append(
+                Replica(
+                    node=broker,
+                    topic=partition.topic,
+                    partition=partition.number,
+                    folder=f"{partition.topic}-{partition.number}",
+                    log_start=log.start,
+                    log_end=log.end,
+                    high_watermark=log.high_watermark,
+                    recovery_point=log.flushed,
+                    epochs=tuple(EpochStart(epoch=e.epoch, start=e.start) for e in log.epochs),
+                    records=sum(batch.length for batch in log.batches),
+                    topic_id=topic_ids(partition.topic, world.journal)[-1],
+                )
+            )
+            rows += [
+                (
+                    broker, partition.topic, partition.number, batch.base, batch.next - 1, batch.epoch,
+                    batch.length, batch.kind != DATA, batch.transactional, batch.producer, batch.producer_epoch,
+                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), 0,
+                )
+                for batch in log.batches
+            ]  # fmt: skip
+    ReplicasFile(replicas=tuple(replicas)).save(run.replicas)
+    columns = list(zip(*rows, strict=True)) or [()] * len(BATCHES)
+    table = pa.Table.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, BATCHES, strict=True)], schema=BATCHES
+    )
+    pq.write_table(table, run.replica_batches, compression="zstd")

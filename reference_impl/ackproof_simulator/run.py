@@ -1,0 +1,233 @@
+"""One case from its start to its final read in virtual time, through the same phases as a real run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.triggers import Quantity, When
+from ackproof.faults.clients.specification import ClientFault
+from ackproof.reference.predict.cases import code_for
+from ackproof.rundir.timeline import EventKind
+from ackproof_reference.broker import Leader
+from ackproof_reference.log import DATA, Batch
+from ackproof_reference.transactions import aborted, open_transactions
+from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.producers import ClientBatch
+from ackproof_simulator.schedule import Life, Say, Schedule
+from ackproof_simulator.timing import seconds, timing_of
+from ackproof_simulator.world import Setting, World, make_world
+
+AFTER_HEALING_NS = 500 * MS
+AFTER_HEALING_BOUND_NS = 30 * SECOND
+FIRST_ACKS_BOUND_NS = 10 * SECOND
+REST_NS = SECOND
+LOOK_NS = 10 * MS
+FLUSH_MARGIN_NS = SECOND
+FETCH_BATCHES = 1_000_000
+LIMIT_NS = 3600 * SECOND
+
+
+def setting_of(case: Case) -> Setting:
+    """What of a case is the same for every seed."""
+    return Setting(
+        case,
+        timing_of(case.experiment.cluster),
+        {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},
+    )
+
+
+@dataclass(frozen=True)
+class FinalPlace:
+    """The final read of one partition: who led, and what its log held."""
+
+    leader: int
+    epoch: int
+    start: int
+    end: int
+    batches: tuple[Batch, ...]
+    why: str
+    aborted: frozenset[int] = frozenset()
+    """Base offsets of the batches that a reader at read_committed is not handed."""
+
+    def is_aborted(self, batch: Batch) -> bool:
+        """Whether its transaction was aborted."""
+        return batch.base in self.aborted
+
+    def is_handed(self, batch: Batch) -> bool:
+        """Whether a reader at read_committed is handed its records."""
+        return batch.kind == DATA and batch.base not in self.aborted
+
+
+class Simulation:
+    """One simulated run. `say` writes a timeline; `reading`: live readers read although no trigger counts that."""
+
+    def __init__(
+        self, setting: Setting, case: Case, say: Say | None = None, *, reading: bool = False
+    ) -> None:
+        self.case = case
+        self.world: World = make_world(setting, case)
+        self._say = say
+        self.schedule = Schedule(case, self.world, say)
+        self.complete = False
+        self.reasons: list[str] = []
+        self.final: list[FinalPlace] = []
+        self.load_began = -1
+        """When the clock of `at:` began."""
+        self._reading = reading or any(
+            (isinstance(fault.trigger, When) and fault.trigger.condition.quantity is Quantity.READ)
+            or (isinstance(fault, ClientFault) and fault.client.kind == "reader")
+            for fault in case.faults
+        )
+
+    def run(self) -> None:
+        """From the start to the end."""
+        world, workload = self.world, self.case.experiment.workload
+        self._phase("start")
+        self._phase("load")
+        if self._reading:
+            for _ in range(workload.consumers.live):
+                world.add_reader()
+        for _ in range(workload.producers.count):
+            world.add_producer().start()
+        self._written = sorted({line.place for p in world.producers for line in p.lines})
+        self._wait(self._first_acks, FIRST_ACKS_BOUND_NS, self._go)
+        world.clock.at(LIMIT_NS, self._stop)
+        world.clock.run()
+
+    def _stop(self) -> None:
+        self.reasons.append("the simulated run came to no end within an hour")
+        self.world.clock.over = True
+
+    def _phase(self, name: str) -> None:
+        if self._say is not None:
+            self._say(EventKind.PHASE, -1, {"phase": name})
+
+    def _wait(self, done: Callable[[], bool], bound: int, then: Callable[[], None]) -> None:
+        """Look every 10 ms; go on when it is done, or when the time is over."""
+        self._look(done, self.world.clock.now + bound, then)
+
+    def _look(self, done: Callable[[], bool], until: int, then: Callable[[], None]) -> None:
+        if done() or self.world.clock.now >= until:
+            then()
+        else:
+            self.world.clock.after(LOOK_NS, self._look, done, until, then)
+
+    # -- load ---------------------------------------------------------------------------------------------------
+
+    def _first_acks(self) -> bool:
+        return not self.case.faults or all(self.world.acked_at.get(at) for at in self._written)
+
+    def _go(self) -> None:
+        self.load_began = self.world.clock.now
+        self.schedule.start()
+        self.world.clock.after(seconds(self.case.experiment.workload.duration), self._duration_over)
+
+    def _duration_over(self) -> None:
+        self.schedule.no_more = True
+        self._wait(lambda: not self.schedule.pending, 600 * SECOND, self._heal)
+
+    def _heal(self) -> None:
+        self._phase("heal")
+        self.schedule.heal_all()
+        self._wait(lambda: self.schedule.over, 120 * SECOND, self._healed)
+
+    def _healed(self) -> None:
+        before = {at: self.world.acked_at.get(at, 0) for at in self._written}
+        began = self.world.clock.now
+        need = self.case.experiment.evidence.ack_after_healing
+
+        def seen() -> bool:
+            return self.world.clock.now - began >= AFTER_HEALING_NS and (
+                not need or all(self.world.acked_at.get(at, 0) > count for at, count in before.items())
+            )
+
+        self._wait(seen, AFTER_HEALING_BOUND_NS if self.case.faults else 0, self._drain)
+
+    def _drain(self) -> None:
+        self._phase("drain")
+        for producer in self.world.producers:
+            producer.stopping = True
+        bound = seconds(self.case.experiment.workload.producers.delivery_timeout) + FLUSH_MARGIN_NS
+        self._wait(
+            lambda: all(producer.idle or not producer.host.up for producer in self.world.producers),
+            bound,
+            self._drained,
+        )
+
+    def _drained(self) -> None:
+        for producer in self.world.producers:
+            if producer.host.up:
+                producer.purge()
+            producer.closed = True
+        self._phase("read")
+        bound = seconds(self.case.experiment.evidence.settle_timeout)
+        # The wire may hold what acks=0 never waits for: it is at rest when two looks a second apart agree.
+        self._rest: list[tuple[int, int]] = []
+        self._settle(self.world.clock.now + bound)
+
+    def _settle(self, until: int) -> None:
+        ends = [self._end(at) for at in range(len(self.world.partitions))]
+        unrest = [why for _, _, why in ends if why]
+        now = [(epoch, end) for epoch, end, _ in ends]
+        if not unrest and now == self._rest:
+            self.complete = True
+        elif self.world.clock.now < until:
+            self._rest = [] if unrest else now
+            self.world.clock.after(100 * MS if unrest else REST_NS, self._settle, until)
+            return
+        else:
+            self.reasons += unrest or ["the cluster did not come to rest"]
+        self._read()
+
+    def _end(self, at: int) -> tuple[int, int, str]:
+        partition = self.world.partitions[at]
+        name = f"{partition.topic}/{partition.number}"
+        state = partition.image.partition
+        broker = partition.brokers.get(state.leader)
+        wanted = self.case.experiment.evidence.isr_size or len(state.replicas)
+        if broker is None or not isinstance(broker.process.role, Leader):
+            return -1, -1, f"{name}: no answer from a leader"
+        log = broker.log
+        why = ""
+        if len(state.isr) < wanted:
+            why = f"{name}: ISR is {sorted(state.isr)}, {wanted} replicas are awaited"
+        elif log.high_watermark != log.end:
+            why = f"{name}: high watermark {log.high_watermark} and log end {log.end} differ"
+        elif self.world.coordinator is not None and open_transactions(log):
+            why = f"{name}: a transaction is open"
+        return broker.process.role.epoch, log.end, why
+
+    def _read(self) -> None:
+        for at, partition in enumerate(self.world.partitions):
+            epoch, _, why = self._end(at)
+            leader = partition.image.partition.leader
+            log = partition.brokers[leader].log if epoch >= 0 else None
+            batches = () if log is None else tuple(b for b in log.batches if b.next <= log.high_watermark)
+            self.final.append(
+                FinalPlace(
+                    leader,
+                    epoch,
+                    -1 if log is None else log.start,
+                    -1 if log is None else log.high_watermark,
+                    batches,
+                    why,
+                    frozenset(b.base for b in batches if log is not None and aborted(log, b)),
+                )
+            )
+        self._phase("end")
+        self.world.clock.over = True
+
+    # -- what came of it ----------------------------------------------------------------------------------------
+
+    def client_batch(self, at: int, batch: Batch) -> ClientBatch:
+        """Whose records a batch of a log holds."""
+        found = self.world.partitions[at].written[batch.producer, batch.producer_epoch, batch.sequence]
+        assert isinstance(found, ClientBatch)
+        return found
+
+    @property
+    def lives(self) -> list[Life]:
+        """The faults' lives."""
+        return self.schedule.lives

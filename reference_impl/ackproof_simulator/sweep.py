@@ -1,0 +1,177 @@
+"""Many seeds of one case: run them here, in processes, or over Spark, and sum up."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final
+
+from pydantic import JsonValue
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.plan.cases import case_from_json, case_to_json, reseeded
+from ackproof.plan.on_model import lacks
+from ackproof.reference.predict import workers
+from ackproof.rundir.simulation import SimulationFile, WorstSeed
+from ackproof_simulator.counts import Counts, counts_of
+from ackproof_simulator.producers import FULL_RATE
+from ackproof_simulator.run import Simulation, setting_of
+from ackproof_simulator.shrink import shrink
+from ackproof_simulator.statistics import QUANTITIES, elected, spread
+
+BATCHES: Final = 100
+"""About so many batches a run where nothing else is said."""
+CHUNK: Final = 25
+"""Seeds that a worker takes at once."""
+WORST: Final = 3
+BESIDE: Final = 60
+BESIDE_S: Final = 1.5
+"""Runs beside a real one: at most so many, and for at most so long."""
+SHRINK_BY: Final = ("lost", "duplicate")
+FEW: Final = 50
+"""Up to so many runs are made in this process: starting others takes longer."""
+
+Progress = Callable[[int, int], None]
+Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts]]]
+
+
+@dataclass(frozen=True)
+class SweepOrders:
+    """What a sweep is to do. `command`: the words that repeat one seed, from the seed."""
+
+    seeds: range
+    command: Callable[[int], str]
+    shrink: bool = True
+
+
+def linger_for(spec: ExperimentSpec, batches: int) -> float:
+    """The linger in seconds that makes about so many batches of a run, never less than what the file says."""
+    producers, load = spec.workload.producers, spec.workload.duration
+    topics = [spec.topics[name] for name in spec.topic_names()]
+    lines = producers.count * sum(topic.partitions for topic in topics)
+    return max(producers.linger, round(load * lines / batches, 3))
+
+
+def with_linger(case: Case, seconds: float) -> Case:
+    """The same case with batches of so long."""
+    spec = case.experiment
+    producers = spec.workload.producers.model_copy(update={"linger": seconds})
+    workload = spec.workload.model_copy(update={"producers": producers})
+    return Case(
+        case.id,
+        case.settings,
+        case.repeat,
+        case.seed,
+        spec.model_copy(update={"workload": workload, "backend": "model"}),
+        case.orders,
+        case.drawn,
+    )
+
+
+def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
+    """One run for each seed, in this process."""
+    setting = setting_of(case)
+    for seed in seeds:
+        simulation = Simulation(setting, reseeded(case, seed))
+        simulation.run()
+        yield counts_of(simulation, seed)
+
+
+def chunk_of(resolved: JsonValue, seeds: Sequence[int]) -> list[Counts]:
+    """A worker's share: the case as JSON, and its seeds."""
+    return list(runs_of(case_from_json(resolved), seeds))
+
+
+def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
+    """A process per core."""
+    for _, done in workers.in_processes(partial(chunk_of, resolved), chunks):
+        yield done
+
+
+def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Progress) -> SimulationFile:
+    """Simulate every seed and sum up. `mapper` None: in this process."""
+    began = time.monotonic()
+    runs: list[Counts] = []
+    seeds = orders.seeds
+    if mapper is None:
+        for one in runs_of(case, seeds):
+            runs.append(one)
+            if len(runs) % CHUNK == 0:
+                progress(len(runs), len(seeds))
+    else:
+        chunks = [list(seeds[at : at + CHUNK]) for at in range(0, len(seeds), CHUNK)]
+        for found in mapper(case_to_json(case), chunks):
+            runs.extend(found)
+            progress(len(runs), len(seeds))
+    runs.sort(key=lambda one: one.seed)
+    good = [one for one in runs if one.complete and one.faults_bit]
+    worst = _worst(good, orders)
+    found_by = next((one for one in worst if one.what in SHRINK_BY), None)
+    return SimulationFile(
+        case=case.id,
+        settings=case.settings,
+        runs=len(runs),
+        incomplete=len(runs) - len(good),
+        first_seed=seeds.start,
+        linger_ms=case.experiment.workload.producers.linger * 1000,
+        coarseness=_coarseness(case),
+        seconds=time.monotonic() - began,
+        spreads=tuple(spread(name, good) for name in QUANTITIES),
+        elected=elected(good),
+        worst=worst,
+        shrunk=shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
+        if orders.shrink and found_by is not None and case.faults
+        else None,
+    )
+
+
+def _coarseness(case: Case) -> float:
+    producers = case.experiment.workload.producers
+    return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
+
+
+def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S) -> SimulationFile | None:
+    """A few runs of the very case that ran elsewhere, the same draws of its faults; None if the model cannot.
+
+    It ends after `runs` runs or `seconds` seconds, whichever comes first.
+    """
+    if case.experiment.backend == "attach" or lacks(case.experiment) is not None:
+        return None
+    began = time.monotonic()
+    coarse = with_linger(case, linger_for(case.experiment, BATCHES))
+    setting = setting_of(coarse)
+    found: list[Counts] = []
+    for number in range(runs):
+        if found and time.monotonic() - began > seconds:
+            break
+        simulation = Simulation(setting, replace(coarse, seed=coarse.seed + number))
+        simulation.run()
+        found.append(counts_of(simulation, number))
+    good = [one for one in found if one.complete and one.faults_bit]
+    return SimulationFile(
+        case=case.id,
+        settings=case.settings,
+        runs=len(found),
+        incomplete=len(found) - len(good),
+        linger_ms=coarse.experiment.workload.producers.linger * 1000,
+        coarseness=_coarseness(coarse),
+        seconds=time.monotonic() - began,
+        spreads=tuple(spread(name, good) for name in QUANTITIES),
+        elected=elected(good),
+    )
+
+
+def _worst(runs: Sequence[Counts], orders: SweepOrders) -> tuple[WorstSeed, ...]:
+    """The seeds with most of each of lost, duplicates and unavailability."""
+    found = []
+    for what in ("lost", "duplicate", "unavailable_ms"):
+        ranked = sorted(runs, key=lambda one: (-getattr(one, what), one.seed))[:WORST]
+        found += [
+            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=orders.command(one.seed))
+            for one in ranked
+            if getattr(one, what) > 0
+        ]
+    return tuple(found)

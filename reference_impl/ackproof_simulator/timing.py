@@ -1,0 +1,102 @@
+"""How long things take: from the cluster's settings as a real run would have them, and a few measured constants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ackproof.cluster.properties import SESSION_TIME_OUT, configured
+from ackproof.experiment.spec import ClusterSpec
+from ackproof_simulator.clock import MS, SECOND
+
+_KAFKA: Mapping[str, str] = {
+    "replica.lag.time.max.ms": "30000",
+    "replica.fetch.wait.max.ms": "500",
+    "replica.fetch.backoff.ms": "1000",
+    "replica.fetch.max.bytes": "1048576",
+    "broker.session.timeout.ms": "9000",
+    "broker.heartbeat.interval.ms": "2000",
+    "zookeeper.session.timeout.ms": "18000",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "controller.quorum.election.timeout.ms": "1000",
+    "controller.quorum.election.backoff.max.ms": "1000",
+    "num.io.threads": "8",
+    "log.flush.interval.messages": "9223372036854775807",
+}
+"""Kafka's own defaults (org.apache.kafka.*Config), for what neither the harness nor the experiment sets."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Durations in nanoseconds. What is a constant here was seen on real brokers of this harness (see the README)."""
+
+    fetch_wait: int
+    fetch_backoff: int
+    fetch_bytes: int
+    lag_max: int
+    session: int
+    heartbeat: int
+    quorum_timeout: int
+    quorum_jitter: int
+    quorum_election: int
+    """controller.quorum.election.timeout.ms: who waits for a leader waits as long, to twice as long."""
+    flush_every: int
+    """Records between two fsyncs of a log; Kafka leaves it to the operating system by default."""
+    handlers: int
+    """Threads of a broker that handle requests (num.io.threads)."""
+    hop: int = 250_000
+    jitter: int = 500_000
+    """One way with the handling at its end: 0.25 to 0.75 ms."""
+    metadata: int = 3 * MS
+    metadata_jitter: int = 12 * MS
+    """From a decision of the controller until a broker has applied it."""
+    boot: int = 1700 * MS
+    boot_jitter: int = 1400 * MS
+    """From the start of a process until it asks to be registered."""
+    join: int = 60 * MS
+    join_jitter: int = 120 * MS
+    """From the registration until the broker has caught up with the metadata and asks to be unfenced."""
+    shutdown: int = 350 * MS
+    shutdown_jitter: int = 500 * MS
+    """From the last leadership given away until the process has ended."""
+    refresh: int = 100 * MS
+    """Clients ask for metadata as often (topic.metadata.refresh.interval.ms, set by the harness)."""
+    retry: int = 100 * MS
+    retry_max: int = 1000 * MS
+    """retry.backoff.ms and retry.backoff.max.ms of librdkafka."""
+    reconnect: int = 50 * MS
+    reconnect_max: int = 200 * MS
+    counters: int = 50 * MS
+    """By how much the clients' counters lag, at most."""
+    sampling: int = 200 * MS
+    """How often ISR and lag are asked for."""
+
+
+def timing_of(cluster: ClusterSpec) -> Timing:
+    """The timing of a cluster."""
+    found = {**_KAFKA, **configured(cluster, cluster.broker_ids[0])}
+
+    def ms(name: str) -> int:
+        return round(float(found[name]) * MS)
+
+    zookeeper = cluster.mode == "zookeeper"
+    session = ms(SESSION_TIME_OUT[cluster.mode])
+    return Timing(
+        fetch_wait=ms("replica.fetch.wait.max.ms"),
+        fetch_backoff=ms("replica.fetch.backoff.ms"),
+        fetch_bytes=int(found["replica.fetch.max.bytes"]),
+        lag_max=ms("replica.lag.time.max.ms"),
+        session=session,
+        # ZooKeeper's client pings after a third of the session.
+        heartbeat=session // 3 if zookeeper else ms("broker.heartbeat.interval.ms"),
+        quorum_timeout=session if zookeeper else ms("controller.quorum.fetch.timeout.ms"),
+        quorum_jitter=100 * MS if zookeeper else ms("controller.quorum.election.backoff.max.ms"),
+        quorum_election=session if zookeeper else ms("controller.quorum.election.timeout.ms"),
+        flush_every=int(found["log.flush.interval.messages"]),
+        handlers=int(found["num.io.threads"]),
+    )
+
+
+def seconds(value: float) -> int:
+    """Nanoseconds of a duration of an experiment."""
+    return round(value * SECOND)

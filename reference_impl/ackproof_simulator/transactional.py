@@ -1,0 +1,299 @@
+"""A producer that writes in transactions, in virtual time: `ackproof.workload.transactions` as librdkafka does it.
+
+One transaction after the other, of `transaction_size` records each: begun, filled, flushed, and committed or (a share
+of them, on purpose) aborted. librdkafka speaks the first protocol of transactions: an epoch lasts until an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from functools import partial
+from random import Random
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from ackproof.rundir.ledger import TxnRow
+from ackproof.rundir.outcome import Outcome, TxnOutcome
+from ackproof_reference.messages import Error, Produce
+from ackproof_simulator.clock import MS, SECOND
+from ackproof_simulator.coordinator import NOT_COORDINATOR, Coordinator
+from ackproof_simulator.producers import MOST_RECORDS, ClientBatch, Line, Producer
+from ackproof_simulator.timing import seconds
+
+_AGAIN_NS: Final = 50 * MS
+_FENCED: Final = frozenset({Error.PRODUCER_FENCED, Error.INVALID_PRODUCER_EPOCH})
+_NONE: Final = -1
+
+
+class Phase(Enum):
+    """Where a producer is."""
+
+    JOINING = auto()
+    IDLE = auto()
+    OPEN = auto()
+    ENDING = auto()
+    OVER = auto()
+    """Fenced, given up, or stopped in good order."""
+
+
+@dataclass
+class Txn:
+    """One transaction, as its producer knows it. Times in nanoseconds, -1 never."""
+
+    number: int
+    first: int
+    begun: int
+    commit: int = _NONE
+    ended: int = _NONE
+    outcome: TxnOutcome = TxnOutcome.ABORTED
+
+
+class TransactionalProducer(Producer):
+    """`slot`: whose transactional id it has; another one with the same fences it."""
+
+    def join(
+        self,
+        slot: int,
+        coordinator: Coordinator,
+        seed: str,
+        ended_by_itself: Callable[[TransactionalProducer], None],
+    ) -> None:
+        """Give it its transactional id. To be called once, before it starts. `ended_by_itself` hears of its end."""
+        self.ended_by_itself = ended_by_itself
+        self.pid, self.slot, self.coordinator = slot, slot, coordinator
+        self.draw = Random(seed)
+        self.phase = Phase.JOINING
+        self.txns: list[Txn] = []
+        self.joined: set[int] = set()
+        self.asking: set[int] = set()
+        self.epoch = _NONE
+        self.must_abort = False
+        self.gave_up = ""
+        self.fenced_by_another = False
+        """Whether a fault has given its id to another: nobody else comes in its place then."""
+        self.handed: list[tuple[int, int]] = []
+        """Up to which seq, and when, records were handed to the library."""
+        self.size = self.spec.transaction_size or 1
+        self.bound = seconds(self.spec.delivery_timeout) + 10 * SECOND
+
+    # -- life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Register with the coordinator, which fences whoever had the id before; then begin."""
+        self.host.do(self._init)
+
+    def _init(self) -> None:
+        if not self.closed:
+            self.coordinator.init(self.host, self.slot, self._initialised)
+
+    def _initialised(self, error: Error, epoch: int) -> None:
+        if self.closed or self.phase is Phase.OVER:
+            return
+        if error is not Error.NONE:
+            self.clock.after(_AGAIN_NS, self.host.do, self._init)
+            return
+        first = self.epoch == _NONE
+        self.epoch, self.must_abort = epoch, False
+        for line in self.lines:
+            line.epoch, line.next_sequence = epoch, 0
+        self.phase = Phase.IDLE
+        if first:
+            super().start()
+        else:
+            self._make()
+
+    def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """When each record was handed to the library."""
+        if not self.handed:
+            return np.zeros(len(seq), np.int64)
+        bounds, times = (np.array(column, np.int64) for column in zip(*self.handed, strict=True))
+        at = np.minimum(np.searchsorted(bounds, seq, side="right"), len(times) - 1)
+        return times[at].astype(np.int64)
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has come to its end, with nothing queued or in flight."""
+        return self.phase is Phase.OVER or (self.stopping and self.phase is Phase.IDLE and super().idle)
+
+    def rows(self) -> list[TxnRow]:
+        """What became of each transaction."""
+        return [
+            TxnRow(self.number, txn.number, int(txn.outcome), txn.first, txn.begun, txn.commit, txn.ended)
+            for txn in self.txns
+        ]
+
+    # -- filling ------------------------------------------------------------------------------------------------
+
+    def _make(self) -> None:
+        """Fill the open transaction with what is due, begin and end transactions."""
+        if self.closed or self.phase in (Phase.JOINING, Phase.OVER):
+            return
+        now = self.clock.now
+        if self.phase is Phase.IDLE and not self.stopping:
+            self.txns.append(Txn(len(self.txns), self.made, now))
+            self.joined.clear()
+            self.phase = Phase.OPEN
+        if self.phase is Phase.OPEN:
+            due = int((now - self.began) / self.gap)
+            self._fill(min(due, self.txns[-1].first + self.size))
+            if self.stopping or self.must_abort or self.made >= self.txns[-1].first + self.size:
+                self._finish()
+        if not self.stopping or self.phase is not Phase.IDLE:
+            self._wake_later(now)
+
+    def _wake_later(self, now: int) -> None:
+        if self._next <= now:
+            self._next = now + self._least
+            self.clock.at(self._next, self._tick)
+
+    def _fill(self, stop: int) -> None:
+        start, places = self.made, len(self.lines)
+        if stop <= start:
+            return
+        stop = min(stop, start + MOST_RECORDS * places)
+        self.made = stop
+        self.handed.append((stop, self.clock.now))
+        for place, line in enumerate(self.lines):
+            first = start + (place - self.first_place - start) % places
+            if first < stop:
+                self._put(line, place, first, (stop - first + places - 1) // places)
+        for line in self.lines:
+            if line.queue:
+                self._drain(line)
+
+    def _put(self, line: Line, place: int, first: int, count: int) -> None:
+        super()._put(line, place, first, count)
+        batch = line.queue[-1]
+        if batch.txn == _NONE:
+            batch.txn, batch.made = self.txns[-1].number, self.clock.now
+
+    def sent_ns(self, seq: int) -> int:
+        """Now: a record is made when it is handed over."""
+        return self.clock.now
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _drain(self, line: Line) -> None:
+        """A partition joins the transaction before the first record is sent to it."""
+        if not line.queue or self.phase is Phase.OVER:
+            return
+        if line.place in self.joined:
+            super()._drain(line)
+        elif line.place not in self.asking:
+            self.asking.add(line.place)
+            answer = partial(self._added, line, self.txns[-1].number)
+            self.coordinator.add(self.host, self.slot, self.epoch, line.place, answer)
+
+    def _added(self, line: Line, txn: int, error: Error, epoch: int) -> None:
+        del epoch
+        self.asking.discard(line.place)
+        if self.phase is Phase.OVER or txn != self.txns[-1].number:
+            return
+        if error is Error.NONE:
+            self.joined.add(line.place)
+            self._drain(line)
+        elif error in _FENCED:
+            self._is_fenced()
+        else:  # no coordinator, or markers of the transaction before are under way
+            self.clock.after(_AGAIN_NS, self.host.do, self._drain, line)
+
+    def _request(self, batch: ClientBatch, sequence: int) -> Produce:
+        return super()._request(batch, sequence)._replace(transactional=True)
+
+    def answered(self, attempt: object, error: Error, offset: int) -> None:
+        """The leader's answer to a batch."""
+        if error in _FENCED and self.phase is not Phase.OVER:
+            super().answered(attempt, error, offset)
+            self._is_fenced()
+            return
+        super().answered(attempt, error, offset)
+
+    def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
+        """A batch before it is on its way still; or the leader has lost some: then the transaction is aborted."""
+        if any(other.number < batch.number for other in (*line.flying.values(), *line.queue)):
+            line.queue.append(batch)
+            self._sort(line)
+            line.waits_until = self.clock.now + self.timing.retry
+            return
+        self._fail(line, batch, Error.OUT_OF_ORDER_SEQUENCE_NUMBER.value)
+
+    def _done(self, line: Line, batch: ClientBatch, outcome: Outcome, error: int, offset: int) -> None:
+        super()._done(line, batch, outcome, error, offset)
+        if outcome is not Outcome.ACKED:
+            self.must_abort = True
+        if self.phase is Phase.ENDING and not self._waiting:
+            self._end()
+
+    # -- ending -------------------------------------------------------------------------------------------------
+
+    @property
+    def _waiting(self) -> bool:
+        return any(line.queue or line.flying for line in self.lines)
+
+    def _finish(self) -> None:
+        """Flush, then commit or abort."""
+        self.phase = Phase.ENDING
+        self.wanted = self.stopping or self.draw.random() >= self.spec.abort_share
+        self.until = self.clock.now + self.bound
+        if not self._waiting:
+            self._end()
+
+    def _end(self) -> None:
+        txn = self.txns[-1]
+        commit = self.wanted and not self.must_abort
+        if commit:
+            txn.commit, txn.outcome = self.clock.now, TxnOutcome.UNKNOWN
+        if not self.joined:  # nothing was sent: the coordinator knows nothing of it
+            self._ended(TxnOutcome.COMMITTED if commit else TxnOutcome.ABORTED)
+            return
+        self._ask_end(commit)
+
+    def _ask_end(self, commit: bool) -> None:
+        if self.phase is Phase.ENDING and not self.closed:
+            answer = partial(self._told_end, commit)
+            self.coordinator.end(self.host, self.slot, self.epoch, answer, commit=commit)
+
+    def _told_end(self, commit: bool, error: Error, epoch: int) -> None:
+        if self.phase is not Phase.ENDING:
+            return
+        if error is Error.NONE:
+            self._ended(TxnOutcome.COMMITTED if commit else TxnOutcome.ABORTED)
+        elif error in _FENCED:
+            self._is_fenced()
+        elif error is NOT_COORDINATOR and self.clock.now < self.until:
+            self.clock.after(_AGAIN_NS, self.host.do, self._ask_end, commit)
+        else:
+            self._over("the coordinator did not end its transaction")
+
+    def _ended(self, outcome: TxnOutcome) -> None:
+        txn = self.txns[-1]
+        txn.outcome, txn.ended = outcome, self.clock.now
+        if self.must_abort:
+            # KIP-360: after an error a new producer epoch, whose sequence numbers begin anew.
+            self.phase = Phase.JOINING
+            self._init()
+            return
+        self.phase = Phase.IDLE
+        self._make()
+
+    def _is_fenced(self) -> None:
+        if self.phase is not Phase.OVER:
+            if self.txns and self.txns[-1].commit != _NONE and self.txns[-1].ended == _NONE:
+                self.txns[-1].outcome = TxnOutcome.FENCED
+            self._over("fenced")
+
+    def _over(self, why: str) -> None:
+        """Its process ends: what is under way has no outcome."""
+        self.gave_up, self.phase = why, Phase.OVER
+        super().purge()
+        if not self.fenced_by_another and not self.closed:
+            self.ended_by_itself(self)
+
+    def purge(self) -> None:
+        """The run is over: what has no outcome keeps none."""
+        self.phase = Phase.OVER
+        super().purge()

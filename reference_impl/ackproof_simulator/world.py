@@ -1,0 +1,391 @@
+"""A cluster with its clients in virtual time, at its start: everybody is there, every ISR is full."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from random import Random
+from typing import Final
+
+from ackproof.cluster.properties import configured
+from ackproof.experiment.case import Case
+from ackproof_reference.broker import Broker, Process
+from ackproof_reference.log import Log
+from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
+from ackproof_reference.placement import Place, place
+from ackproof_reference.rules import Rules
+from ackproof_simulator.around import Surroundings
+from ackproof_simulator.clock import Clock
+from ackproof_simulator.control import Control
+from ackproof_simulator.coordinator import Coordinator, coordinator_of
+from ackproof_simulator.disks import Disks
+from ackproof_simulator.journal import NOTHING_YET, Beginning, Change, Created, Entry
+from ackproof_simulator.network import Connection, Host, Network
+from ackproof_simulator.partition import PartitionRun
+from ackproof_simulator.producers import ClientBatch, Line, Producer
+from ackproof_simulator.readers import Reader, Reset
+from ackproof_simulator.timing import Timing
+from ackproof_simulator.transactional import TransactionalProducer
+
+TRANSACTIONS: Final = "__transaction_state"
+ANOTHER_NS: Final = 500_000_000
+"""From the end of a client process until another one is there in its place."""
+CLIENTS_FROM = -2
+"""Clients are hosts with numbers below zero: -2 is the first of them."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What of a case does not change from seed to seed: worked out once for many runs."""
+
+    case: Case
+    timing: Timing
+    rules: dict[str, Rules]
+
+
+@dataclass
+class World:
+    """Everything that there is. `lines` are the partitions in the order of `places`."""
+
+    setting: Setting
+    case: Case
+    random: Random
+    clock: Clock
+    network: Network
+    control: Control
+    partitions: list[PartitionRun]
+    producers: list[Producer] = field(default_factory=list)
+    readers: list[Reader] = field(default_factory=list)
+    began: Beginning = NOTHING_YET
+    journal: list[Entry] = field(default_factory=list)
+    """All that was decided and all that became of processes, in order."""
+    resets: list[tuple[Reader, Reset]] = field(default_factory=list)
+    acked: int = 0
+    acked_at: dict[int, int] = field(default_factory=dict)
+    last_ack: dict[int, int] = field(default_factory=dict)
+    gaps: dict[int, int] = field(default_factory=dict)
+    holds: set[tuple[int, int]] = field(default_factory=set)
+    """Which fault wants which node dead."""
+    killed: set[int] = field(default_factory=set)
+    """Clients that a fault has killed, by their host's number."""
+    hidden: list[PartitionRun] = field(default_factory=list)
+    """Partitions of Kafka's own: nobody reads them, no ledger knows them."""
+    coordinator: Coordinator | None = None
+    """Of transactions, where producers write in any."""
+    settings: dict[str | int, dict[str, str]] = field(default_factory=dict)
+    """Settings of topics, of all brokers ('') and of single ones (by number), as far as they were set."""
+    next_client: int = CLIENTS_FROM
+    of_readers: Random = field(default_factory=Random)
+    """Readers draw apart: whether somebody reads changes nothing of what is written."""
+
+    @property
+    def changes(self) -> list[Change]:
+        """What became of partitions, Kafka's own left out."""
+        mine = len(self.partitions)
+        return [entry for entry in self.journal if isinstance(entry, Change) and entry.place < mine]
+
+    @property
+    def timing(self) -> Timing:
+        """How long things take."""
+        return self.setting.timing
+
+    def index(self, topic: str, number: int) -> int:
+        """The place of a partition among all, Kafka's own behind the others."""
+        return next(i for i, p in enumerate(self._all) if p.place == (topic, number))
+
+    @property
+    def _all(self) -> tuple[PartitionRun, ...]:
+        return (*self.partitions, *self.hidden)
+
+    def partition(self, topic: str, number: int) -> PartitionRun:
+        """A partition by its name."""
+        return self._all[self.index(topic, number)]
+
+    def held_down(self, node: int) -> bool:
+        """Whether some fault wants a node dead."""
+        return any(held == node for _, held in self.holds)
+
+    def in_force(self, topic: str, broker: int | None) -> dict[str, str]:
+        """The settings of a topic at a broker, or (None) at the active controller: a topic's own come first."""
+        cluster, node = self.case.experiment.cluster, self.control.active if broker is None else broker
+        return {
+            **cluster.config,
+            **cluster.broker_config.get(node, {}),
+            **self.settings.get("", {}),
+            **({} if broker is None else self.settings.get(broker, {})),
+            **self.settings.get(topic, {}),
+        }
+
+    def flush_every(self, topic: str) -> int:
+        """Records between two fsyncs of its logs."""
+        found = self.in_force(topic, None)
+        return int(
+            found.get("flush.messages", found.get("log.flush.interval.messages", self.timing.flush_every))
+        )
+
+    def settled(self, rules: Rules, topic: str, broker: int | None) -> Rules:
+        """The same code under the settings that are in force for a topic at a broker or the controller."""
+        found = self.in_force(topic, broker)
+        return replace(
+            rules,
+            min_insync=int(found.get("min.insync.replicas", "1")),
+            unclean_election=found.get("unclean.leader.election.enable", "false").lower() == "true",
+        )
+
+    # -- clients ------------------------------------------------------------------------------------------------
+
+    def client_host(self) -> Host:
+        """A new client process."""
+        host = self.network.join(Host(self.next_client))
+        self.next_client -= 1
+        return host
+
+    def add_producer(self, slot: int | None = None) -> Producer:
+        """Another producer, with the next free number; `slot`: in whose place, by number, with its transactional id."""
+        spec = self.case.experiment.workload.producers
+        written = self.case.experiment.topic_names()
+        number = len(self.producers)
+        lines = [
+            Line(partition, at, partition.image.partition.leader)
+            for at, partition in enumerate(self.partitions)
+            if partition.topic in written
+        ]
+        kind = Producer if self.coordinator is None else TransactionalProducer
+        producer = kind(
+            number, self.client_host(), spec, lines, (self.case.seed + number) % len(lines),
+            self.clock, self.network, self.timing, self.random, self._told,
+        )  # fmt: skip
+        if isinstance(producer, TransactionalProducer) and self.coordinator is not None:
+            seed = f"{self.case.seed}/transactions/{number}"
+            producer.join(number if slot is None else slot, self.coordinator, seed, self._ended_by_itself)
+        self.producers.append(producer)
+        return producer
+
+    def _ended_by_itself(self, producer: TransactionalProducer) -> None:
+        """Another one comes in its place, with its transactional id."""
+
+        def another() -> None:
+            if not producer.closed and not producer.stopping:
+                self.add_producer(producer.slot).start()
+
+        self.clock.after(ANOTHER_NS, another)
+
+    def slot_of(self, number: int) -> int | None:
+        """Whose transactional id a producer has; None: it has none."""
+        producer = self.producers[number]
+        return producer.slot if isinstance(producer, TransactionalProducer) else None
+
+    def add_reader(self) -> Reader:
+        """Another live reader."""
+        host = self.client_host()
+        reader = Reader(
+            len(self.readers), host, self.clock, self.network, self.timing, self.of_readers, self._was_reset
+        )
+        isolation = self.case.experiment.workload.consumers.isolation
+        reader.committed = self.coordinator is not None and isolation == "read_committed"
+        host.broken = reader.broken
+        for at, partition in enumerate(self.partitions):
+            reader.follow(partition, at)
+        self.readers.append(reader)
+        for partition in self.partitions:
+            partition.around.advanced = self._advanced
+        return reader
+
+    def _was_reset(self, reader: Reader, reset: Reset) -> None:
+        self.resets.append((reader, reset))
+
+    def _advanced(self, partition: PartitionRun, leader: int) -> None:
+        if partition.leads(leader):
+            for reader in self.readers:
+                reader.nudge(partition, leader)
+
+    def _told(self, batch: ClientBatch, partition: PartitionRun) -> None:
+        if batch.outcome == 0:
+            now = self.clock.now
+            at = self.place_of(batch)
+            self.acked += batch.count
+            self.acked_at[at] = self.acked_at.get(at, 0) + batch.count
+            last = self.last_ack.get(at)
+            if last is not None and now - last > self.gaps.get(at, 0):
+                self.gaps[at] = now - last
+            self.last_ack[at] = now
+
+    def make_topic(
+        self,
+        topic: str,
+        registrations: tuple[Registration, ...],
+        processes: Mapping[int, Process],
+        around: Surroundings[PartitionRun],
+    ) -> list[PartitionRun]:
+        """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
+        experiment = self.case.experiment
+        spec, cluster = experiment.topics[topic], experiment.cluster
+        places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+        rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, self.random)
+        active = {entry.broker for entry in registrations if not entry.fenced and not entry.stopping}
+        found = []
+        for number, row in enumerate(rows):
+            replicas = tuple(row)
+            isr = tuple(broker for broker in replicas if broker in active)
+            code = self.setting.rules[topic]
+            run = PartitionRun(
+                topic,
+                number,
+                self.settled(code, topic, None),
+                Metadata(Partition(replicas, isr[0] if isr else -1, 0, 0, isr), registrations),
+                {
+                    broker: Broker(broker, Log(), Process(one.up, one.epoch, clean=one.clean))
+                    for broker, one in processes.items()
+                },
+                around,
+                self.flush_every(topic),
+            )
+            for broker in processes:
+                own = self.settled(code, topic, broker)
+                if own != run.rules:
+                    run.own[broker] = own
+            found.append(run)
+        return found
+
+    def make_anew(self, topic: str) -> None:
+        """A topic that was deleted comes back with new logs. Clients go on with it; who reads begins again."""
+        places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
+        old = [self.partitions[at] for at in places]
+        processes = {broker: one.process for broker, one in old[0].brokers.items()}
+        made = self.make_topic(topic, old[0].image.brokers, processes, old[0].around)
+        for at, before, after in zip(places, old, made, strict=True):
+            after.written, after.folder, after.moved = before.written, before.folder, before.moved
+            self.partitions[at] = after
+            self.control.partitions[self.control.partitions.index(before)] = after
+            for producer in self.producers:
+                for line in producer.lines:
+                    if line.partition is before:
+                        line.partition, line.leader = after, NO_LEADER
+            for reader in self.readers:
+                reader.begin_again(before, after)
+        images = tuple((at, self.partitions[at].image.partition) for at in places)
+        self.journal.append(Created(self.clock.now, topic, images))
+        for partition in made:
+            self.control.publish(partition)
+
+    def place_of(self, batch: ClientBatch) -> int:
+        """The index among all partitions of the one that a batch was sent to."""
+        return self.producers[batch.producer].lines[batch.place].place
+
+    def heard(self, partition: PartitionRun, broker: int) -> None:
+        """A broker has learned something new of a partition: clients will hear of another leader."""
+        del broker
+        for producer in self.producers:
+            for line in producer.lines:
+                if line.partition is partition and line.leader != partition.image.partition.leader:
+                    producer.ask_in_turn(line)
+        for reader in self.readers:
+            reader.ask_soon(partition)
+
+
+def make_world(setting: Setting, case: Case) -> World:
+    """The world of one case at time 0. All that is random follows from the case's seed."""
+    experiment = case.experiment
+    random = Random(f"{case.seed}/simulate")
+    timing, clock = setting.timing, Clock()
+    network = Network(clock, random, timing.hop, timing.jitter)
+    brokers, controllers = experiment.cluster.broker_ids, experiment.cluster.controller_ids
+    for node in dict.fromkeys((*brokers, *controllers)):
+        network.join(Host(node))
+    journal: list[Entry] = []
+    zookeeper = experiment.cluster.mode == "zookeeper"
+    disks = Disks(network, timing.handlers, experiment.cluster.log_dirs, brokers, zookeeper=zookeeper)
+    control = Control(
+        clock, network, disks, timing, random, brokers, controllers, lambda p, before: None, journal,
+        zookeeper=zookeeper,
+    )  # fmt: skip
+    disks.partitions = control.partitions
+    world = World(setting, case, random, clock, network, control, [], journal=journal)
+    world.of_readers = Random(f"{case.seed}/simulate/readers")
+
+    def changed(partition: PartitionRun, before: Metadata) -> None:
+        place = world.index(*partition.place)
+        journal.append(Change(clock.now, place, partition.image.partition, before.partition))
+
+    control.changed = changed
+    around: Surroundings[PartitionRun] = Surroundings(
+        clock,
+        network,
+        disks,
+        timing,
+        experiment.workload.producers.value_size + 12,
+        alter=control.alter,
+        learned=world.heard,
+    )
+    world.settings = {topic: dict(spec.config) for topic, spec in experiment.topics.items()}
+    registrations = tuple(Registration(broker, 1) for broker in brokers)
+    processes = {broker: Process(True, 1) for broker in brokers}
+    for topic in experiment.topics:
+        made = world.make_topic(topic, registrations, processes, around)
+        world.partitions += made
+        control.partitions += made
+    if experiment.workload.producers.transaction_size is not None:
+        log = _transaction_log(world, registrations, processes, around)
+        world.hidden.append(log)
+        control.partitions.append(log)
+        world.coordinator = coordinator_of(experiment, clock, network, random, log, world.partitions)
+        around.verified = world.coordinator.verified
+    everything = (*world.partitions, *world.hidden)
+    world.began = Beginning(
+        brokers,
+        any(rules.elr for rules in setting.rules.values()),
+        {
+            **{topic: spec.config for topic, spec in experiment.topics.items()},
+            **{one.topic: {"min.insync.replicas": str(one.rules.min_insync)} for one in world.hidden},
+        },
+        [partition.place for partition in everything],
+        [partition.image.partition for partition in everything],
+        experiment.cluster.log_dirs,
+    )
+    for number, partition in enumerate(everything):
+        # Every broker has its partitions dealt to its log dirs in turn.
+        partition.folder = number % experiment.cluster.log_dirs
+    for node in brokers:
+        network.hosts[node].broken = _Lost(control, node)
+    for partition in everything:
+        # The leader first, so that the followers' first fetches find it.
+        leader = partition.image.partition.leader
+        for broker in (leader, *(b for b in brokers if b != leader)):
+            partition.learn(broker, partition.image)
+    return world
+
+
+def _transaction_log(
+    world: World,
+    registrations: tuple[Registration, ...],
+    processes: Mapping[int, Process],
+    around: Surroundings[PartitionRun],
+) -> PartitionRun:
+    """Of one partition, as in clusters of this harness."""
+    cluster = world.case.experiment.cluster
+    settings = configured(cluster, cluster.broker_ids[0])
+    places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+    (row,) = place(places, 1, int(settings["transaction.state.log.replication.factor"]), world.random)
+    return PartitionRun(
+        TRANSACTIONS,
+        0,
+        replace(
+            next(iter(world.setting.rules.values())),
+            min_insync=int(settings["transaction.state.log.min.isr"]),
+        ),
+        Metadata(Partition(tuple(row), row[0], 0, 0, tuple(row)), registrations),
+        {broker: Broker(broker, Log(), process) for broker, process in processes.items()},
+        around,
+        world.timing.flush_every,
+    )
+
+
+class _Lost:
+    """What a broker does about a lost connection."""
+
+    def __init__(self, control: Control, broker: int) -> None:
+        self._control, self._broker = control, broker
+
+    def __call__(self, connection: Connection) -> None:
+        """Fetches that were under way are tried again."""
+        self._control.follow_broken(self._broker, connection)
