@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput, MissingTool, NodeDied
-from ackproof.cli.main import main as cli
+from ackproof.cli import main as cli
 
 GOOD = "name: t\ntopics:\n  orders: {}\nworkload: {duration: 1s}\n"
 

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.main import main as cli
+from ackproof.cli import main as cli
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile, Deletion, Interval, Truncation, Unexplained
 from ackproof.rundir.layout import CaseDir
