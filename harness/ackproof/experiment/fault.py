@@ -146,7 +146,10 @@ def register(kind: F) -> F:
     """Class decorator: make a kind of fault known. Raises ValueError for a name that is taken or missing."""
     if not kind.KIND or kind.KIND in _KINDS:
         raise ValueError(f"the fault kind {kind.KIND!r} is taken or empty")
-    _KINDS[kind.KIND] = kind
+    # By name, so that lists of kinds do not depend on which family was imported first.
+    ordered = sorted([*_KINDS.items(), (kind.KIND, kind)])
+    _KINDS.clear()
+    _KINDS.update(ordered)
     return kind
 
 
