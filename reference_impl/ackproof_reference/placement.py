@@ -11,7 +11,7 @@ from random import Random
 from typing import NamedTuple
 
 
-class Place(NamedTuple):
+class Broker(NamedTuple):
     """A broker that can take replicas; `rack` "" if it names none. Fenced ones are taken last and never lead."""
 
     broker: int
@@ -56,7 +56,7 @@ class _Rack(NamedTuple):
 
 
 def place(
-    places: Sequence[Place], partitions: int, replication_factor: int, random: Random
+    places: Sequence[Broker], partitions: int, replication_factor: int, random: Random
 ) -> list[tuple[int, ...]]:
     """The replicas of each partition in assignment order, the preferred leader first.
 

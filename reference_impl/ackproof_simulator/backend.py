@@ -18,6 +18,7 @@ from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.metadata import Partition
 from ackproof_simulator.journal import Lived, metadata_of
@@ -56,7 +57,7 @@ class Recorder:
         fault: int | None = None,
         node: int | None = None,
         client: str | None = None,
-        place: tuple[str, int] | None = None,
+        place: TopicPartition | None = None,
         detail: dict[str, JsonValue] | None = None,
     ) -> None:
         """Note an event that happens now in virtual time."""
@@ -119,11 +120,11 @@ class Recorder:
                 },
             )
 
-    def _leads(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+    def _leads(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
         detail: dict[str, JsonValue] = {"leader": image.leader, "epoch": image.leader_epoch}
         self.add(EventKind.LEADER, at_ns=at_ns, place=place, detail=detail)
 
-    def _in_sync(self, at_ns: int, place: tuple[str, int], image: Partition) -> None:
+    def _in_sync(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
         self.add(EventKind.ISR, at_ns=at_ns, place=place, detail={"isr": list(image.isr)})
 
 

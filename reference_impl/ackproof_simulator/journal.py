@@ -19,6 +19,7 @@ from ackproof.rundir.metadata import (
     TopicCreated,
     TopicRemoved,
 )
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.metadata import NO_LEADER, Partition
 from ackproof_simulator.clock import MS
@@ -26,7 +27,6 @@ from ackproof_simulator.clock import MS
 _TOPIC: Final = 2
 _BROKERS: Final = 4
 _CONTROLLER_EPOCH: Final = 1
-Place: TypeAlias = tuple[str, int]
 
 
 class Change(NamedTuple):
@@ -69,7 +69,7 @@ class MovedDir(NamedTuple):
     """A replica lies in another log dir of its broker; its partition's next change tells the controllers."""
 
     at_ns: int
-    place: Place
+    place: TopicPartition
     node: int
     folder: int
 
@@ -123,7 +123,7 @@ class Beginning(NamedTuple):
     brokers: Sequence[int]
     elr: bool
     topics: Mapping[str, Mapping[str, str]]
-    places: Sequence[Place]
+    places: Sequence[TopicPartition]
     images: Sequence[Partition]
     log_dirs: int = 1
     """Of each broker; partitions are dealt to them in turn."""
@@ -139,11 +139,11 @@ class _Log:
         self._wall_ns = wall_ns
         self._next = 0
         self._dirs = began.log_dirs if began.log_dirs > 1 else 0
-        self.moved: dict[tuple[Place, int], int] = {}
+        self.moved: dict[tuple[TopicPartition, int], int] = {}
         self._places = {place: number for number, place in enumerate(began.places)}
         self.topic_ids: dict[str, str] = {}
 
-    def directories(self, place: Place, replicas: Sequence[int]) -> tuple[str, ...]:
+    def directories(self, place: TopicPartition, replicas: Sequence[int]) -> tuple[str, ...]:
         """The log dir of each replica; with one a broker nobody asks."""
         number = self._places[place]
         if not self._dirs:
@@ -263,7 +263,7 @@ def _configured(log: _Log, entry: Configured) -> MetadataRecord:
 def _partition(
     log: _Log,
     at_ns: int,
-    place: Place,
+    place: TopicPartition,
     image: Partition,
     before: Partition | None,
     *,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
 from ackproof_reference.follower import next_request
 from ackproof_reference.leader import may_shrink, propose_shrink, resign, time_out
@@ -70,9 +71,8 @@ class PartitionRun:
     """The client's batch by what a log knows of it: producer, producer epoch, sequence."""
 
     @property
-    def place(self) -> tuple[str, int]:
-        """Topic and number."""
-        return self.topic, self.number
+    def place(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.number)
 
     def log(self, broker: int) -> Log:
         """A replica's log."""

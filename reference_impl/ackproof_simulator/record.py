@@ -24,6 +24,7 @@ from ackproof.rundir.ledger import (
     write_transactions,
 )
 from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA, Batch
@@ -118,7 +119,7 @@ def _spread(batches: Sequence[ClientBatch], values: Sequence[int]) -> Ints:
     return np.repeat(np.array(values, np.int64), [batch.count for batch in batches])
 
 
-def _produced(producer: Producer, places: Sequence[tuple[str, int]]) -> ProducedRows:
+def _produced(producer: Producer, places: Sequence[TopicPartition]) -> ProducedRows:
     batches = producer.batches
     seq = np.concatenate([_seqs(batch) for batch in batches])
     within = np.concatenate([np.arange(batch.count, dtype=np.int64) for batch in batches])

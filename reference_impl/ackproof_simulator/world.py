@@ -12,7 +12,8 @@ from ackproof.experiment.case import Case
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
-from ackproof_reference.placement import Place, place
+from ackproof_reference.placement import Broker as PlacedBroker
+from ackproof_reference.placement import place
 from ackproof_reference.rules import Rules
 from ackproof_simulator.around import Surroundings
 from ackproof_simulator.clock import Clock
@@ -220,7 +221,7 @@ class World:
         """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
         spec, cluster = experiment.topics[topic], experiment.cluster
-        places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+        places = [PlacedBroker(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
         rows = spec.assignment or place(places, spec.partitions, spec.replication_factor, self.random)
         active = {entry.broker for entry in registrations if not entry.fenced and not entry.stopping}
         found = []
@@ -364,7 +365,7 @@ def _transaction_log(
     """Of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
     settings = configured(cluster, cluster.broker_ids[0])
-    places = [Place(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
+    places = [PlacedBroker(broker, cluster.rack_of(broker) or "") for broker in cluster.broker_ids]
     (row,) = place(places, 1, int(settings["transaction.state.log.replication.factor"]), world.random)
     return PartitionRun(
         TRANSACTIONS,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
@@ -14,7 +15,7 @@ from ackproof_reports.loading import BatchView, CaseView
 from ackproof_reports.observed import read_strips
 from ackproof_reports.picture import Picture, picture_of
 from ackproof_reports.ranges import Group
-from ackproof_reports.series import Place, Series, read_series
+from ackproof_reports.series import Series, read_series
 
 BINS_OF_BATCH: Final = 60_000
 BINS_OF_CASE: Final = (150, 1500)
@@ -89,8 +90,9 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> C
     return CaseFacts(case, batch.title(case), course, series, findings, picture, evidence, tuple(absent))
 
 
-def _lost_by_place(groups: Sequence[Group]) -> dict[Place, int]:
-    lost: dict[Place, int] = {}
+def _lost_by_place(groups: Sequence[Group]) -> dict[TopicPartition, int]:
+    lost: dict[TopicPartition, int] = {}
     for group in groups:
-        lost[group.topic, group.partition] = lost.get((group.topic, group.partition), 0) + group.count
+        place = TopicPartition(group.topic, group.partition)
+        lost[place] = lost.get(place, 0) + group.count
     return lost

@@ -9,8 +9,8 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
-from ackproof_reports.series import Place
 
 SILENCE_NS: Final = 1_500_000_000
 """Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""
@@ -38,16 +38,16 @@ class Strip:
     """(ns, the leader's log end − high watermark); only where both were answered."""
 
 
-def read_strips(path: Path, absent: list[str]) -> dict[Place, Strip]:
+def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
     """One pass over the samples; memory grows with changes, not with samples."""
-    strips: dict[Place, Strip] = {}
+    strips: dict[TopicPartition, Strip] = {}
     if not path.exists():
         absent.append(
             "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
         )
         return strips
     for sample in _samples(path):
-        strip = strips.setdefault((sample.topic, sample.partition), Strip())
+        strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
         strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
         _extend(strip, sample)
         end = sample.log_ends.get(sample.leader, -1)

@@ -21,6 +21,7 @@ from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
@@ -222,7 +223,7 @@ def _read(reads: Sequence[Row]) -> Iterator[Moment]:
         )
 
 
-def _near(event: Event, places: dict[tuple[str, int], None]) -> bool:
+def _near(event: Event, places: dict[TopicPartition, None]) -> bool:
     """Whether an event can have to do with these places: theirs, any fault's, any node's end."""
     if event.kind in _NEAR:
         return (event.topic, event.partition) in places

@@ -9,10 +9,11 @@ from typing import Final
 from pydantic import JsonValue
 
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
 from ackproof_reports.observed import Strip
-from ackproof_reports.series import Place, Series, Track
+from ackproof_reports.series import Series, Track
 from ackproof_reports.wording import visible
 
 MAX_PLACES: Final = 24
@@ -33,8 +34,8 @@ def picture_of(
     case: CaseView,
     course: Course,
     series: Series | None,
-    strips: Mapping[Place, Strip],
-    lost: Mapping[Place, int],
+    strips: Mapping[TopicPartition, Strip],
+    lost: Mapping[TopicPartition, int],
 ) -> Picture | None:
     """All that can be drawn of a case; None when there is nothing over time at all."""
     if (series is None or not series.bins) and not strips and not course.end_ns:
@@ -75,14 +76,16 @@ def _s(t_ns: int) -> float:
     return round(t_ns / 1e9, 3)
 
 
-def _end(course: Course, series: Series | None, strips: Mapping[Place, Strip]) -> int:
+def _end(course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip]) -> int:
     ends = [course.end_ns, *(strip.stretches[-1].end_ns for strip in strips.values() if strip.stretches)]
     if series and series.bins:
         ends.append(series.start_ns + series.bins * series.width_ns)
     return max(ends)
 
 
-def _home(course: Course, series: Series | None, strips: Mapping[Place, Strip], end: int) -> list[JsonValue]:
+def _home(
+    course: Course, series: Series | None, strips: Mapping[TopicPartition, Strip], end: int
+) -> list[JsonValue]:
     """The span in which something happens: the load and the faults, without start-up and the final read."""
     starts, ends = [], []
     if series and series.bins:
@@ -114,7 +117,9 @@ def _rounded(values: Sequence[float | None]) -> list[JsonValue]:
     return [None if value is None else float(f"{value:.4g}") for value in values]
 
 
-def _place(place: Place, series: Series | None, strips: Mapping[Place, Strip]) -> dict[str, JsonValue]:
+def _place(
+    place: TopicPartition, series: Series | None, strips: Mapping[TopicPartition, Strip]
+) -> dict[str, JsonValue]:
     strip = strips.get(place)
     track = series.places.get(place) if series else None
     return {

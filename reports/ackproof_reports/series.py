@@ -6,14 +6,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
-Place: TypeAlias = tuple[str, int]
 _COUNTS: Final = ("acked", "failed", "indeterminate", "read")
 
 
@@ -41,8 +41,8 @@ class Series:
     start_ns: int = 0
     width_ns: int = SERIES_BIN_NS
     total: Track = field(default_factory=lambda: Track.empty(0))
-    places: dict[Place, Track] = field(default_factory=dict)
-    gaps_ms: dict[Place, float] = field(default_factory=dict)
+    places: dict[TopicPartition, Track] = field(default_factory=dict)
+    gaps_ms: dict[TopicPartition, float] = field(default_factory=dict)
     """Longest time between two acks per partition; a partition with fewer than two acks is missing."""
 
     @property
@@ -51,14 +51,14 @@ class Series:
         return len(self.total.acked)
 
     @property
-    def longest_gap(self) -> tuple[Place, float] | None:
+    def longest_gap(self) -> tuple[TopicPartition, float] | None:
         """The partition that was silent longest between two acks, and how long (ms)."""
         if not self.gaps_ms:
             return None
         place = max(self.gaps_ms, key=lambda key: (self.gaps_ms[key], key))
         return place, self.gaps_ms[place]
 
-    def acked_between(self, place: Place, start_ns: float, end_ns: float) -> int | None:
+    def acked_between(self, place: TopicPartition, start_ns: float, end_ns: float) -> int | None:
         """Acks in whole 100 ms bins inside the span; None where bins are coarser than that."""
         if self.width_ns != SERIES_BIN_NS or place not in self.places:
             return None if self.width_ns != SERIES_BIN_NS else 0
@@ -100,9 +100,9 @@ def _fill(series: Series, table: pa.Table, starts: Sequence[int]) -> None:
     columns: dict[str, list[float]] = {name: table.column(name).to_pylist() for name in SERIES.names[3:]}
     topics: list[str] = table.column("topic").to_pylist()
     partitions: list[int] = table.column("partition").to_pylist()
-    middles: dict[tuple[Place, int], list[tuple[float, float]]] = {}
+    middles: dict[tuple[TopicPartition, int], list[tuple[float, float]]] = {}
     for row, start in enumerate(starts):
-        place = (topics[row], partitions[row])
+        place = TopicPartition(topics[row], partitions[row])
         track = series.places.get(place)
         if track is None:
             track = series.places[place] = Track.empty(series.bins)

@@ -13,7 +13,7 @@ import pytest
 from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.identity import distinct_copies
 from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
-from ackproof.audit.load import Place, _words
+from ackproof.audit.load import _words
 from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.planning import plan
@@ -22,6 +22,7 @@ from ackproof.audit.series import _latencies
 from ackproof.audit.strangers import Presence, Register, shares
 from ackproof.audit.units import Limits, Target
 from ackproof.base import processes
+from ackproof.rundir.partition import TopicPartition
 
 from .agreement import agree, write
 from .ledgers import write_case, write_ledger
@@ -227,7 +228,7 @@ def test_two_strangers_each_in_two_partitions(tmp_path, limits) -> None:
 
 def test_a_register_of_bitmaps_alone() -> None:
     seq = np.arange(3000, dtype=np.int64)
-    presence = Presence(Place("t", 0), np.zeros(3000, np.int32), seq, seq % 2 == 0)
+    presence = Presence(TopicPartition("t", 0), np.zeros(3000, np.int32), seq, seq % 2 == 0)
     ((_, share),) = shares(presence, 1)
     produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
     assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])

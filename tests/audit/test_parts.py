@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from ackproof.audit import arrow
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.ledger import Part, RowGroup
-from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
 from ackproof.audit.pile import Pile, Scratch, Spill, ranges
 from ackproof.audit.planning import bucket_units, plan, tasks
@@ -34,6 +33,7 @@ from ackproof.audit.rows import (
 )
 from ackproof.audit.strangers import STRANGERS, Presence, Register, Strangers, shares
 from ackproof.audit.units import Limits, Target
+from ackproof.rundir.partition import TopicPartition
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 wild = st.one_of(
@@ -229,12 +229,12 @@ def test_spilled_rows_are_narrow(tmp_path) -> None:
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_the_register_knows(count) -> None:
     """Dense blocks, thin ones, and both in one block, over several shares."""
-    place = Place("t", 0)
+    place = TopicPartition("t", 0)
     dense, thin = np.arange(3000, dtype=np.int64), ints([5000, 70_000, 2**40, 2**62])
     messages = [
         Presence(place, np.zeros(3000, np.int32), dense, dense % 2 == 0),
-        Presence(Place("t", 1), np.zeros(4, np.int32), thin, np.array([True, False, True, True])),
-        Presence(Place("t", 2), np.full(2, 4, np.int32), ints([5, 6]), np.array([True, False])),
+        Presence(TopicPartition("t", 1), np.zeros(4, np.int32), thin, np.array([True, False, True, True])),
+        Presence(TopicPartition("t", 2), np.full(2, 4, np.int32), ints([5, 6]), np.array([True, False])),
     ]
     given_: dict[int, list] = {number: [] for number in range(count)}
     for message in messages:
@@ -297,10 +297,10 @@ def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ackproof.audit.anomalies._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = Findings(path)
-    findings.add(Anomaly.LOST, Place("t", 1), length=0, offset=-1)
-    findings.add(Anomaly.LOST, Place("t", 1), length=25, offset=np.arange(25), producer=3)
+    findings.add(Anomaly.LOST, TopicPartition("t", 1), length=0, offset=-1)
+    findings.add(Anomaly.LOST, TopicPartition("t", 1), length=25, offset=np.arange(25), producer=3)
     assert path.exists()
-    findings.add(Anomaly.REWOUND, Place("u", 2), length=2, offset=5, seq=ints([7, 8]), detail="why")
+    findings.add(Anomaly.REWOUND, TopicPartition("u", 2), length=2, offset=5, seq=ints([7, 8]), detail="why")
     findings.close()
     rows = pq.read_table(path).to_pylist()
     assert len(rows) == 27
@@ -357,14 +357,17 @@ def test_a_large_one_is_read_by_bucket_and_what_is_mixed_is_split_once() -> None
         [("y", [0]), ("z", [0])],
     ]
     assert {place: sum(piece.rows for piece in pieces) for place, pieces in planned.direct.items()} == {
-        Place("t", 0): 17,
-        Place("t", 1): 10,
+        TopicPartition("t", 0): 17,
+        TopicPartition("t", 1): 10,
     }
     units = bucket_units(planned, TARGET, [])
-    assert [(unit.place, unit.rows) for unit in units] == [(Place("t", 0), 17), (Place("t", 1), 10)]
+    assert [(unit.place, unit.rows) for unit in units] == [
+        (TopicPartition("t", 0), 17),
+        (TopicPartition("t", 1), 10),
+    ]
     doubted = plan(ledger, TARGET, limits, frozenset(["x"]))
     assert {place: sum(piece.rows for piece in pieces) for place, pieces in doubted.direct.items()} == {
-        Place("t", 0): 7
+        TopicPartition("t", 0): 7
     }
     assert sum(unit.rows for unit in doubted.splits) == 29 + 9
 

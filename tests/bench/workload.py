@@ -39,16 +39,17 @@ from ackproof.experiment.spec import ClusterSpec, ProducerSpec, TopicSpec, Workl
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import END, read_parts
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.workload.clients import Workload
 from ackproof.workload.config import producer_config, reader_config
 from ackproof.workload.final_read import End, final_read
 from ackproof.workload.final_readers import FinalReadOrder
-from ackproof.workload.settings import ConfigValue, Place
+from ackproof.workload.settings import ConfigValue
 
 TOPICS = {"orders": TopicSpec(partitions=6, config={"file.delete.delay.ms": 0})}
-PLACES = tuple(Place("orders", number) for number in range(6))
+PLACES = tuple(TopicPartition("orders", number) for number in range(6))
 LOAD_S = 3.0
 VALUE = 100
 READ = 3_000_000
@@ -117,12 +118,12 @@ class Bench:
         span_ns = pc.max(rows["done_ns"]).as_py() - pc.min(rows["sent_ns"]).as_py()
         return rows.num_rows / span_ns * 1e9
 
-    def reader(self, ends: dict[Place, int], run_id: str) -> float:
+    def reader(self, ends: dict[TopicPartition, int], run_id: str) -> float:
         """Records per second, from the first batch to the closed ledger, of a reader of this run."""
         run, clock, tag = self.case(run_id)
 
         class Known:
-            def look(self, places: object) -> dict[Place, End]:
+            def look(self, places: object) -> dict[TopicPartition, End]:
                 return {place: End(1, 0, (1, 2, 3), 0, end, end, end) for place, end in ends.items()}
 
         order = FinalReadOrder(
@@ -166,11 +167,12 @@ def bare_produce(config: dict[str, ConfigValue]) -> float:
 
 def bare_consume(config: dict[str, ConfigValue]) -> float:
     """Consume all partitions to their ends, without looking at the records."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as ClientPartition
 
     consumer = Consumer(config)
-    ends = [consumer.get_watermark_offsets(TopicPartition(*place), timeout=10)[1] for place in PLACES]
-    consumer.assign([TopicPartition(place.topic, place.partition, 0) for place in PLACES])
+    ends = [consumer.get_watermark_offsets(ClientPartition(*place), timeout=10)[1] for place in PLACES]
+    consumer.assign([ClientPartition(place.topic, place.partition, 0) for place in PLACES])
     total, count, began = sum(ends), 0, 0.0
     while count < total:
         messages = consumer.consume(1000, 0.05)
@@ -182,12 +184,13 @@ def bare_consume(config: dict[str, ConfigValue]) -> float:
     return total / took
 
 
-def ends_of(bootstrap: str) -> dict[Place, int]:
+def ends_of(bootstrap: str) -> dict[TopicPartition, int]:
     """The log ends of all partitions."""
-    from confluent_kafka import Consumer, TopicPartition
+    from confluent_kafka import Consumer
+    from confluent_kafka import TopicPartition as ClientPartition
 
     consumer = Consumer(reader_config({}, "read_uncommitted", bootstrap, "ends"))
-    ends = {place: consumer.get_watermark_offsets(TopicPartition(*place), timeout=10)[1] for place in PLACES}
+    ends = {place: consumer.get_watermark_offsets(ClientPartition(*place), timeout=10)[1] for place in PLACES}
     consumer.close()
     return ends
 

@@ -6,7 +6,8 @@ from confluent_kafka import KafkaError, Message, Producer
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
+from ackproof.rundir.partition import TopicPartition
 
 
 def produce(cluster: ProcessCluster, topic: str, count: int, *, acks: str = "all", partition: int = 0) -> int:

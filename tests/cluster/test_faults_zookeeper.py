@@ -13,11 +13,11 @@ from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
 from ackproof.cluster.metadata.zookeeper_session import end_session
-from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import TopicSpec
 from ackproof.faults.zookeeper import injection as faults_zookeeper
+from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench
 
 from .conftest import OLDER, Clusters

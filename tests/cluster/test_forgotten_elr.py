@@ -22,8 +22,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 from .conftest import Clusters
 from .helpers import await_full_isr, partition_of, produce

@@ -16,13 +16,13 @@ import pytest
 
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.record_batches import scan
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe import metadata_log
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionDecided, read_metadata
+from ackproof.rundir.partition import TopicPartition
 
 from .conftest import NEWEST, OLDER, Clusters
 from .helpers import await_full_isr, await_leader, partition_of, produce

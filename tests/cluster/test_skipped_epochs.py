@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Election
-from ackproof.cluster.protocol import TopicPartition
+from ackproof.rundir.partition import TopicPartition
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.ledger import Ledger
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.protocol import TopicPartition
+from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench
 
 pytestmark = pytest.mark.docker

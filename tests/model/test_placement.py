@@ -7,9 +7,9 @@ from random import Random
 
 import pytest
 
-from ackproof_reference.placement import Place, place
+from ackproof_reference.placement import Broker, place
 
-SIX = [Place(broker, rack) for broker, rack in enumerate("aabbcc")]
+SIX = [Broker(broker, rack) for broker, rack in enumerate("aabbcc")]
 
 
 def rack(broker: int) -> str:
@@ -39,36 +39,36 @@ def test_more_replicas_than_racks_fill_the_racks_evenly() -> None:
 
 
 def test_the_rack_goal_outranks_an_even_load() -> None:
-    uneven = [Place(0, "a"), Place(1, "b"), Place(2, "b"), Place(3, "b")]
+    uneven = [Broker(0, "a"), Broker(1, "b"), Broker(2, "b"), Broker(3, "b")]
     placed = place(uneven, 12, 2, Random(3))
     assert all(0 in replicas for replicas in placed)
 
 
 def test_fenced_brokers_never_lead_and_come_last() -> None:
-    places = [Place(0), Place(1), Place(2, fenced=True)]
+    places = [Broker(0), Broker(1), Broker(2, fenced=True)]
     assert all(2 not in replicas for replicas in place(places, 10, 2, Random(0)))
     assert all(replicas[2] == 2 for replicas in place(places, 10, 3, Random(0)))
 
 
 def test_a_rack_with_fenced_brokers_only_gives_no_leader_but_a_replica() -> None:
-    places = [Place(0, "a"), Place(1, "b", fenced=True)]
+    places = [Broker(0, "a"), Broker(1, "b", fenced=True)]
     assert place(places, 4, 2, Random(0)) == [(0, 1)] * 4
 
 
 def test_without_racks_leaders_go_round() -> None:
-    placed = place([Place(broker) for broker in range(3)], 9, 2, Random(5))
+    placed = place([Broker(broker) for broker in range(3)], 9, 2, Random(5))
     assert Counter(replicas[0] for replicas in placed) == {0: 3, 1: 3, 2: 3}
 
 
 @pytest.mark.parametrize("factor", [0, 4])
 def test_what_cannot_be_placed_is_refused(factor: int) -> None:
     with pytest.raises(ValueError, match="replication factor"):
-        place([Place(0), Place(1), Place(2)], 1, factor, Random(0))
+        place([Broker(0), Broker(1), Broker(2)], 1, factor, Random(0))
 
 
 def test_with_every_broker_fenced_nothing_is_placed() -> None:
     with pytest.raises(ValueError, match="fenced"):
-        place([Place(0, fenced=True)], 1, 1, Random(0))
+        place([Broker(0, fenced=True)], 1, 1, Random(0))
 
 
 class Unshuffled(Random):
@@ -95,7 +95,7 @@ def test_each_partition_begins_one_rack_on_and_each_rack_one_broker_on() -> None
 
 
 def test_one_rack_is_gone_round_broker_by_broker() -> None:
-    assert place([Place(broker) for broker in range(3)], 4, 2, Unshuffled()) == [
+    assert place([Broker(broker) for broker in range(3)], 4, 2, Unshuffled()) == [
         (1, 2),
         (2, 0),
         (0, 1),
@@ -104,7 +104,7 @@ def test_one_rack_is_gone_round_broker_by_broker() -> None:
 
 
 def test_fenced_brokers_take_turns_of_their_own() -> None:
-    places = [Place(0), Place(1), Place(2, fenced=True), Place(3, fenced=True)]
+    places = [Broker(0), Broker(1), Broker(2, fenced=True), Broker(3, fenced=True)]
     assert place(places, 2, 3, Unshuffled()) == [(1, 0, 3), (0, 1, 2)]
 
 
@@ -115,10 +115,10 @@ def test_orders_are_drawn_anew_after_as_many_partitions_as_there_are_unfenced_br
         def shuffle(self, x: object) -> None:
             drawn.append(len(x))  # type: ignore[arg-type]
 
-    place([Place(0, "a"), Place(1, "b"), Place(2, "b", fenced=True)], 5, 1, Counting())
+    place([Broker(0, "a"), Broker(1, "b"), Broker(2, "b", fenced=True)], 5, 1, Counting())
     assert drawn == 3 * [2, 1, 0, 1, 1]
 
 
 def test_a_rack_that_gave_no_leader_is_the_first_to_give_a_replica() -> None:
-    places = [Place(0, "a", fenced=True), Place(1, "b"), Place(2, "c")]
+    places = [Broker(0, "a", fenced=True), Broker(1, "b"), Broker(2, "c")]
     assert place(places, 1, 2, Unshuffled()) == [(1, 0)]

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.audit import arrow
-from ackproof.audit.load import Place
 from ackproof.audit.rows import Array
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
 
 
@@ -60,7 +60,7 @@ class Findings:
     def add(
         self,
         anomaly: Anomaly,
-        place: Place,
+        place: TopicPartition,
         *,
         length: int,
         offset: Array | int,

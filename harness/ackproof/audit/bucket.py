@@ -11,15 +11,16 @@ import pyarrow as pa
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.commits import CommitAudit, Parts
 from ackproof.audit.identity import IdentityAudit
-from ackproof.audit.load import STREAMS, Place, Stream
+from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
 from ackproof.audit.pile import Pile, Scratch
-from ackproof.audit.places import Flaws, PlaceAudit
+from ackproof.audit.places import Flaws, PartitionAudit
 from ackproof.audit.rows import Rows
 from ackproof.audit.series import series_of
 from ackproof.audit.strangers import Presence, Strangers
 from ackproof.audit.transactions import Table
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 
 
 @dataclass
@@ -54,7 +55,7 @@ class Totals:
 class Bucket:
     """The rows of one topic and partition of one directory."""
 
-    def __init__(self, place: Place, most: int, scratch: Scratch, table: Table) -> None:
+    def __init__(self, place: TopicPartition, most: int, scratch: Scratch, table: Table) -> None:
         self.place = place
         self._most = most
         self._piles: dict[Stream, Pile] = {
@@ -94,7 +95,7 @@ class Bucket:
         )
         yield from identities.run(produced, final, committed, committed_live)
         self.totals.transactional, self.totals.untold = commits.transactional, commits.untold
-        self.flaws = PlaceAudit(self.place, findings, self._most).run(
+        self.flaws = PartitionAudit(self.place, findings, self._most).run(
             identities.result, live, committed_live, final_walk, committed_walk.back
         )
         self.series = series_of(self.place, produced, [live, committed_live], self._most)

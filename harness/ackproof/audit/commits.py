@@ -14,10 +14,10 @@ import numpy as np
 
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.arrow import texts
-from ackproof.audit.load import Place
 from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.transactions import Fates, Table
 from ackproof.rundir.outcome import Outcome, TxnOutcome
+from ackproof.rundir.partition import TopicPartition
 
 PARTS: Schema = {
     "producer": "i4",
@@ -38,14 +38,14 @@ _FAR = int(np.iinfo(np.int64).max)
 class Parts:
     """What one range of one bucket has of each transaction, a row each."""
 
-    place: Place
+    place: TopicPartition
     rows: Rows
 
 
 class CommitAudit:
     """The classes of transactions in one bucket. `untold`: rows of transactions that the table does not know."""
 
-    def __init__(self, place: Place, findings: Findings, table: Table) -> None:
+    def __init__(self, place: TopicPartition, findings: Findings, table: Table) -> None:
         self._place = place
         self._findings = findings
         self._table = table

@@ -16,7 +16,6 @@ from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.arrow import joined
 from ackproof.audit.commits import CommitAudit, Parts
 from ackproof.audit.ledger import Rejected
-from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
 from ackproof.audit.pile import Pile, Scratch, ranges
@@ -24,6 +23,7 @@ from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, group_
 from ackproof.audit.strangers import STRANGERS, Presence, Strangers
 from ackproof.audit.transactions import Fates
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
@@ -63,7 +63,7 @@ class IdentityAudit:
 
     def __init__(
         self,
-        place: Place,
+        place: TopicPartition,
         findings: Findings,
         gaps: Gaps,
         committed_gaps: Gaps,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +28,7 @@ from ackproof.audit.rows import (
     squeezed,
 )
 from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.partition import TopicPartition
 
 Stream = Literal["produced", "live", "final", "live committed", "committed"]
 STREAMS: dict[Stream, Schema] = {
@@ -50,13 +51,6 @@ BATCH_ROWS = 1 << 20
 _TEXTS: dict[Kind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = ("at_ns", "latency_ns")
 _NOT_AS_SUCH = (*_DERIVED, "txn")
-
-
-class Place(NamedTuple):
-    """A topic and a partition."""
-
-    topic: str
-    partition: int
 
 
 class UnreadablePart(Exception):
@@ -85,7 +79,7 @@ class Piece:
         return sum(group.rows for group in self.groups)
 
 
-def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, Place, Rows]]:
+def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     """Rows of a piece, by stream and place; within each in the order of the file.
 
     Raises `UnreadablePart`, and `Rejected` for a null, an unknown outcome or an unknown phase.
@@ -128,7 +122,7 @@ def _columns_of(part: Part, groups: Sequence[RowGroup]) -> list[str]:
     return list(dict.fromkeys([*wanted, *part.unsure]))
 
 
-def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, Place, Rows]]:
+def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     for name in batch.schema.names:
         if batch.column(name).null_count:
             raise Rejected(f"{part.path}: column {name} has a null")
@@ -207,11 +201,11 @@ def _astray(batch: pa.RecordBatch, topics: list[str], topic: Array, partition: A
 
 def _split(
     columns: dict[str, Array], topics: list[str], topic: Array, partition: Array, stream: Stream
-) -> Iterator[tuple[Stream, Place, Rows]]:
+) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
     length = len(topic)
     least, greatest = int(partition.min()), int(partition.max())
     if least == greatest and topic[0] == topic[-1] and bool((topic == topic[0]).all()):
-        place = Place(topics[int(topic[0])], least)
+        place = TopicPartition(topics[int(topic[0])], least)
         yield stream, place, Rows(_typed(columns, stream), length)
         return
     width = greatest - least + 1
@@ -231,7 +225,11 @@ def _split(
     )
     for start, stop in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True):
         first = int(order[start])
-        yield stream, Place(topics[int(topic[first])], int(partition[first])), grouped.slice(start, stop)
+        yield (
+            stream,
+            TopicPartition(topics[int(topic[first])], int(partition[first])),
+            grouped.slice(start, stop),
+        )
 
 
 def _typed(columns: dict[str, Array], stream: Stream) -> dict[str, Array]:

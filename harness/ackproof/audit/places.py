@@ -12,11 +12,11 @@ import numpy as np
 
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.identity import IdentityPass
-from ackproof.audit.load import Place
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
 from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
+from ackproof.rundir.partition import TopicPartition
 
 MOST_PLACES = 1000
 """So many places of final_read are named, the lowest."""
@@ -34,10 +34,10 @@ class Flaws:
 
 
 @dataclass(frozen=True)
-class PlaceAudit:
+class PartitionAudit:
     """The pass over the places of one bucket."""
 
-    place: Place
+    place: TopicPartition
     findings: Findings
     most: int
 

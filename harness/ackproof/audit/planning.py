@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from ackproof.audit.ledger import Ledger, Part, RowGroup
-from ackproof.audit.load import Piece, Place, Stream
+from ackproof.audit.load import Piece, Stream
 from ackproof.audit.pile import Spilled
 from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Whole
+from ackproof.rundir.partition import TopicPartition
 
 _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
@@ -26,7 +27,7 @@ class Plan:
     """All at once, or:"""
     splits: tuple[SplitUnit, ...]
     """first these,"""
-    direct: dict[Place, tuple[Piece, ...]]
+    direct: dict[TopicPartition, tuple[Piece, ...]]
     """then the buckets: these row groups, and what the splits find."""
 
 
@@ -35,14 +36,14 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
     parts = [part if part.path not in doubted else _without_statistics(part) for part in ledger.parts]
     if sum(part.rows for part in parts) <= limits.whole_rows:
         return Plan(Whole(target, tuple(Piece(part, part.groups) for part in parts)), (), {})
-    direct: dict[Place, list[Piece]] = defaultdict(list)
+    direct: dict[TopicPartition, list[Piece]] = defaultdict(list)
     mixed: list[Piece] = []
     for part in parts:
-        pure: dict[Place, list[RowGroup]] = defaultdict(list)
+        pure: dict[TopicPartition, list[RowGroup]] = defaultdict(list)
         rest: list[RowGroup] = []
         for group in part.groups:
             if group.topic is not None and group.partition is not None:
-                pure[Place(group.topic, group.partition)].append(group)
+                pure[TopicPartition(group.topic, group.partition)].append(group)
             else:
                 rest.append(group)
         for place, groups in pure.items():
@@ -56,7 +57,7 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
 
 def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list[BucketUnit]:
     """The buckets of a large directory, once its mixed row groups are taken apart."""
-    spilled: dict[Place, list[tuple[Stream, Spilled]]] = defaultdict(list)
+    spilled: dict[TopicPartition, list[tuple[Stream, Spilled]]] = defaultdict(list)
     for split in splits:
         for place, stream, where in split.found:
             spilled[place].append((stream, where))

@@ -13,10 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.arrow import numbers, repeated
-from ackproof.audit.load import Place
 from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
 _TIMES: Schema = {"bin": "i8", "at_ns": "i8", "latency_ns": "i8", "outcome": "i1"}
@@ -34,7 +34,7 @@ class _Bins(NamedTuple):
     columns: dict[str, Array]
 
 
-def series_of(place: Place, produced: Pile, live: Sequence[Pile], most: int) -> pa.Table:
+def series_of(place: TopicPartition, produced: Pile, live: Sequence[Pile], most: int) -> pa.Table:
     """The series of one bucket, in order of time."""
     done: list[_Bins] = []
     longest, behind = (
@@ -128,7 +128,7 @@ def _reads(live: Sequence[Pile]) -> _Bins:
     return _Bins(number, {"read": read})
 
 
-def _table(place: Place, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
+def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:
     made = [bins.number for bins in produced]
     number = np.unique(np.concatenate([*made, reads.number]))
     columns: dict[str, Array] = {

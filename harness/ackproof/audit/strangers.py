@@ -16,9 +16,9 @@ import numpy as np
 from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.commits import Parts, torn
 from ackproof.audit.ledger import Rejected
-from ackproof.audit.load import Place
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of
+from ackproof.rundir.partition import TopicPartition
 
 STRANGERS: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
@@ -33,7 +33,7 @@ _DENSE_FROM = 1024
 class Presence:
     """Identities that one bucket produced (in order), and which of them its final rows hold intact."""
 
-    place: Place
+    place: TopicPartition
     producer: Array
     seq: Ints
     present: Bools
@@ -43,7 +43,7 @@ class Presence:
 class Strangers:
     """Final rows (each once) of one bucket, of identities that it did not produce; nobody's are not among them."""
 
-    place: Place
+    place: TopicPartition
     rows: Rows
 
 
@@ -61,7 +61,7 @@ class Block:
 class Share:
     """What one bucket says of the identities of one share."""
 
-    place: Place
+    place: TopicPartition
     blocks: tuple[Block, ...]
     sparse: Rows
     strangers: Rows

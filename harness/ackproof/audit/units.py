@@ -20,12 +20,13 @@ import pyarrow.parquet as pq
 from ackproof.audit.anomalies import Findings
 from ackproof.audit.bucket import Bucket, Totals
 from ackproof.audit.ledger import Part, Rejected
-from ackproof.audit.load import STREAMS, Mistrusted, Piece, Place, Stream, UnreadablePart, read
+from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.pile import Scratch, Spill, Spilled
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
 from ackproof.audit.strangers import Share, resolve, shares
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, Told
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
 
 ROWS, FINDINGS, SERIES_PARTS = "rows", "findings", "series"
@@ -81,7 +82,7 @@ class BucketUnit:
     target: Target
     number: int
     """Buckets of a directory are numbered in order of their places."""
-    place: Place
+    place: TopicPartition
     pieces: tuple[Piece, ...]
     spilled: tuple[tuple[Stream, Spilled], ...]
 
@@ -110,7 +111,7 @@ class Split:
     """Where the rows of each bucket are now."""
 
     target: Target
-    found: tuple[tuple[Place, Stream, Spilled], ...]
+    found: tuple[tuple[TopicPartition, Stream, Spilled], ...]
 
 
 @dataclass
@@ -122,7 +123,7 @@ class Counted:
     totals: Totals = field(default_factory=Totals)
     unledgered: int = 0
     flaws: int = 0
-    flaw_places: list[tuple[Place, int]] = field(default_factory=list)
+    flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
 
     def add(self, other: Counted) -> None:
         """Add another part of the same directory."""
@@ -171,7 +172,7 @@ Trouble: TypeAlias = Refused | SetAside | Doubted | Broken
 
 def do_split(unit: SplitUnit) -> Split | Trouble:
     """Take row groups apart by bucket."""
-    gathered: dict[tuple[Place, Stream], list[Rows]] = defaultdict(list)
+    gathered: dict[tuple[TopicPartition, Stream], list[Rows]] = defaultdict(list)
     try:
         for piece in unit.pieces:
             for stream, place, rows in read(piece):
@@ -219,7 +220,7 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
     """Audit one small directory."""
     target = unit.target
     scratch = Scratch(Path(target.work) / ROWS, "whole")
-    buckets: dict[Place, Bucket] = {}
+    buckets: dict[TopicPartition, Bucket] = {}
     findings = Findings(Path(target.work) / FINDINGS / "part-0.parquet")
     given: list[Share] = []
     table = Table(target.transactions)

@@ -30,8 +30,8 @@ from ackproof.cluster.messages import (
     ListPartitionReassignmentsRequest,
     ListPartitionReassignmentsResponse,
 )
-from ackproof.cluster.protocol import TopicPartition
 from ackproof.cluster.wire import Connection, Question, Refused
+from ackproof.rundir.partition import TopicPartition
 
 _ELECT, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_CONFIGS, _DESCRIBE_CONFIGS = 2, 0, 0, 1, 4
 _MOVE_LOG_DIR, _LOG_DIRS = 2, 2

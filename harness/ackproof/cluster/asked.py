@@ -7,9 +7,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import PartitionEnds, PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionEnds, PartitionState
 from ackproof.cluster.views import ends_at, merge
 from ackproof.cluster.wire import Connection, WireError
+from ackproof.rundir.partition import TopicPartition
 
 
 class AskedCluster(ABC):

@@ -26,18 +26,14 @@ from ackproof.cluster.metadata.quorum import ASK_S, Keeper, KraftQuorum
 from ackproof.cluster.metadata.zookeeper import ZooKeeper
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.properties import Layout, check_settings
-from ackproof.cluster.protocol import (
-    NodeState,
-    OnNodeEvent,
-    PartitionState,
-    TopicPartition,
-)
+from ackproof.cluster.protocol import NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.rundir.partition import TopicPartition
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
@@ -14,6 +14,7 @@ from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, Timeline
 
 
@@ -25,16 +26,6 @@ class NodeState(StrEnum):
     """All its threads stand still (SIGSTOP)."""
     GONE = "gone"
     """There is no process: it never was started, or has ended."""
-
-
-class TopicPartition(NamedTuple):
-    """One partition of a topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
 
 
 @dataclass(frozen=True, slots=True)

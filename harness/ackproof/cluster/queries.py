@@ -28,9 +28,10 @@ from ackproof.cluster.messages import (
     MetadataRequest,
     MetadataResponse,
 )
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, Question, Refused, WireError
 from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 LATEST: Final = -1
 EARLIEST: Final = -2

@@ -9,9 +9,10 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import Cluster, TopicPartition
+from ackproof.cluster.protocol import Cluster
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 _EXISTS: Final = 36
 _GOING: Final = "marked for deletion"

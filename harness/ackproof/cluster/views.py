@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from ackproof.cluster.protocol import PartitionEnds, PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionEnds, PartitionState
 from ackproof.cluster.queries import (
     EARLIEST,
     LATEST,
@@ -17,6 +17,7 @@ from ackproof.cluster.queries import (
     read_partitions,
 )
 from ackproof.cluster.wire import Connection
+from ackproof.rundir.partition import TopicPartition
 
 View = Mapping[TopicPartition, PartitionState]
 

@@ -28,6 +28,7 @@ from pydantic import WithJsonSchema
 
 from ackproof.experiment.base import text_field
 from ackproof.experiment.problems import hint
+from ackproof.rundir.partition import TopicPartition
 
 
 class RoleKind(StrEnum):
@@ -56,19 +57,10 @@ DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY,
 """Roles that take one of several nodes; which one comes from the case's seed."""
 
 _ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
-_PLACE: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
 ROLE_PATTERN: Final = (
     r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
     r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
 )
-
-
-def parse_place(text: str) -> tuple[str, int]:
-    """`orders/0` → ("orders", 0). Raises ValueError."""
-    match = _PLACE.match(text)
-    if match is None:
-        raise ValueError(f"expected a partition such as orders/0, not '{text[:60]}'")
-    return match[1], int(match[2])
 
 
 @dataclass(frozen=True)
@@ -105,7 +97,7 @@ class Role:
         if kind in OF_PARTITION:
             if not inside:
                 raise ValueError(f"the role {kind} needs a partition: {kind}(orders/0)")
-            topic, partition = parse_place(inside.strip())
+            topic, partition = TopicPartition.parse(inside.strip())
             return cls(kind, topic, partition)
         if inside is None:
             return cls(kind)

@@ -22,7 +22,7 @@ from pydantic import WithJsonSchema
 from ackproof.experiment.base import OPERATORS, text_field
 from ackproof.experiment.problems import hint
 from ackproof.experiment.quantities import duration_text
-from ackproof.experiment.roles import parse_place
+from ackproof.rundir.partition import TopicPartition
 
 
 class Quantity(StrEnum):
@@ -76,7 +76,7 @@ class Condition:
                     f"{quantity} is that of a partition: {quantity}(orders/0) {match[3]} {match[4]}"
                 )
             return cls(quantity, match[3], int(match[4]))
-        topic, partition = parse_place(match[2].strip())
+        topic, partition = TopicPartition.parse(match[2].strip())
         return cls(quantity, match[3], int(match[4]), topic, partition)
 
     def __str__(self) -> str:

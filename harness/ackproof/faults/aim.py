@@ -10,8 +10,9 @@ from typing import Final
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import Cluster, TopicPartition
+from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.roles import Members, Role, RoleKind
+from ackproof.rundir.partition import TopicPartition
 
 RESOLVE_WITHIN_S: Final = 5.0
 """How long a role may wait for a broker that answers."""

@@ -16,6 +16,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.rundir.documents import AuditFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES_BIN_NS
 from ackproof.rundir.timeline import Event, EventKind, fault_name, read_timeline
 
@@ -97,21 +98,25 @@ def _of_the_faults(case: Case, events: Sequence[Event]) -> Iterator[str]:
             yield f"{name} was not confirmed as healed"
 
 
-def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[tuple[str, int]]:
+def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
     """The partitions that the faults name; every one that is written to where a fault names none."""
-    named: set[tuple[str, int]] = set()
+    named: set[TopicPartition] = set()
     known = _partitions(case, case.experiment.topics)
     for fault in faults:
-        mine = known & {(role.topic, role.partition) for role in fault.targets}
+        mine = {
+            place for place in known if any(place == (role.topic, role.partition) for role in fault.targets)
+        }
         if not mine:
             return _partitions(case, case.experiment.topic_names())
         named |= mine
     return named
 
 
-def _partitions(case: Case, topics: Iterable[str]) -> set[tuple[str, int]]:
+def _partitions(case: Case, topics: Iterable[str]) -> set[TopicPartition]:
     return {
-        (name, partition) for name in topics for partition in range(case.experiment.topics[name].partitions)
+        TopicPartition(name, partition)
+        for name in topics
+        for partition in range(case.experiment.topics[name].partitions)
     }
 
 
@@ -127,17 +132,17 @@ def _of_the_acks(run: CaseDir, case: Case, events: Sequence[Event]) -> Iterator[
         if not any(start + SERIES_BIN_NS <= min(asked) for start in starts) and not _acked(
             run, place, pc.field("done_ns") < min(asked)
         ):
-            yield f"nothing was acknowledged on {place[0]}/{place[1]} before the first fault"
+            yield f"nothing was acknowledged on {place} before the first fault"
         if (
             case.experiment.evidence.ack_after_healing
             and healed
             and not any(start >= max(healed) for start in starts)
             and not _acked(run, place, pc.field("done_ns") > max(healed))
         ):
-            yield f"nothing was acknowledged on {place[0]}/{place[1]} after the last fault had healed"
+            yield f"nothing was acknowledged on {place} after the last fault had healed"
 
 
-def _acked(run: CaseDir, place: tuple[str, int], when: pc.Expression) -> bool:
+def _acked(run: CaseDir, place: TopicPartition, when: pc.Expression) -> bool:
     """Whether the produced ledger has an ack of this partition at such a time."""
     parts = [str(part) for part in sorted(run.produced.glob("client=*/part-*.parquet"))]
     topic, partition = place
@@ -154,14 +159,14 @@ def _acked(run: CaseDir, place: tuple[str, int], when: pc.Expression) -> bool:
         return False  # the audit says that a part cannot be read; nothing is proven by it
 
 
-def _acked_bins(series: Path) -> dict[tuple[str, int], list[int]]:
+def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:
     if not series.exists():
         return {}
     table = pq.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
-    bins: dict[tuple[str, int], list[int]] = {}
+    bins: dict[TopicPartition, list[int]] = {}
     for row in table.to_pylist():
         if row["acked"] > 0:
-            bins.setdefault((row["topic"], row["partition"]), []).append(row["start_ns"])
+            bins.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(row["start_ns"])
     return bins
 
 

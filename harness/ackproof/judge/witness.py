@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 from ackproof.experiment.case import Case
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import read_samples
-
-Place: TypeAlias = tuple[str, int]
 
 
 @dataclass
@@ -60,7 +59,7 @@ def testimony(run: CaseDir, case: Case) -> Testimony:
     in_sync = _in_sync(run)
     batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
     for read in FinalReadFile.load(run.final_read).partitions:
-        place = read.topic, read.partition
+        place = TopicPartition(read.topic, read.partition)
         policy = case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
         if not read.complete or "compact" in policy:
             continue  # the one says so itself; of the other each replica may have compacted another part
@@ -147,10 +146,12 @@ def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Ro
     return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 
-def _in_sync(run: CaseDir) -> dict[Place, tuple[int, ...]]:
+def _in_sync(run: CaseDir) -> dict[TopicPartition, tuple[int, ...]]:
     """The ISR of each partition when it was seen last."""
     return {
-        (sample.topic, sample.partition): sample.isr for sample in read_samples(run.samples) if sample.isr
+        TopicPartition(sample.topic, sample.partition): sample.isr
+        for sample in read_samples(run.samples)
+        if sample.isr
     }
 
 

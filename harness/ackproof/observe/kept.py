@@ -11,7 +11,8 @@ import time
 from collections.abc import Iterable
 from typing import Final
 
-from ackproof.cluster.protocol import Cluster, PartitionState, TopicPartition
+from ackproof.cluster.protocol import Cluster, PartitionState
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, Timeline
 
 PERIOD_S: Final = 0.1

@@ -30,6 +30,7 @@ from ackproof.rundir.metadata import (
     TopicRemoved,
     write_metadata,
 )
+from ackproof.rundir.partition import TopicPartition
 
 FOLDER: Final = "__cluster_metadata-0"
 _FRAME_VERSION: Final = 1
@@ -106,7 +107,7 @@ class MetadataLog:
     """Decodes record after record, and knows what it has been told so far."""
 
     _topics: dict[str, str] = field(default_factory=dict)
-    _partitions: dict[tuple[str, int], PartitionDecided] = field(default_factory=dict)
+    _partitions: dict[TopicPartition, PartitionDecided] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: When) -> MetadataRecord:
         """One record. Raises `NotDecoded`."""

@@ -13,8 +13,9 @@ from typing import Any, Final
 from ackproof.cluster import queries
 from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import LARGEST_RESPONSE, Question, Unreachable
+from ackproof.rundir.partition import TopicPartition
 
 RECONNECT_AFTER_S: Final = 0.15
 GIVE_UP_AFTER_S: Final = 10.0

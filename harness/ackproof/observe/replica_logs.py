@@ -18,6 +18,7 @@ from ackproof.cluster.disks.log import RECOVERY_POINT, checkpoint, segments
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import id_of
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 
 _FOLDER: Final = re.compile(
@@ -78,7 +79,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
 
 
 def _read(
-    folder: Path, log_dir: LogDir, place: tuple[str, int], high_watermark: int, recovery_point: int
+    folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
 ) -> tuple[Replica, list[Batch]]:
     batches: list[Batch] = []
     rest, reason = 0, ""

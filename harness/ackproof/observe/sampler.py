@@ -14,10 +14,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.protocol import Cluster, NodeState, PartitionState, TopicPartition
+from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.observe.kept import Kept
 from ackproof.observe.probe import Answer, Probe
 from ackproof.observe.views import Views
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import EventKind, Timeline
 

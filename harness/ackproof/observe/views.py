@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
+from ackproof.rundir.partition import TopicPartition
 
 FORGET_AFTER_LOOKS: Final = 50
 """A topic that was deleted and made again begins anew at epoch 0: after so many looks the older epoch is believed."""

@@ -9,7 +9,6 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import roles_in
 from ackproof.experiment.nodes import ListNode
-from ackproof.experiment.places import Place
 from ackproof.experiment.problems import Path, nearest
 from ackproof.experiment.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
 from ackproof.experiment.roles import Role, RoleKind, minority_of
@@ -26,6 +25,7 @@ from ackproof.faults.storm.specification import Storm
 from ackproof.plan.checks_storm import check_storm
 from ackproof.plan.findings import Findings
 from ackproof.plan.on_model import check_on_model
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import smallest_size
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
@@ -229,7 +229,7 @@ def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Fin
             path: Path = (*body, name, index) if isinstance(fault, Storm) else (*body, name)
             if found.sound(path):
                 _check_role(spec, role, path, found)
-        if isinstance(value, Place) and found.sound((*body, name)):
+        if isinstance(value, TopicPartition) and found.sound((*body, name)):
             _check_place(spec, value.topic, value.partition, (*body, name), found)
 
 

@@ -41,6 +41,7 @@ from ackproof.run.phases import Hook, Orders, Phase, Running, Watcher
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.workload.clients import Workload
@@ -253,7 +254,7 @@ class CaseRun:
         """
         if not self.spec.faults:
             return
-        before: dict[tuple[str, int], int] = {}
+        before: dict[TopicPartition, int] = {}
         began = time.monotonic()
 
         def seen() -> bool:
@@ -277,7 +278,7 @@ class CaseRun:
             self.timeline.add(EventKind.NOTE, note=str(error))
         self._save_case(workload.clients)
 
-    def _written(self) -> list[tuple[str, int]]:
+    def _written(self) -> list[TopicPartition]:
         """The partitions that producers write to."""
         return [
             (name, number)

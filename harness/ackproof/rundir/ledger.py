@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir.part_order import Column, Shelf, order_of
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
 END: Final = "END"
@@ -48,7 +49,7 @@ class ProducedRows:
     """Rows of one producer, in order of seq. `place` is an index into `places`; times count from the run's start."""
 
     producer: int
-    places: Sequence[tuple[str, int]]
+    places: Sequence[TopicPartition]
     place: Ints
     seq: Ints
     outcome: npt.NDArray[np.int8]
@@ -92,7 +93,7 @@ class ConsumedRows:
 
     reader: int
     phase: int
-    places: Sequence[tuple[str, int]]
+    places: Sequence[TopicPartition]
     origins: Sequence[str]
     place: npt.NDArray[np.int32]
     assignment: npt.NDArray[np.int32]
@@ -187,7 +188,7 @@ class _Part:
     def __init__(
         self,
         place: npt.NDArray[np.integer],
-        places: Sequence[tuple[str, int]],
+        places: Sequence[TopicPartition],
         schema: pa.Schema,
         shelf: Shelf | None,
     ) -> None:
@@ -211,7 +212,7 @@ class _Part:
         """A column of texts, by their numbers in `names`."""
         self._columns[name] = _texts(self._order.put(codes, self._room(name, np.int32)), names)
 
-    def topics_and_partitions(self, places: Sequence[tuple[str, int]]) -> None:
+    def topics_and_partitions(self, places: Sequence[TopicPartition]) -> None:
         """The two columns that the order is by."""
         names = sorted({topic for topic, _ in places})
         code = {topic: number for number, topic in enumerate(names)}

@@ -14,6 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from ackproof.rundir.partition import TopicPartition
+
 Column = npt.NDArray[Any]
 Indices = npt.NDArray[np.int64]
 
@@ -72,7 +74,7 @@ class PartOrder:
         return found
 
 
-def order_of(place: Column, places: Sequence[tuple[str, int]], shelf: Shelf) -> PartOrder:
+def order_of(place: Column, places: Sequence[TopicPartition], shelf: Shelf) -> PartOrder:
     """The order of rows of which `place` is an index into `places`."""
     # numpy sorts numbers of 16 bits by radix, five times as fast as longer ones
     rank = np.empty(len(places), np.uint16 if len(places) <= 1 << 16 else np.uint32)

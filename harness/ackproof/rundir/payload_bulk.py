@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 from zlib_ng.zlib_ng import crc32  # the checksum of zlib, ten times as fast
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import (
     HEADER_SIZE,
     MAGIC,
@@ -50,7 +51,7 @@ class BulkEncoder:
     """
 
     def __init__(
-        self, run_id: str, producer: int, places: Sequence[tuple[str, int]], first: int, size: int
+        self, run_id: str, producer: int, places: Sequence[TopicPartition], first: int, size: int
     ) -> None:
         topics = list(dict.fromkeys(topic for topic, _ in places))
         blanks = [encoder(run_id, producer, topic, 0, size)(0) for topic in topics]

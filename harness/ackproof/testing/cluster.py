@@ -21,9 +21,9 @@ from ackproof.base.processes import RunTag, end_children, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition, to_timeline
+from ackproof.cluster.protocol import NodeState, PartitionState, to_timeline
 from ackproof.experiment.fault import NodeFault
-from ackproof.experiment.roles import Role, RoleKind, parse_place
+from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import At
 from ackproof.faults.aim import holders
@@ -31,6 +31,7 @@ from ackproof.faults.injection import Aim, Field, Injection, injection_of
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.testing.marker import Wanted, read_topic
@@ -304,7 +305,7 @@ class KafkaCluster:
     def _state(self, topic: str, partition: int) -> PartitionState:
         if "/" in topic:
             try:
-                topic, partition = parse_place(topic)
+                topic, partition = TopicPartition.parse(topic)
             except ValueError as error:
                 raise BadInput(str(error)) from None
         place = TopicPartition(topic, partition)

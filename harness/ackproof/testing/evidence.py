@@ -11,6 +11,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import AuditFailed, EvidenceMissing
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.partition import TopicPartition
 from ackproof.testing.book import Attempt, Book, Content
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.final_reader import FinalReader, FinalRecord
@@ -18,7 +19,6 @@ from ackproof.testing.ledger_files import write_ledgers
 from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import final_read
 from ackproof.workload.final_readers import FinalReadOrder
-from ackproof.workload.settings import Place
 
 Audit = Callable[[Path], AuditResult]
 _DESCRIBE_S: Final = 10.0
@@ -42,7 +42,7 @@ class Evidence:
 
     audit: AuditFile
     findings: tuple[Finding, ...]
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     final: tuple[FinalRecord, ...]
 
     def contents(self) -> dict[Content, int]:
@@ -83,13 +83,15 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     return Evidence(result.file, tuple(_findings(cluster, book)), places, tuple(reader.records))
 
 
-def _describe(cluster: KafkaCluster, topics: set[str]) -> tuple[tuple[Place, ...], Mapping[str, int]]:
+def _describe(
+    cluster: KafkaCluster, topics: set[str]
+) -> tuple[tuple[TopicPartition, ...], Mapping[str, int]]:
     """The partitions of these topics, and how many replicas each topic has. Topics that nobody knows have none."""
     known = set(topics)
 
-    def look() -> dict[Place, int] | None:
+    def look() -> dict[TopicPartition, int] | None:
         states = cluster.cluster.topic_state(known)
-        found = {Place(*place): len(state.replicas) for place, state in states.items()}
+        found = {TopicPartition(*place): len(state.replicas) for place, state in states.items()}
         missing = (known & cluster.topics.keys()) - {place.topic for place in found}
         return found if found and not missing else None
 

@@ -7,14 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import Identity
 from ackproof.testing.book import Content
 from ackproof.testing.identity import identity_of
 from ackproof.workload.config import reader_config
 from ackproof.workload.final_readers import ReadOutcome
-from ackproof.workload.settings import Place
 
 _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
@@ -37,7 +38,7 @@ class FinalRecord:
 class FinalReader:
     """Reads places from offsets to offsets; `records` holds what it found."""
 
-    def __init__(self, places: Sequence[Place], bootstrap: str, run_id: str, origin_ns: int) -> None:
+    def __init__(self, places: Sequence[TopicPartition], bootstrap: str, run_id: str, origin_ns: int) -> None:
         self.records: list[FinalRecord] = []
         self._places = tuple(places)
         self._number = {place: number for number, place in enumerate(places)}
@@ -56,7 +57,7 @@ class FinalReader:
         try:
             consumer.assign(
                 [
-                    TopicPartition(place.topic, place.partition, start)
+                    ClientPartition(place.topic, place.partition, start)
                     for place, start, end in zip(self._places, starts, ends, strict=True)
                     if start < end
                 ]
@@ -76,7 +77,7 @@ class FinalReader:
         return ReadOutcome(tuple(reached), self._problems, [])
 
     def _take(self, message: Message, reached: list[int]) -> None:
-        place = Place(message.topic() or "", _number(message.partition()))
+        place = TopicPartition(message.topic() or "", _number(message.partition()))
         number = self._number[place]
         offset = _number(message.offset())
         error = message.error()

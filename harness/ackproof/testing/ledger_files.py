@@ -10,12 +10,14 @@ import numpy as np
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, mark_end, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.partition import TopicPartition
 from ackproof.testing.book import Attempt, Book, ProducerBook, Read
 from ackproof.testing.final_reader import FinalRecord
-from ackproof.workload.settings import Place
 
 
-def write_ledgers(run: CaseDir, book: Book, places: Sequence[Place], final: Sequence[FinalRecord]) -> None:
+def write_ledgers(
+    run: CaseDir, book: Book, places: Sequence[TopicPartition], final: Sequence[FinalRecord]
+) -> None:
     """Write them in place of older ones."""
     if run.ledger.exists():
         shutil.rmtree(run.ledger)
@@ -46,7 +48,7 @@ def partition_of(attempt: Attempt, found: dict[tuple[int, int], int]) -> int:
 
 def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> ProducedRows:
     rows = producer.attempts
-    where = [(row.content.topic, partition_of(row, found)) for row in rows]
+    where = [TopicPartition(row.content.topic, partition_of(row, found)) for row in rows]
     places = list(dict.fromkeys(where))
     number = {place: index for index, place in enumerate(places)}
     return ProducedRows(
@@ -62,7 +64,7 @@ def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> Prod
     )
 
 
-def _as_read(record: FinalRecord, places: Sequence[Place]) -> Read:
+def _as_read(record: FinalRecord, places: Sequence[TopicPartition]) -> Read:
     topic, partition = places[record.place]
     return Read(
         0,
@@ -77,7 +79,7 @@ def _as_read(record: FinalRecord, places: Sequence[Place]) -> Read:
 
 
 def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRows:
-    where = [(row.topic, row.partition) for row in rows]
+    where = [TopicPartition(row.topic, row.partition) for row in rows]
     places = list(dict.fromkeys(where))
     number = {place: index for index, place in enumerate(places)}
     origins = list(dict.fromkeys(row.identity.origin_topic for row in rows))

@@ -18,6 +18,7 @@ from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind, Timeline
 from ackproof.workload.board import State
 from ackproof.workload.config import (
@@ -30,7 +31,7 @@ from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
 from ackproof.workload.outfits import Outfit, Outfitter
 from ackproof.workload.salvage import Salvaged, salvage
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, Place
+from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET
 
 _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
@@ -82,7 +83,7 @@ class Workload:
         self.tag = tag
         written = spec.producers.topics or tuple(topics)
         self.places = tuple(
-            Place(name, number) for name in topics for number in range(topics[name].partitions)
+            TopicPartition(name, number) for name in topics for number in range(topics[name].partitions)
         )
         self._outfitter = Outfitter(
             spec=spec,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ackproof.cluster.protocol import Cluster, TopicPartition
+from ackproof.cluster.protocol import Cluster
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.final_read import End
 
 
@@ -14,12 +15,12 @@ class ClusterEnds:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    def look(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
+    def look(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
         """Ask now. See `Ends.look`."""
         topics = tuple(dict.fromkeys(topic for topic, _ in places))
         ends = self._cluster.partition_ends(topics)
         states = self._cluster.topic_state(topics)
-        seen: dict[tuple[str, int], End] = {}
+        seen: dict[TopicPartition, End] = {}
         for topic, partition in places:
             place = TopicPartition(topic, partition)
             end, state = ends.get(place), states.get(place)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from ackproof.workload.settings import Place
+from ackproof.rundir.partition import TopicPartition
 
 
 @dataclass
@@ -32,7 +32,7 @@ class _Span:
 class Epochs:
     """The spans of every place."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[TopicPartition]) -> None:
         self._index = {place: number for number, place in enumerate(places)}
         self._spans: list[list[_Span]] = [[] for _ in places]
 
@@ -42,7 +42,7 @@ class Epochs:
         at_ns = int(said["ts"]) * 1000
         for topic, about in said["topics"].items():
             for partition, state in about["partitions"].items():
-                number = self._index.get(Place(topic, int(partition)))
+                number = self._index.get(TopicPartition(topic, int(partition)))
                 if number is not None and state["leader_epoch"] >= 0:
                     self._see(self._spans[number], state["leader_epoch"], at_ns)
         return at_ns

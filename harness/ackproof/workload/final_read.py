@@ -24,8 +24,8 @@ from ackproof.base.wait import wait_until
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome, read_by_processes
-from ackproof.workload.settings import Place
 
 REST_S: Final = 1.0
 """Two looks that agree are at least so far apart."""
@@ -69,7 +69,7 @@ class End:
 class Ends(Protocol):
     """Who can be asked about partitions."""
 
-    def look(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
+    def look(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
         """Ask now, in seconds at most; a partition about which nothing is to be had is missing. Raises nothing."""
 
 
@@ -151,7 +151,13 @@ def final_read(
 
 
 def _partition(
-    place: Place, watch: _Watch, start: int, goal: int, then: End | None, outcome: ReadOutcome, number: int
+    place: TopicPartition,
+    watch: _Watch,
+    start: int,
+    goal: int,
+    then: End | None,
+    outcome: ReadOutcome,
+    number: int,
 ) -> PartitionRead:
     reason = _flaw(watch, goal, outcome.positions[number], then, outcome.problems.get(str(place), ""))
     return PartitionRead(
@@ -168,7 +174,9 @@ def _partition(
     )
 
 
-def _settle(order: FinalReadOrder, ends: Ends, watches: dict[Place, _Watch], stop: Event | None) -> list[str]:
+def _settle(
+    order: FinalReadOrder, ends: Ends, watches: dict[TopicPartition, _Watch], stop: Event | None
+) -> list[str]:
     """Look until all partitions are at rest. What is wrong with the whole, if they do not come to it."""
 
     def look() -> bool:
@@ -191,9 +199,9 @@ def _settle(order: FinalReadOrder, ends: Ends, watches: dict[Place, _Watch], sto
     return []
 
 
-def _after(ends: Ends, places: list[Place], stop: Event | None) -> dict[tuple[str, int], End]:
+def _after(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict[TopicPartition, End]:
     """How the logs of these places stand now. One that no leader tells of in time is missing."""
-    seen: dict[tuple[str, int], End] = {}
+    seen: dict[TopicPartition, End] = {}
 
     def look() -> bool:
         seen.update({place: end for place, end in ends.look(places).items() if end.known})

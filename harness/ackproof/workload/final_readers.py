@@ -23,9 +23,10 @@ from ackproof.base.wait import wait_until
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.config import reader_config
 from ackproof.workload.handles import Handle, Launcher
-from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, Place, ReaderSettings, Share
+from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, ReaderSettings, Share
 
 T = TypeVar("T")
 _FLUSH_ROWS: Final = 1 << 17
@@ -43,7 +44,7 @@ class FinalReadOrder:
     long the reader goes on without getting any further, `read_s` the read as a whole.
     """
 
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     isr_sizes: Mapping[str, int]
     reader: int
     bootstrap: str
@@ -168,7 +169,7 @@ def _settings(
     order: FinalReadOrder,
     client: Client,
     share: Share,
-    places: tuple[Place, ...],
+    places: tuple[TopicPartition, ...],
     ends: FinalEnds,
     run: CaseDir,
     clock: RunClock,

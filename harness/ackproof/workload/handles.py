@@ -12,10 +12,11 @@ from typing import Final
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.board import Board
 from ackproof.workload.control import STOP
 from ackproof.workload.inbox import Inbox
-from ackproof.workload.settings import HIDDEN_FD, Place, hide
+from ackproof.workload.settings import HIDDEN_FD, hide
 
 _TAIL: Final = 2000
 
@@ -30,7 +31,7 @@ class Handle:
     folder: Path
     inbox: Inbox
     control: int
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     expected: bool = False
     """It was asked to stop: a good end is expected."""
     killed: bool = False
@@ -74,7 +75,7 @@ class Launcher:
         self,
         client: Client,
         module: str,
-        places: tuple[Place, ...],
+        places: tuple[TopicPartition, ...],
         write_settings: Callable[[Path, int], None],
     ) -> Handle:
         """Start a client; `write_settings(path, control_fd)` leaves its settings file."""

@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
-from ackproof.workload.settings import Place
+from ackproof.rundir.partition import TopicPartition
 
 CHUNK_ROWS: Final = 1 << 17
 """Rows of a chunk, a power of two: 4 MiB."""
@@ -55,7 +55,7 @@ class JournalMeta:
     client: str
     producer: int
     origin_ns: int
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
 
     def write(self, folder: Path) -> None:
         """Write beside the chunks, before the first of them."""
@@ -75,7 +75,7 @@ class JournalMeta:
         path = folder / _META
         try:
             raw = json.loads(path.read_text(encoding="utf-8"))
-            places = tuple(Place(str(topic), int(partition)) for topic, partition in raw["places"])
+            places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
             return cls(str(raw["client"]), int(raw["producer"]), int(raw["origin_ns"]), places)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise TornJournal(f"{path}: {error}") from error

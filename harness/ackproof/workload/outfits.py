@@ -9,6 +9,7 @@ from typing import Final
 
 from ackproof.experiment.spec import WorkloadSpec
 from ackproof.rundir.documents import Client
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.config import (
     acks_of,
     delivery_timeout_s,
@@ -16,7 +17,7 @@ from ackproof.workload.config import (
     reader_config,
     resend_after_s,
 )
-from ackproof.workload.settings import Place, ProducerSettings, ReaderSettings
+from ackproof.workload.settings import ProducerSettings, ReaderSettings
 
 FLUSH_ROWS: Final = 1 << 17
 FLUSH_S: Final = 1.0
@@ -28,7 +29,7 @@ class Outfit:
 
     client: Client
     module: str
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     write: Callable[[Path, int], None]
 
 
@@ -40,8 +41,8 @@ class Outfitter:
     bootstrap: str
     run_id: str
     case_dir: str
-    places: tuple[Place, ...]
-    written: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
+    written: tuple[TopicPartition, ...]
     origin_ns: int
     chunk_rows: int
     seed: int
@@ -118,5 +119,5 @@ class Outfitter:
         return Outfit(client, "ackproof.workload.reader", self.places, write)
 
 
-def _topics(places: tuple[Place, ...]) -> tuple[str, ...]:
+def _topics(places: tuple[TopicPartition, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(place.topic for place in places))

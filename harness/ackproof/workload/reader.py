@@ -21,15 +21,17 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
 from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
-from ackproof.workload.rows import PartWriter, PlaceIndex, RowBuffer, timestamps_ms
-from ackproof.workload.settings import EXIT_CLEAN, Place, ReaderSettings
+from ackproof.workload.rows import PartitionIndex, PartWriter, RowBuffer, timestamps_ms
+from ackproof.workload.settings import EXIT_CLEAN, ReaderSettings
 
 _BATCH: Final = 1000
 _WAIT_S: Final = 0.05
@@ -78,7 +80,7 @@ class ReaderProcess:
         self.board = Board.open(folder / "counters", len(settings.places))
         self.ledger = run.consumed / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
-        self.index = PlaceIndex(settings.places)
+        self.index = PartitionIndex(settings.places)
         self.number = {place: number for number, place in enumerate(settings.places)}
         self.decode = BulkDecoder(settings.run_id, tuple({place.topic: 0 for place in settings.places}))
         live, final = (
@@ -140,7 +142,7 @@ class ReaderProcess:
         """(2, places): where each log starts and ends now for a consumer; None if a leader does not answer."""
         try:
             found = [
-                self.client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_S)
+                self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
                 for place in self.settings.places
             ]
         except KafkaException:
@@ -212,7 +214,7 @@ class ReaderProcess:
             error = message.error()
             if error is None:
                 continue
-            number = self.number.get(Place(message.topic() or "", message.partition() or 0))
+            number = self.number.get(TopicPartition(message.topic() or "", message.partition() or 0))
             if error.fatal() or number is None:
                 raise KafkaException(error)
             offset = message.offset()
@@ -231,7 +233,7 @@ class ReaderProcess:
         for number, cut in list(self.resets.items()):
             place = self.settings.places[number]
             try:
-                low, high = self.client.get_watermark_offsets(TopicPartition(*place), timeout=_ASK_S)
+                low, high = self.client.get_watermark_offsets(ClientPartition(*place), timeout=_ASK_S)
             except KafkaException:
                 return
             position = int(self.positions[number])
@@ -255,7 +257,7 @@ class ReaderProcess:
         final = self.settings.final
         self.client.assign(
             [
-                TopicPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
+                ClientPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
                 for number, (place, position) in enumerate(
                     zip(self.settings.places, self.positions.tolist(), strict=True)
                 )

@@ -15,8 +15,8 @@ from confluent_kafka import Message
 
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.part_order import Shelf
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
-from ackproof.workload.settings import Place
 
 if TYPE_CHECKING:
     from ackproof.rundir.ledger import ConsumedRows
@@ -25,10 +25,10 @@ _WAITING_BUFFERS: Final = 4
 _milliseconds: Final = itemgetter(1)
 
 
-class PlaceIndex:
+class PartitionIndex:
     """From what a message says of its place to an index into the places of a reader."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
+    def __init__(self, places: Sequence[TopicPartition]) -> None:
         self.places = tuple(places)
         self._base: dict[str, int] = {}
         self._index: list[npt.NDArray[np.int32]] = []
@@ -103,7 +103,7 @@ class RowBuffer:
         self.used += count
 
     def rows(
-        self, reader: int, phase: ReadPhase, places: Sequence[Place], origins: Sequence[str]
+        self, reader: int, phase: ReadPhase, places: Sequence[TopicPartition], origins: Sequence[str]
     ) -> ConsumedRows:
         """The rows as the ledger takes them."""
         from ackproof.rundir.ledger import ConsumedRows
@@ -151,7 +151,7 @@ class PartWriter:
         folder: Path,
         reader: int,
         phase: ReadPhase,
-        places: Sequence[Place],
+        places: Sequence[TopicPartition],
         origins: list[str],
         first_part: int = 0,
     ) -> None:

@@ -16,10 +16,11 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.board import Board
 from ackproof.workload.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.workload.outcomes import REFUSED
-from ackproof.workload.settings import Place, ProducerSettings
+from ackproof.workload.settings import ProducerSettings
 
 _MANY: Final = 8
 """So many records for each place are faster handed over together."""
@@ -54,7 +55,7 @@ class Sender:
         self._mask = settings.chunk_rows - 1
         self._first = settings.first_place
         self._places = settings.places
-        self._round: list[Place] = list(settings.places)
+        self._round: list[TopicPartition] = list(settings.places)
         self._serve = serve
         self._ending = ending
         self._failed = failed
@@ -90,7 +91,7 @@ class Sender:
             at += WORDS
         return len(values)
 
-    def _places_from(self, seq: int, count: int) -> list[Place]:
+    def _places_from(self, seq: int, count: int) -> list[TopicPartition]:
         number = len(self._places)
         begin = (seq + self._first) % number
         while len(self._round) < begin + count:
@@ -133,7 +134,7 @@ class Sender:
             left += [nth + number * one for one in not_taken]
         return self._without(rows, left) if left else len(values)
 
-    def _together(self, rows: Matrix, place: Place, values: list[bytes]) -> list[int]:
+    def _together(self, rows: Matrix, place: TopicPartition, values: list[bytes]) -> list[int]:
         """Send these to one place. `rows` is theirs, a view of the journal. Those not taken before the end."""
         offered: Sequence[int] = range(len(values))
         stamped: slice | list[int] = slice(None)  # all of them, for less than by a list of their numbers
@@ -165,7 +166,7 @@ class Sender:
                 rows[one, SENT] = 0
         return count
 
-    def _offer(self, messages: list[dict[str, object]], place: Place) -> int:
+    def _offer(self, messages: list[dict[str, object]], place: TopicPartition) -> int:
         """How many the library took. Those that it did not have its reason in `_error`."""
         try:
             taken: int = self._client.produce_batch(place.topic, messages, place.partition)

@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self, TypeAlias
+from typing import Final, Self, TypeAlias
+
+from ackproof.rundir.partition import TopicPartition
 
 ConfigValue: TypeAlias = str | int | float | bool
 
@@ -40,18 +42,8 @@ def hidden() -> dict[str, ConfigValue]:
     return found
 
 
-class Place(NamedTuple):
-    """One partition of one topic."""
-
-    topic: str
-    partition: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}/{self.partition}"
-
-
-def _places(raw: list[list[str | int]]) -> tuple[Place, ...]:
-    return tuple(Place(str(topic), int(partition)) for topic, partition in raw)
+def _places(raw: list[list[str | int]]) -> tuple[TopicPartition, ...]:
+    return tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw)
 
 
 @dataclass(frozen=True)
@@ -67,7 +59,7 @@ class ProducerSettings:
     producer: int
     run_id: str
     case_dir: str
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     first_place: int
     value_size: int
     rate: float | None
@@ -138,7 +130,7 @@ class ReaderSettings:
     reader: int
     run_id: str
     case_dir: str
-    places: tuple[Place, ...]
+    places: tuple[TopicPartition, ...]
     origin_ns: int
     flush_rows: int
     flush_s: float

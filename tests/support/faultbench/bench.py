@@ -17,7 +17,7 @@ from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.protocol import NodeEvent, RunningCluster, TopicPartition
+from ackproof.cluster.protocol import NodeEvent, RunningCluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.needs import Need
@@ -28,6 +28,7 @@ from ackproof.faults.injection import Clients, Field
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, Timeline
 from faultbench.load import Load
 from faultbench.table import TABLE, Bite

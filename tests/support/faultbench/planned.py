@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import TopicPartition
+from ackproof.rundir.partition import TopicPartition
 from faultbench.bench import Bench
 from faultbench.table import Bite
 

@@ -14,7 +14,8 @@ from ackproof.cluster.messages import (
     ListOffsetsRequest,
     ListOffsetsResponse,
 )
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
+from ackproof.rundir.partition import TopicPartition
 
 Message: TypeAlias = "DescribeTopicPartitionsResponse | ListOffsetsRequest | ListOffsetsResponse"
 

@@ -9,9 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.observe.kept import FRESH_S, Kept
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, Timeline
 
 PLACE = TopicPartition("t", 0)

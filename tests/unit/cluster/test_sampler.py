@@ -14,9 +14,10 @@ import pytest
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.access import KRAFT
-from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
+from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
 

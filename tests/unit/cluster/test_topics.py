@@ -9,9 +9,10 @@ import pytest
 
 from ackproof.base.errors import BadInput, NodeDied, WaitTimeout
 from ackproof.cluster import queries, topics
-from ackproof.cluster.protocol import PartitionEnds, PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionEnds, PartitionState
 from ackproof.cluster.wire import Refused, Unreachable
 from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 FULL = {PLACE: PartitionState("t", 0, 1, 0, (1, 2), (2, 1))}

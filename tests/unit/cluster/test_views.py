@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.views import merge
 from ackproof.observe.views import FORGET_AFTER_LOOKS, Views
+from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 

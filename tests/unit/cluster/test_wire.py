@@ -13,9 +13,10 @@ import pytest
 
 from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, Refused, Unreachable, error_name
 from ackproof.experiment.spec import TopicSpec
+from ackproof.rundir.partition import TopicPartition
 
 BROKERS = (
     "000000180003000900000011000861636b70726f6f66000101000000",

@@ -14,7 +14,7 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.metadata.voters import Member, Members
-from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState, TopicPartition
+from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.roles import Role, RoleKind
@@ -29,6 +29,7 @@ from ackproof.faults.planned.specification import Recreate
 from ackproof.faults.processes import injection as processes
 from ackproof.faults.rollouts import injection as rollouts
 from ackproof.faults.rollouts.specification import Upgrade
+from ackproof.rundir.partition import TopicPartition
 
 PLACE = TopicPartition("t", 0)
 

@@ -20,6 +20,7 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
 from ackproof.rundir.timeline import EventKind, Timeline
@@ -90,7 +91,6 @@ class Predicted:
 MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]
 """A kind of event; or one with the number of its fault and the second in which it happens."""
-Place = tuple[str, int]
 SECOND = 1_000_000_000
 HEALTHY = (
     EventKind.FAULT_ASKED,
@@ -159,7 +159,7 @@ def _case(experiment: str) -> Case:
         return cases(load(file))[0]
 
 
-def _series(bins: Iterable[int] | Mapping[Place, Iterable[int]], acked: int) -> pa.Table:
+def _series(bins: Iterable[int] | Mapping[TopicPartition, Iterable[int]], acked: int) -> pa.Table:
     by_place = bins if isinstance(bins, Mapping) else {("orders", 0): bins}
     rows = [
         {
@@ -205,7 +205,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         min_insync: int = 2,
         expect: str = "",
         events: Iterable[Happening] = HEALTHY,
-        acked_bins: Iterable[int] | Mapping[Place, Iterable[int]] = (0, 30),
+        acked_bins: Iterable[int] | Mapping[TopicPartition, Iterable[int]] = (0, 30),
         acked_in_bin: int = 5,
         attempts: Iterable[dict[str, Any]] = (),
         final: FinalReadFile | str | None = "whole",

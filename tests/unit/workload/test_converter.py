@@ -8,14 +8,14 @@ import pytest
 
 from ackproof.base.wait import wait_until
 from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
 from ackproof.workload import converter
 from ackproof.workload.converter import Converter
 from ackproof.workload.journal import DONE, RESULT, SENT, Chunk, Journal, JournalMeta, chunk_files
-from ackproof.workload.settings import Place
 
 ROWS, CHUNKS, LATER = 64, 9, 3
-META = JournalMeta("p0", 0, 0, (Place("orders", 0), Place("orders", 1)))
+META = JournalMeta("p0", 0, 0, (TopicPartition("orders", 0), TopicPartition("orders", 1)))
 
 
 @pytest.mark.parametrize(("paced", "at_once"), [(True, CHUNKS - 1), (False, CHUNKS - 1 - LATER)])

@@ -16,11 +16,11 @@ from ackproof.base.errors import Interrupted
 from ackproof.base.processes import find_children
 from ackproof.rundir.documents import Client, FinalReadFile
 from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED
 from ackproof.workload.final_read import End, final_read
 from ackproof.workload.final_readers import FinalReadOrder
 from ackproof.workload.handles import Handle, Launcher
-from ackproof.workload.settings import Place
 
 REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_stable=0, log_end=0)
 
@@ -28,7 +28,7 @@ REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_sta
 class Scripted:
     """Ends that are what a function of the number of the look says."""
 
-    def __init__(self, say: Callable[[int], Mapping[Place, End]]) -> None:
+    def __init__(self, say: Callable[[int], Mapping[TopicPartition, End]]) -> None:
         self.say = say
         self.looks = 0
 
@@ -48,16 +48,18 @@ def written(kafka, load):
     return load
 
 
-def ends_of(load) -> dict[Place, End]:
-    ends = {Place("empty", 0): REST}
+def ends_of(load) -> dict[TopicPartition, End]:
+    ends = {TopicPartition("empty", 0): REST}
     for number in (0, 1):
         count = load.workload.acked("orders", number)
-        ends[Place("orders", number)] = replace(REST, high_watermark=count, last_stable=count, log_end=count)
+        ends[TopicPartition("orders", number)] = replace(
+            REST, high_watermark=count, last_stable=count, log_end=count
+        )
     return ends
 
 
 def read(load, ends, *, stop: threading.Event | None = None, **order: object) -> FinalReadFile:
-    places = (Place("orders", 0), Place("orders", 1), Place("empty", 0))
+    places = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("empty", 0))
     settings: dict[str, object] = {"settle_s": 5.0, "idle_s": 3.0, **order}
     file = final_read(
         FinalReadOrder(
@@ -90,7 +92,7 @@ def test_complete(written) -> None:
     assert file.reasons == ()
     assert scripted.looks >= 3, "two looks a second apart, and one after the read"
     for partition in file.partitions:
-        end = ends[Place(partition.topic, partition.partition)]
+        end = ends[TopicPartition(partition.topic, partition.partition)]
         assert (partition.start, partition.end, partition.position) == (0, end.log_end, end.log_end)
         assert (partition.epoch, partition.epoch_after, partition.complete) == (4, 4, True)
     found = rows(written)
@@ -122,8 +124,8 @@ def test_a_second_reader_reads_transactions_at_read_committed(written) -> None:
 
 def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
     good = ends_of(written)
-    first = Place("orders", 0)
-    unrest: list[dict[Place, End]] = [
+    first = TopicPartition("orders", 0)
+    unrest: list[dict[TopicPartition, End]] = [
         {**good, first: replace(good[first], isr=(1, 2))},
         {**good, first: replace(good[first], high_watermark=good[first].log_end - 1)},
         {place: end for place, end in good.items() if place != first},
@@ -136,7 +138,7 @@ def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
     ]
     seen: list[float] = []
 
-    def say(look: int) -> Mapping[Place, End]:
+    def say(look: int) -> Mapping[TopicPartition, End]:
         seen.append(written.clock.now() / 1e9)
         return unrest[look - 1] if look <= len(unrest) else good
 
@@ -147,7 +149,7 @@ def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
 
 def test_without_rest_it_is_not_complete_and_says_what_is_missing_but_reads(written) -> None:
     good = ends_of(written)
-    place = Place("orders", 1)
+    place = TopicPartition("orders", 1)
     ends = {**good, place: replace(good[place], isr=(1,))}
     file = read(written, Scripted(lambda look: ends), settle_s=1.5)
     assert not file.complete
@@ -161,7 +163,7 @@ def test_without_rest_it_is_not_complete_and_says_what_is_missing_but_reads(writ
 
 def test_a_partition_without_a_leader_is_named(written) -> None:
     good = ends_of(written)
-    ends = {place: end for place, end in good.items() if place != Place("orders", 0)}
+    ends = {place: end for place, end in good.items() if place != TopicPartition("orders", 0)}
     file = read(written, Scripted(lambda look: ends), settle_s=1.5)
     assert "orders/0: no answer" in file.reasons
     assert {row["partition"] for row in rows(written)} == {1}
@@ -179,7 +181,7 @@ def test_what_changes_during_the_read_makes_it_incomplete(
     written, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], reason: str
 ) -> None:
     good = ends_of(written)
-    place = Place("orders", 0)
+    place = TopicPartition("orders", 0)
     reading = module.read_by_processes
     state = {"read": False}
 
@@ -201,7 +203,7 @@ def test_leaders_are_asked_again_after_the_read(
     written, monkeypatch: pytest.MonkeyPatch, silent: int
 ) -> None:
     monkeypatch.setattr(module, "_AFTER_S", 1.0)
-    good, first = ends_of(written), Place("orders", 0)
+    good, first = ends_of(written), TopicPartition("orders", 0)
     before = [0]
     read_then = module.read_by_processes
 
@@ -209,7 +211,7 @@ def test_leaders_are_asked_again_after_the_read(
         before[0] = scripted.looks
         return read_then(*arguments, **named)  # type: ignore[arg-type]
 
-    def say(look: int) -> Mapping[Place, End]:
+    def say(look: int) -> Mapping[TopicPartition, End]:
         late = before[0] and look - before[0] <= silent
         # half of an answer, and none
         return (
@@ -230,7 +232,7 @@ def test_leaders_are_asked_again_after_the_read(
 
 def test_a_partition_that_does_not_get_on_is_named_with_its_position(written) -> None:
     good = ends_of(written)
-    place = Place("orders", 1)
+    place = TopicPartition("orders", 1)
     count = good[place].log_end
     beyond = {
         **good,

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
 from ackproof.workload.journal import (
     DONE,
@@ -27,9 +28,8 @@ from ackproof.workload.journal import (
     read_chunk,
 )
 from ackproof.workload.salvage import produced_rows, salvage
-from ackproof.workload.settings import Place
 
-PLACES = (Place("orders", 0), Place("orders", 1), Place("audit", 0))
+PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("audit", 0))
 ORIGIN = 1_000_000
 ROWS = 64
 

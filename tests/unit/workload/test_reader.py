@@ -9,13 +9,14 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.schema import CONSUMED
 from ackproof.workload.reader import ReaderProcess, cut_at, goes_on
-from ackproof.workload.settings import Place
 
 RUN_ID = "00112233aabbccdd"
 
@@ -164,7 +165,7 @@ class Stalled:
         self.end, self.stall_s, self.answers = end, stall_s, answers
         self.began = time.monotonic()
 
-    def get_watermark_offsets(self, place: TopicPartition, timeout: float) -> tuple[int, int]:
+    def get_watermark_offsets(self, place: ClientPartition, timeout: float) -> tuple[int, int]:
         if not self.answers:
             raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
         return 0, self.end
@@ -192,7 +193,7 @@ def test_a_reader_that_is_asked_to_stop_reads_on_to_where_the_logs_end(
 ) -> None:
     reader = object.__new__(ReaderProcess)
     client = Stalled(end, stall_s, answers)
-    reader.settings = SimpleNamespace(places=(Place("orders", 0),))  # type: ignore[assignment]
+    reader.settings = SimpleNamespace(places=(TopicPartition("orders", 0),))  # type: ignore[assignment]
     reader.positions = np.array([-1])
     reader.client = client  # type: ignore[assignment]
     reader.stop = Event()

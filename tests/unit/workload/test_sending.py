@@ -12,13 +12,14 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload import sending
 from ackproof.workload.board import Board
 from ackproof.workload.journal import DONE, RESULT, SENT, Journal, JournalMeta
 from ackproof.workload.sending import Sender
-from ackproof.workload.settings import Place, ProducerSettings
+from ackproof.workload.settings import ProducerSettings
 
-PLACES = (Place("orders", 0), Place("orders", 1), Place("bills", 0))
+PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("bills", 0))
 ROWS = 64
 FEW, MANY = 9, 48
 """Sent one by one; sent a place at a time."""

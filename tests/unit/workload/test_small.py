@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.experiment.spec import ProducerSpec
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.board import Board, State
 from ackproof.workload.config import (
     acks_of,
@@ -26,7 +27,6 @@ from ackproof.workload.control import Events
 from ackproof.workload.epochs import Epochs
 from ackproof.workload.inbox import Inbox
 from ackproof.workload.pace import Pace
-from ackproof.workload.settings import Place
 
 
 @settings(deadline=None)
@@ -116,7 +116,7 @@ def statistics(at_us: int, epochs: dict[str, dict[int, int]]) -> str:
 
 
 def test_epochs() -> None:
-    epochs = Epochs([Place("a", 0), Place("a", 1), Place("b", 0)])
+    epochs = Epochs([TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)])
     assert epochs.take(statistics(10, {"a": {0: 5, 1: 1, -1: -1}, "other": {0: 3}})) == 10_000
     epochs.take(statistics(20, {"a": {0: 5, 1: 2}}))
     epochs.take(statistics(30, {"a": {0: 5, 1: 2}}))

@@ -10,6 +10,7 @@ from typing import Final
 from kafka.record.util import calc_crc32c
 
 from ackproof.cluster.record_batches import Batch, scan
+from ackproof.rundir.partition import TopicPartition
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
@@ -67,13 +68,13 @@ def log_end(replica: Path) -> int:
     return found[-1].end() if found else 0
 
 
-def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[tuple[str, int], int]:
+def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition, int]:
     """An offset checkpoint of a log dir. Empty where there is none; lines that are no entry are passed over."""
     try:
         lines = (log_dir / name).read_text(encoding="utf-8").splitlines()[2:]
     except OSError:
         return {}
-    found: dict[tuple[str, int], int] = {}
+    found: dict[TopicPartition, int] = {}
     for line in lines:
         topic, _, rest = line.partition(" ")
         number, _, offset = rest.partition(" ")

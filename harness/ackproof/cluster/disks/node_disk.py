@@ -22,6 +22,7 @@ from ackproof.base.processes import started
 from ackproof.cluster.disks.file_systems import IMAGE_SUFFIX, FileSystem, thaw
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.documents import Document
+from ackproof.rundir.partition import TopicPartition
 
 OWNER_FILE: Final = "file-systems.json"
 
@@ -105,9 +106,9 @@ class NodeDisk:
         name = f"{topic}-{partition}"
         return next((folder / name for folder in self.log_dirs if (folder / name).is_dir()), None)
 
-    def partitions(self) -> dict[tuple[str, int], Path]:
+    def partitions(self) -> dict[TopicPartition, Path]:
         """The folders of all replicas, without the metadata log."""
-        found: dict[tuple[str, int], Path] = {}
+        found: dict[TopicPartition, Path] = {}
         for folder in self.log_dirs:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 topic, _, number = path.name.rpartition("-")

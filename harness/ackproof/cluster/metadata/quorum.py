@@ -12,8 +12,9 @@ from typing import Final, Protocol
 
 from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, WireError
+from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 1.0
 """How long one look at one node may take."""

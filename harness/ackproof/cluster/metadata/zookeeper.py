@@ -19,8 +19,9 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Unreachable, WireError
+from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 1.0
 """How long one look may take."""

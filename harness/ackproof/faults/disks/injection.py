@@ -18,12 +18,13 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem
 from ackproof.cluster.disks.flags import make_writable, set_immutable
-from ackproof.cluster.protocol import Node, NodeState, PartitionState, TopicPartition
+from ackproof.cluster.protocol import Node, NodeState, PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import size_text
 from ackproof.faults.disks.specification import EmptyDisk, FailLogDir, FullDisk, LogDirFault
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S, KillInjection
+from ackproof.rundir.partition import TopicPartition
 
 REACTS_WITHIN_S: Final = 40.0
 """A broker without load notices a failing log dir at its next checkpoint, every 5 s."""

@@ -21,12 +21,13 @@ from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import PowerLoss, flush_settings
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
+from ackproof.rundir.partition import TopicPartition
 
 CANARY: Final = ".ackproof-canary"
 _CANARY_BYTES: Final = 4096
 _SHOWN: Final = 6
 
-Ends = dict[tuple[str, int], int]
+Ends = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True)

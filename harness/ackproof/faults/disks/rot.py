@@ -14,13 +14,14 @@ from typing import Final
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
-from ackproof.cluster.protocol import Node, NodeState, TopicPartition
+from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.record_batches import Batch
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import DeleteCheckpoint, FlipBits, PartitionFault, TruncateSegment
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
+from ackproof.rundir.partition import TopicPartition
 
 _RECORDS_FROM: Final = 61
 """Where a batch's records begin, behind its header."""

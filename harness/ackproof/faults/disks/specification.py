@@ -14,9 +14,10 @@ from pydantic import Field, model_validator
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, HoldKey, NodeFault, register
 from ackproof.experiment.needs import Need
-from ackproof.experiment.places import Place, PlaceField
+from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Duration, Size, wrong
 from ackproof.experiment.roles import RoleKind
+from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
     from ackproof.experiment.spec import Surroundings
@@ -191,16 +192,16 @@ class PowerLoss(DiskFault):
 class PartitionFault(DiskFault):
     """A fault of one partition's files on the nodes of a role."""
 
-    partition: PlaceField | None = Field(
+    partition: PartitionField | None = Field(
         None, title="Partition", description="Whose files; by default those of the role's partition."
     )
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicPartition:
         """The partition."""
         if self.partition is not None:
             return self.partition
-        return Place(self.target.topic or "", self.target.partition or 0)
+        return TopicPartition(self.target.topic or "", self.target.partition or 0)
 
     @model_validator(mode="after")
     def _of_some_partition(self) -> Self:

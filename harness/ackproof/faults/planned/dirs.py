@@ -10,11 +10,12 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
-from ackproof.cluster.protocol import Node, TopicPartition
+from ackproof.cluster.protocol import Node
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.planned.specification import MoveLogDir
 from ackproof.faults.planned.views import seen
+from ackproof.rundir.partition import TopicPartition
 
 MOVED_WITHIN_S: Final = 60.0
 

@@ -7,7 +7,7 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Election, Owner, Whose
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.injection import Aim, Field, injects
@@ -20,6 +20,7 @@ from ackproof.faults.planned.specification import (
     Reassign,
 )
 from ackproof.faults.planned.views import Views, seen, state_at, state_of, views
+from ackproof.rundir.partition import TopicPartition
 
 MOVED_WITHIN_S: Final = 90.0
 """A reassignment copies the partition's data."""

@@ -10,13 +10,14 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import PartitionEnds, TopicPartition
+from ackproof.cluster.protocol import PartitionEnds
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.spec import TopicSpec
 from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.planned.specification import Recreate
 from ackproof.faults.planned.views import seen, views
+from ackproof.rundir.partition import TopicPartition
 
 DELETE_S: Final = 10.0
 CREATED_WITHIN_S: Final = 60.0

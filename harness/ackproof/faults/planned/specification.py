@@ -14,7 +14,7 @@ from pydantic import Field
 
 from ackproof.experiment.base import Config
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, register
-from ackproof.experiment.places import PlaceField
+from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Size
 from ackproof.experiment.roles import Role, RoleField, RoleKind
@@ -30,7 +30,7 @@ BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 class OfPartition(FaultSpec):
     """Planned work on one partition."""
 
-    partition: PlaceField
+    partition: PartitionField
 
     @property
     def targets(self) -> tuple[Role, ...]:
@@ -170,7 +170,7 @@ class MoveLogDir(FaultSpec):
         {"attach": "log dirs of brokers that someone else runs cannot be looked at"}
     )
 
-    partition: PlaceField
+    partition: PartitionField
     target: RoleField
 
     @property

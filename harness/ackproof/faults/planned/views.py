@@ -13,9 +13,10 @@ from typing import Final, TypeVar
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import PartitionState, TopicPartition
+from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.faults.injection import Field
+from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
 

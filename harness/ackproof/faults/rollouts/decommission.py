@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
-from ackproof.cluster.protocol import NodeState, PartitionState, TopicPartition
+from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.holds import Grip
@@ -18,6 +18,7 @@ from ackproof.faults.injection import Aim, Field, injects
 from ackproof.faults.planned.views import all_topics, seen
 from ackproof.faults.processes.injection import KillInjection
 from ackproof.faults.rollouts.specification import Decommission
+from ackproof.rundir.partition import TopicPartition
 
 MOVED_WITHIN_S: Final = 90.0
 

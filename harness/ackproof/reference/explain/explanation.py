@@ -30,8 +30,9 @@ from ackproof.reference.explain.past_lives import PastLife, past_lives, union
 from ackproof.reference.explain.rows import LOSSES, PRESENT, AckedRows, acked_rows, timestamps
 from ackproof.reference.explain.truncations import Era
 from ackproof.reference.replay.lives import Life, learns_ns
-from ackproof.reference.replay.observed import CUTS_LOGS, Observed, Place
+from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import Deletion, ForbiddenStep, Interval, Truncation, Unexplained
+from ackproof.rundir.partition import TopicPartition
 
 EXAMPLES: Final = 20
 ROT: Final = CUTS_LOGS - {"power_loss"}
@@ -62,7 +63,7 @@ class Explanation:
     reasons: list[str] = field(default_factory=list)
 
 
-def explain(observed: Observed, replayed: Mapping[Place, Sequence[Life]]) -> Explanation:
+def explain(observed: Observed, replayed: Mapping[TopicPartition, Sequence[Life]]) -> Explanation:
     """Explain every partition that has acknowledged rows. `replayed`: the lives of each, oldest first."""
     found = Explanation()
     unread = left_unread(observed.events)
@@ -94,7 +95,9 @@ def explain(observed: Observed, replayed: Mapping[Place, Sequence[Life]]) -> Exp
     return found
 
 
-def _unfit(observed: Observed, replayed: Mapping[Place, Sequence[Life]], place: Place) -> str:
+def _unfit(
+    observed: Observed, replayed: Mapping[TopicPartition, Sequence[Life]], place: TopicPartition
+) -> str:
     topic = observed.experiment.topics.get(place[0])
     if observed.clocks:
         return observed.clocks

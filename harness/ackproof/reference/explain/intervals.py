@@ -17,8 +17,8 @@ import numpy as np
 from ackproof.reference.explain.epochs import NEVER, Bools, Ints
 from ackproof.reference.explain.rows import PRESENT, AckedRows
 from ackproof.reference.replay.lives import Life
-from ackproof.reference.replay.observed import Place
 from ackproof.rundir.conformance import Interval
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind, fault_name
 
 _MARGIN_NS: Final = 1_000_000_000
@@ -84,7 +84,7 @@ def _fault(event: Event, until_ns: int) -> Disturbance:
 
 
 def intervals(
-    place: Place, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
+    place: TopicPartition, rows: AckedRows, around: Sequence[Disturbance], unread: Mapping[int, str]
 ) -> tuple[list[Interval], Bools]:
     """The runs of missing records without an offset, and which rows a disturbance explains, or the producer's end."""
     explained = np.zeros(len(rows), np.bool_)

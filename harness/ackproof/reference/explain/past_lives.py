@@ -31,8 +31,9 @@ from ackproof.reference.explain.epochs import (
 from ackproof.reference.explain.rows import AckedRows
 from ackproof.reference.explain.truncations import Era
 from ackproof.reference.replay.lives import Life, Removal, learns_ns
-from ackproof.reference.replay.observed import Observed, Place
+from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.conformance import Deletion, ForbiddenStep
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.samples import Sample
 
@@ -111,7 +112,7 @@ class PastLife:
 
 
 def past_lives(
-    observed: Observed, place: Place, lives: Sequence[Life], rows: AckedRows
+    observed: Observed, place: TopicPartition, lives: Sequence[Life], rows: AckedRows
 ) -> Sequence[PastLife]:
     """The incarnations of a partition that were deleted, oldest first. `rows`: those with an offset."""
     found = []
@@ -124,7 +125,7 @@ def past_lives(
 
 def _past_life(
     observed: Observed,
-    place: Place,
+    place: TopicPartition,
     life: Life,
     removal: Removal,
     number: int,

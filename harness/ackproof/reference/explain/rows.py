@@ -14,10 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ackproof.reference.explain.epochs import Bools, Ints
-from ackproof.reference.replay.observed import Place
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
 
 LOSSES: Final = ("lost", "displaced", "expired")
@@ -45,7 +45,7 @@ class AckedRows:
         return AckedRows(*(column[which] for column in vars(self).values()))
 
 
-def acked_rows(run: CaseDir) -> Iterator[tuple[Place, AckedRows]]:
+def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
     """Partition by partition. Rows of a transaction whose commit was not acknowledged are left out: see the audit."""
     files = [str(path) for path in parts(run.produced)]
     if not files:
@@ -71,7 +71,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[Place, AckedRows]]:
             continue
         mine = {name: column[begin:stop] for name, column in columns.items()}
         found = _found(identity(mine["producer"], mine["seq"]), keys, kinds)
-        place = names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF)
+        place = TopicPartition(names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF))
         yield (
             place,
             AckedRows(mine["producer"], mine["seq"], mine["offset"], mine["sent_ns"], mine["done_ns"], found),
@@ -120,7 +120,7 @@ def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[n
     return np.where(keys[at] == mine, kinds[at], PRESENT).astype(np.int8)
 
 
-def timestamps(run: CaseDir, place: Place) -> tuple[Ints, Ints]:
+def timestamps(run: CaseDir, place: TopicPartition) -> tuple[Ints, Ints]:
     """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
     files = [str(path) for path in parts(run.consumed)]
     wanted = (

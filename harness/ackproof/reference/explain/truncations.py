@@ -9,8 +9,9 @@ import numpy as np
 
 from ackproof.reference.explain.epochs import Bools, Ints, KeptLog, Reign, Told
 from ackproof.reference.explain.rows import AckedRows
-from ackproof.reference.replay.observed import CUTS_LOGS, Observed, Place
+from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import ForbiddenStep, Truncation
+from ackproof.rundir.partition import TopicPartition
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,7 @@ class Era:
     """One life of a partition: who led it when, and its log as the last of them had it."""
 
     observed: Observed
-    place: Place
+    place: TopicPartition
     reigns: Sequence[Reign]
     log: KeptLog
 

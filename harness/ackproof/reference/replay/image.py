@@ -13,7 +13,6 @@ from typing import Final
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.releases import numbers
-from ackproof.reference.replay.observed import Place
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -26,6 +25,7 @@ from ackproof.rundir.metadata import (
     TopicCreated,
     TopicRemoved,
 )
+from ackproof.rundir.partition import TopicPartition
 from ackproof_reference.controller import clear_eligible
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
@@ -63,11 +63,11 @@ class Image:
         self.zookeeper = case.experiment.cluster.mode == "zookeeper"
         self.brokers: dict[int, Registration] = {}
         self.incarnations: dict[int, str] = {}
-        self.partitions: dict[Place, Partition] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
         self.topic_ids: dict[str, str] = {}
         self.log_dirs: dict[int, frozenset[str]] = {}
         """The log dirs that work, of each broker that named any."""
-        self._directories: dict[Place, tuple[tuple[int, str], ...]] = {}
+        self._directories: dict[TopicPartition, tuple[tuple[int, str], ...]] = {}
         self._features: dict[str, int] = {}
         self._settings: dict[tuple[int, str, str], str] = {}
 
@@ -126,7 +126,7 @@ class Image:
         else:
             self._settings[key] = record.value
 
-    def of(self, place: Place, extra: Iterable[int] = ()) -> Metadata:
+    def of(self, place: TopicPartition, extra: Iterable[int] = ()) -> Metadata:
         """One partition with the registrations of everybody who matters to it; who never registered is fenced."""
         partition = self.partitions[place]
         known = dict(self.brokers)
@@ -134,7 +134,7 @@ class Image:
             known.setdefault(node, Registration(node, -1, fenced=True))
         return Metadata(partition, tuple(known[node] for node in sorted(known)))
 
-    def lies_in(self, place: Place, node: int, directories: frozenset[str]) -> bool:
+    def lies_in(self, place: TopicPartition, node: int, directories: frozenset[str]) -> bool:
         """Whether a broker's replica of a partition is in one of these log dirs, as far as the log says where it is."""
         known = dict(self._directories.get(place, ()))
         return node in known and known[node] in directories

@@ -9,7 +9,7 @@ from typing import Final
 
 from ackproof.reference.replay.image import Image, partition_of
 from ackproof.reference.replay.lives import Life, Moment, Removal, deleted_by
-from ackproof.reference.replay.observed import ASKS_UNCLEAN, Observed, Place
+from ackproof.reference.replay.observed import ASKS_UNCLEAN, Observed
 from ackproof.reference.replay.rules import Broken, broken_rule
 from ackproof.reference.replay.steps import Step, Surroundings, same, steps
 from ackproof.reference.replay.zookeeper import zookeeper_steps
@@ -24,6 +24,7 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicRemoved,
 )
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
@@ -40,7 +41,7 @@ class Replay:
     steps: Counter[str] = field(default_factory=Counter)
     forbidden: list[ForbiddenStep] = field(default_factory=list)
     elections: list[ElectionSeen] = field(default_factory=list)
-    lives: dict[Place, list[Life]] = field(default_factory=lambda: defaultdict(list))
+    lives: dict[TopicPartition, list[Life]] = field(default_factory=lambda: defaultdict(list))
     """Of each partition, the incarnations of its topic, oldest first."""
     missed: int = 0
     """Changes of partitions that the observation jumped over."""
@@ -150,7 +151,7 @@ def _counted(record: MetadataRecord, image: Image, found: Replay) -> bool:
 def _change(
     record: PartitionDecided, image: Image, beside: Surroundings, observed: Observed, found: Replay
 ) -> None:
-    place, seen = (record.topic, record.partition), partition_of(record)
+    place, seen = TopicPartition(record.topic, record.partition), partition_of(record)
     t_ns = observed.t_ns(record.timestamp_ms)
     found.replayed += 1
     old = image.partitions.get(place)
@@ -257,7 +258,7 @@ def _created(record: PartitionDecided, seen: Partition, image: Image, t_ns: int)
     """
     if image.zookeeper:
         return
-    place, broken = (record.topic, record.partition), None
+    place, broken = TopicPartition(record.topic, record.partition), None
     isr = tuple(node for node in seen.replicas if image.active(node))
     if place in image.partitions:
         broken = Broken(

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,11 +22,10 @@ from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
-
-Place: TypeAlias = tuple[str, int]
 
 CUTS_LOGS: Final = frozenset(
     {
@@ -55,9 +54,9 @@ class Observed:
     """What records' timestamps count from: the epoch's beginning, or (a simulated run, whose ledgers must be the same
     for the same seed) the run's."""
     records: tuple[MetadataRecord, ...]
-    samples: Mapping[Place, Sequence[Sample]]
-    replicas: Mapping[Place, Sequence[Replica]]
-    deleted: Mapping[Place, Sequence[Replica]]
+    samples: Mapping[TopicPartition, Sequence[Sample]]
+    replicas: Mapping[TopicPartition, Sequence[Replica]]
+    deleted: Mapping[TopicPartition, Sequence[Replica]]
     """Logs that were deleted, as far as brokers had not removed them yet."""
     events: tuple[Event, ...]
     lacks: tuple[str, ...]
@@ -96,7 +95,7 @@ class Observed:
         known = self.experiment.topics.get(topic)
         return known is None or known.config.get("message.timestamp.type", "CreateTime") == "CreateTime"
 
-    def replicas_of(self, place: Place, topic_id: str) -> Sequence[Replica]:
+    def replicas_of(self, place: TopicPartition, topic_id: str) -> Sequence[Replica]:
         """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
@@ -134,19 +133,19 @@ def observe(run: CaseDir, case: Case) -> Observed:
         records = tuple(read_metadata(run.metadata_log))
     else:
         lacks.append(f"no step of the controllers: this run has no {run.metadata_log.name}")
-    samples: dict[Place, list[Sample]] = defaultdict(list)
+    samples: dict[TopicPartition, list[Sample]] = defaultdict(list)
     for sample in read_samples(run.samples):
-        samples[sample.topic, sample.partition].append(sample)
+        samples[TopicPartition(sample.topic, sample.partition)].append(sample)
     if not samples:
         lacks.append("no high watermark: the partitions were not sampled")
-    replicas: dict[Place, list[Replica]] = defaultdict(list)
-    deleted: dict[Place, list[Replica]] = defaultdict(list)
+    replicas: dict[TopicPartition, list[Replica]] = defaultdict(list)
+    deleted: dict[TopicPartition, list[Replica]] = defaultdict(list)
     if run.replicas.exists():
         file_of_logs = ReplicasFile.load(run.replicas)
         for replica in file_of_logs.replicas:
-            replicas[replica.topic, replica.partition].append(replica)
+            replicas[TopicPartition(replica.topic, replica.partition)].append(replica)
         for replica in file_of_logs.deleted:
-            deleted[replica.topic, replica.partition].append(replica)
+            deleted[TopicPartition(replica.topic, replica.partition)].append(replica)
     else:
         lacks.append("no truncation: the replicas' logs were not looked at")
     events, _ = read_timeline(run.timeline)

@@ -13,9 +13,10 @@ from typing import Final
 
 from ackproof.reference.replay.lives import Life, Moment, answered_ns, learns_ns
 from ackproof.reference.replay.metadata import Replay
-from ackproof.reference.replay.observed import Observed, Place
+from ackproof.reference.replay.observed import Observed
 from ackproof.reference.wording import plain
 from ackproof.rundir.conformance import ForbiddenStep
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import EventKind
@@ -42,7 +43,9 @@ def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenSt
     return count, forbidden
 
 
-def _of_a_life(observed: Observed, place: Place, lives: Sequence[Life], number: int) -> Sequence[Sample]:
+def _of_a_life(
+    observed: Observed, place: TopicPartition, lives: Sequence[Life], number: int
+) -> Sequence[Sample]:
     """The samples of one incarnation: they do not name it, and brokers may tell of an earlier one for a while."""
     begin = answered_ns(
         observed, place[0], lives, number, learns_ns(observed.experiment.cluster, observed.stall_ns)
@@ -55,7 +58,7 @@ def _of_a_life(observed: Observed, place: Place, lives: Sequence[Life], number: 
     ]
 
 
-def _logs(observed: Observed, place: Place, life: Life) -> Sequence[Replica]:
+def _logs(observed: Observed, place: TopicPartition, life: Life) -> Sequence[Replica]:
     """The logs of one incarnation on disk, those that were deleted with it too."""
     if life.removal is None:
         return observed.replicas_of(place, life.topic_id)
@@ -92,7 +95,7 @@ def _current(samples: Sequence[Sample], history: Sequence[Moment]) -> Iterator[t
 
 
 def _high_watermarks(
-    place: Place, current: Sequence[tuple[Sample, Moment]], touched: Mapping[int, Sequence[int]]
+    place: TopicPartition, current: Sequence[tuple[Sample, Moment]], touched: Mapping[int, Sequence[int]]
 ) -> Iterator[ForbiddenStep]:
     told = [pair for pair in current if pair[0].high_watermark >= 0 and pair[0].leader != NO_LEADER]
     for (before, _), (after, moment) in pairwise(told):
@@ -116,7 +119,7 @@ def _high_watermarks(
 
 
 def _expansions(
-    place: Place,
+    place: TopicPartition,
     history: Sequence[Moment],
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
@@ -175,7 +178,9 @@ def _lowest(
     return min(seen, key=lambda sample: sample.log_ends[node], default=None)
 
 
-def _epochs(place: Place, history: Sequence[Moment], replicas: Sequence[Replica]) -> Iterator[ForbiddenStep]:
+def _epochs(
+    place: TopicPartition, history: Sequence[Moment], replicas: Sequence[Replica]
+) -> Iterator[ForbiddenStep]:
     """A log's epochs rise with its offsets, and each had a leader who wrote in it."""
     led = {moment.partition.leader_epoch for moment in history if moment.partition.leader != NO_LEADER}
     for replica in replicas:

@@ -1,0 +1,26 @@
+"""One partition of a topic: the one type for it, from an experiment's file to a finding."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+_TEXT: Final = re.compile(r"([A-Za-z0-9._-]{1,249})/([0-9]{1,9})\Z")
+
+
+class TopicPartition(NamedTuple):
+    """A topic and the number of one of its partitions; as text `orders/0`."""
+
+    topic: str
+    partition: int
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """Read `orders/0`. Raises ValueError."""
+        match = _TEXT.match(text)
+        if match is None:
+            raise ValueError(f"expected a partition such as orders/0, not '{text[:60]}'")
+        return cls(match[1], int(match[2]))
+
+    def __str__(self) -> str:
+        return f"{self.topic}/{self.partition}"
