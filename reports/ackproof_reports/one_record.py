@@ -158,7 +158,7 @@ def story_of(run: CaseDir, who: Identity) -> RecordStory:
     reads = _rows(parts(run.consumed), CONSUMED, who.rows())
     if not attempts and not reads:
         raise BadInput(f"{run.path}: no ledger knows {who}")
-    places = dict.fromkeys((row["topic"], row["partition"]) for row in (*attempts, *reads))
+    places = dict.fromkeys(TopicPartition(row["topic"], row["partition"]) for row in (*attempts, *reads))
     moments = [*_sent(attempts), *_read(reads)]
     live = [row for row in reads if row["phase"] not in _FINAL]
     early = [moment.t_ns for moment in (*_sent(attempts), *_read(live))]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.metadata.features import features
+from ackproof.cluster.metadata.kraft.features import features
 from ackproof.experiment.releases import ELR, METADATA, features_of
 from faultbench import Bench, planned
 

@@ -11,8 +11,8 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
-from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
-from ackproof.cluster.metadata.zookeeper_session import end_session
+from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
+from ackproof.cluster.metadata.zookeeper.session import end_session
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import TopicSpec
@@ -35,8 +35,8 @@ def bench(
         yield made
 
 
-def keeper(cluster: object) -> ZooKeeper:
-    found = cast(ProcessCluster, cluster).keeper
+def zookeeper_of(cluster: object) -> ZooKeeper:
+    found = cast(ProcessCluster, cluster).quorum
     assert isinstance(found, ZooKeeper)
     return found
 
@@ -44,7 +44,7 @@ def keeper(cluster: object) -> ZooKeeper:
 def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
     bench.await_full_isr()
     session_of(bench, 1)
-    zookeeper, place = keeper(bench.cluster), TopicPartition("t", 0)
+    zookeeper, place = zookeeper_of(bench.cluster), TopicPartition("t", 0)
     state = zookeeper.state(place)
     said = bench.cluster.topic_state(["t"])[place]
     assert state is not None
@@ -87,7 +87,7 @@ def test_a_paused_broker_whose_session_ends_is_found_out(bench: Bench) -> None:
     node = bench.cluster.node(2)
     node.pause()
     try:
-        assert end_session(keeper(bench.cluster).addresses, session_of(bench, 2))
+        assert end_session(zookeeper_of(bench.cluster).addresses, session_of(bench, 2))
         wait_until(lambda: _gone(bench, 2), what="the znode to go", timeout_s=5.0)
     finally:
         node.resume()
@@ -123,7 +123,7 @@ def test_a_broker_without_a_session_is_nothing_to_break(bench: Bench) -> None:
 
 def _gone(bench: Bench, broker: int) -> bool:
     try:
-        return keeper(bench.cluster).registration(broker) is None
+        return zookeeper_of(bench.cluster).registration(broker) is None
     except WireError:
         return False
 
@@ -131,7 +131,7 @@ def _gone(bench: Bench, broker: int) -> bool:
 def session_of(bench: Bench, broker: int) -> int:
     def held() -> Registration | None:
         with contextlib.suppress(WireError):
-            return keeper(bench.cluster).registration(broker)
+            return zookeeper_of(bench.cluster).registration(broker)
         return None
 
     return wait_until(held, what=f"the session of broker {broker}", timeout_s=10.0).session
@@ -168,7 +168,7 @@ def test_links_to_zookeeper_break_and_mend(linked: Bench, fault: str) -> None:
 def test_three_servers_outlive_the_one_that_leads_them(clusters: Clusters) -> None:
     cluster = clusters.start(kafka=OLDER, mode="zookeeper", controllers=3)
     cluster.create_topics({"t": TopicSpec()})
-    zookeeper = keeper(cluster)
+    zookeeper = zookeeper_of(cluster)
     modes = {server: zookeeper.mode(server) for server in (101, 102, 103)}
     assert sorted(modes.values()) == ["follower", "follower", "leader"]
     leader = next(server for server, mode in modes.items() if mode == "leader")

@@ -16,9 +16,9 @@ import pytest
 
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.launch import Installation
+from ackproof.cluster.metadata.kraft import log as metadata_log
 from ackproof.cluster.record_batches import scan
 from ackproof.experiment.spec import TopicSpec
-from ackproof.observe import metadata_log
 from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, PartitionDecided, read_metadata

@@ -20,20 +20,20 @@ class AskedCluster(ABC):
     def running_links(self) -> Mapping[int, Connection]:
         """A connection to each broker that runs (not paused), for questions through `queries`."""
 
-    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What those say who keep the metadata, where they can be asked: it counts more than what brokers heard."""
+    def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """What the metadata quorum itself holds, where it tells: it counts more than what brokers heard."""
         del topics
         return {}
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """The partitions of these topics as the running brokers see them; the newest leader epoch wins."""
         wanted = tuple(topics)
-        kept = self.kept(wanted)
+        held = self.metadata_state(wanted)
         views = []
         for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 views.append(queries.partitions(link, wanted))
-        return merge(views) | kept
+        return merge(views) | held
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one without a leader that answers is missing."""

@@ -6,7 +6,6 @@ No formatting JVM is started for a run: a node's `meta.properties` is written he
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +14,12 @@ from typing import Literal
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.cluster.addresses import Route, hosts_file
 from ackproof.cluster.backends.process.node import NodeFiles
-from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
-from ackproof.cluster.metadata.zookeeper_server import MAIN, zookeeper_settings
-from ackproof.cluster.properties import Layout, render, settings
-from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.properties import render, settings
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
-from ackproof.provision.jvm import SERVER, java_command
+from ackproof.provision.jvm import java_command
 
 Role = Literal["broker", "controller"]
 
@@ -41,10 +39,7 @@ def write_files(
 ) -> None:
     """Lay out the node's folder for its first start. Raises `BadInput` for settings that cannot be."""
     files.folder.mkdir(parents=True, exist_ok=True)
-    if layout.is_zookeeper and not layout.is_broker(node_id):
-        values = zookeeper_settings(layout, node_id, files.data.name)
-    else:
-        values = settings(layout, node_id, files.data.name)
+    values = settings(layout, node_id, files.data.name)
     files.properties.write_text(render(values), encoding="utf-8")
     lay_data(layout, node_id, files, installed, cluster_id)
 
@@ -53,20 +48,7 @@ def lay_data(
     layout: Layout, node_id: int, files: NodeFiles, installed: Installation, cluster_id: str
 ) -> None:
     """What the node's empty data folders must hold for it to start in this cluster, as if just formatted."""
-    broker, data = layout.is_broker(node_id), str(files.data)
-    if layout.is_zookeeper:
-        # A broker finds out the cluster's id from ZooKeeper, and writes its own `meta.properties`.
-        for log_dir in log_dirs(layout.spec, data, broker=broker):
-            Path(log_dir).mkdir(parents=True, exist_ok=True)
-        if not broker:
-            (files.data / "myid").write_text(f"{node_id}\n", encoding="utf-8")
-        return
-    metadata = Path(metadata_dir(layout.spec, data, broker=broker))
-    for folder in (metadata, *map(Path, log_dirs(layout.spec, data, broker=broker))):
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "meta.properties").write_text(meta_properties(cluster_id, node_id), encoding="utf-8")
-    if layout.is_controller(node_id):
-        shutil.copyfile(installed.checkpoint, metadata / CHECKPOINT)
+    metadata_of(layout.spec).lay_data(layout, node_id, files.data, installed.checkpoint, cluster_id)
 
 
 def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) -> None:
@@ -76,8 +58,8 @@ def write_hosts(layout: Layout, node_id: int, files: NodeFiles, route: Route) ->
 
 
 def command(layout: Layout, files: NodeFiles, installed: Installation, role: Role) -> list[str]:
-    """The command line. `role`: whose archive fits it, and in ZooKeeper mode whether it is a broker at all.
-    All paths below the node's folder are relative to it: it is the working folder."""
+    """The command line. `role`: whose archive fits it; `broker` for a combined node too. All paths below
+    the node's folder are relative to it: it is the working folder."""
     archive = installed.archives.get(role)
     flags = [
         # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
@@ -89,7 +71,7 @@ def command(layout: Layout, files: NodeFiles, installed: Installation, role: Rol
     return java_command(
         installed.java,
         installed.jars,
-        MAIN if layout.is_zookeeper and role == "controller" else SERVER,
+        metadata_of(layout.spec).main(broker=role == "broker"),
         [files.properties.name],
         log=Path(files.log.name),
         heap_bytes=layout.spec.heap,

@@ -10,13 +10,12 @@ necessities  what the harness stands on; a setting of the experiment that touche
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.addresses import Address, Addresses, node_name
-from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.experiment.spec import ClusterSpec
 
 NECESSITIES: Final[Mapping[str, str]] = MappingProxyType(
@@ -98,49 +97,6 @@ _CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True)
-class Layout:
-    """Who the nodes of a cluster are and where they listen: all that rendering needs beside the experiment."""
-
-    spec: ClusterSpec
-    addresses: Addresses
-    clients_by_proxy: bool = False
-    """Whether clients are sent to proxies in front of the brokers."""
-
-    def advertised(self, broker: int) -> Address:
-        """Where clients are told that a broker is."""
-        return self.addresses.for_clients(broker) if self.clients_by_proxy else self.addresses.client(broker)
-
-    @property
-    def node_ids(self) -> tuple[int, ...]:
-        """Brokers, then isolated controllers."""
-        return tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
-
-    @property
-    def isolated_controllers(self) -> tuple[int, ...]:
-        """Nodes that vote and hold no partitions."""
-        return tuple(node for node in self.spec.controller_ids if node not in self.spec.broker_ids)
-
-    def is_broker(self, node_id: int) -> bool:
-        """Whether the node holds partitions."""
-        return node_id in self.spec.broker_ids
-
-    def is_controller(self, node_id: int) -> bool:
-        """Whether the node votes, or is a ZooKeeper server."""
-        return node_id in self.spec.controller_ids
-
-    @property
-    def is_zookeeper(self) -> bool:
-        """Whether ZooKeeper servers keep the metadata."""
-        return self.spec.mode == "zookeeper"
-
-    def title(self, node_id: int) -> str:
-        """What a node is, in a word."""
-        if self.is_broker(node_id):
-            return "broker"
-        return "zookeeper" if self.is_zookeeper else "controller"
-
-
 def check_settings(spec: ClusterSpec) -> None:
     """Raises `BadInput` naming every setting of the experiment that the harness cannot live with."""
     wrong: list[str] = []
@@ -165,14 +121,14 @@ def check_settings(spec: ClusterSpec) -> None:
 
 
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
-    """All settings of a node. Raises `BadInput` as `check_settings` does.
+    """All settings of a node, a ZooKeeper server's too. Raises `BadInput` as `check_settings` does.
 
     `data` is the folder of its logs, relative to its working folder: Kafka would split an absolute path at each
     comma, and the folder of a case has some.
     """
     check_settings(layout.spec)
-    merged = {**configured(layout.spec, node_id), **_necessities(layout, node_id, data)}
-    return dict(sorted(merged.items()))
+    asked = configured(layout.spec, node_id)
+    return dict(sorted(metadata_of(layout.spec).settings(layout, node_id, data, asked).items()))
 
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
@@ -260,59 +216,6 @@ def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
 def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
     return {} if rack is None else {"broker.rack": rack}
-
-
-def _necessities(layout: Layout, node_id: int, data: str) -> dict[str, str]:
-    addresses, name = layout.addresses, node_name(node_id)
-    own = addresses.node(node_id)
-    client = addresses.listens(node_id)
-    if layout.is_zookeeper:
-        return _necessities_with_zookeeper(layout, node_id, data)
-    broker, controller = layout.is_broker(node_id), layout.is_controller(node_id)
-    listeners: list[str] = []
-    advertised: list[str] = []
-    if broker:
-        listeners += [f"INTERNAL://{own}:{addresses.internal_port}", f"EXTERNAL://{client}"]
-        advertised += [
-            f"INTERNAL://{name}:{addresses.internal_port}",
-            f"EXTERNAL://{layout.advertised(node_id)}",
-        ]
-    if controller:
-        listeners.append(f"CONTROLLER://{own}:{addresses.controller_port}")
-        advertised.append(f"CONTROLLER://{name}:{addresses.controller_port}")
-    voters = [
-        f"{voter}@{node_name(voter)}:{addresses.controller_port}" for voter in layout.spec.controller_ids
-    ]
-    values = {
-        "process.roles": ",".join(["broker"] * broker + ["controller"] * controller),
-        "node.id": str(node_id),
-        "controller.quorum.voters": ",".join(voters),
-        "controller.listener.names": "CONTROLLER",
-        "listeners": ",".join(listeners),
-        "advertised.listeners": ",".join(advertised),
-        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
-        "log.dirs": ",".join(log_dirs(layout.spec, data, broker=broker)),
-    }
-    if broker and layout.spec.log_dirs > 1:
-        values["metadata.log.dir"] = metadata_dir(layout.spec, data, broker=broker)
-    if broker:
-        values["inter.broker.listener.name"] = "INTERNAL"
-    return values
-
-
-def _necessities_with_zookeeper(layout: Layout, node_id: int, data: str) -> dict[str, str]:
-    addresses = layout.addresses
-    internal, client = addresses.internal_port, addresses.listens(node_id)
-    servers = [f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids]
-    return {
-        "broker.id": str(node_id),
-        "zookeeper.connect": ",".join(servers),
-        "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},EXTERNAL://{client}",
-        "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},EXTERNAL://{client}",
-        "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
-        "inter.broker.listener.name": "INTERNAL",
-        "log.dirs": ",".join(log_dirs(layout.spec, data, broker=True)),
-    }
 
 
 def _escape(text: str, *, key: bool = False) -> str:

@@ -202,13 +202,13 @@ class Cluster(Protocol):
         """Raises `NodeDied` when a node has died by itself and was not started again."""
 
     def controller(self) -> int | None:
-        """The active controller (in ZooKeeper mode a broker), None while nobody says that it is."""
+        """The active controller, None while nobody says that it is."""
 
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """The partitions of these topics as the brokers that answer see them; newest leader epoch wins."""
 
-    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What those hold who keep the metadata (ZooKeeper); empty where they do not tell. A second at most."""
+    def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """What the metadata quorum itself holds; empty where it does not tell (KRaft). A second at most."""
 
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
@@ -217,7 +217,7 @@ class Cluster(Protocol):
         """A connection to each broker that runs (not paused), for questions through `queries`."""
 
     def admin_link(self) -> Connection | None:
-        """A connection to a broker that takes changes: any that runs, in ZooKeeper mode the controller."""
+        """A connection to a broker that takes changes: any that runs, or the controller where it alone does."""
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.

@@ -147,7 +147,8 @@ def register(kind: F) -> F:
     if not kind.KIND or kind.KIND in _KINDS:
         raise ValueError(f"the fault kind {kind.KIND!r} is taken or empty")
     # By name, so that lists of kinds do not depend on which family was imported first.
-    ordered = sorted({**_KINDS, kind.KIND: kind}.items())
+    every: dict[str, type[FaultSpec]] = {**_KINDS, kind.KIND: kind}
+    ordered = sorted(every.items())
     _KINDS.clear()
     _KINDS.update(ordered)
     return kind

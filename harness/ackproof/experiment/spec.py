@@ -13,6 +13,7 @@ from typing import Annotated, Final, Literal, Protocol, TypeAlias
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
+from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.quantities import Duration, Rate, Size, wrong
 from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.versions import Version
@@ -133,6 +134,11 @@ class ClusterSpec(Spec):
         if self.combined:
             return self.broker_ids
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
+
+    @property
+    def metadata(self) -> MetadataMode:
+        """What follows from the mode."""
+        return MODES[self.mode]
 
     def rack_of(self, broker: int) -> str | None:
         """The rack of a broker, None where no racks are given."""

@@ -49,7 +49,7 @@ def _controller(cluster: Cluster, stop: Flag) -> int:
         return None if found is None else (found,)
 
     now = told()
-    if now is None and cluster.spec.mode == "zookeeper":
+    if now is None and cluster.spec.metadata.broker_controls:
         with contextlib.suppress(WaitTimeout):
             now = wait_until(
                 told, what="an active controller", timeout_s=RESOLVE_WITHIN_S, interval_s=0.05, stop=stop

@@ -64,7 +64,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
                 match = _FOLDER.fullmatch(folder.name)
                 if match is None or match["topic"] not in wanted:
                     continue
-                place = match["topic"], int(match["partition"])
+                place = TopicPartition(match["topic"], int(match["partition"]))
                 if match["deleted"]:
                     gone = _deleted(*_read(folder, log_dir, place, -1, -1))
                     deleted += [gone] if not gone.reason and gone.log_end >= 0 else []

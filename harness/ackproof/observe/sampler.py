@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
-from ackproof.observe.kept import Kept
 from ackproof.observe.probe import Answer, Probe
+from ackproof.observe.quorum_watch import QuorumWatch
 from ackproof.observe.views import Views
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
@@ -24,8 +24,8 @@ from ackproof.rundir.timeline import EventKind, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
 """How long a look waits for answers: a broker in good health needs 2 ms."""
-KEEPER: Final = 0
-"""Among the brokers' views: the view of those who keep the metadata. Brokers count from 1."""
+QUORUM: Final = 0
+"""Among the brokers' views: the one of the metadata quorum itself. Brokers count from 1."""
 STALE_AFTER_S: Final = 1.0
 """An older sample says nothing of now."""
 
@@ -51,7 +51,9 @@ class Sampler:
             broker: Probe(address, cluster.access) for broker, address in cluster.client_addresses().items()
         }
         self._views = Views()
-        self._kept = Kept(cluster, self._topics, timeline) if cluster.spec.mode == "zookeeper" else None
+        self._watch = None
+        if cluster.spec.metadata.broker_controls:  # else the brokers' own views are the log of the quorum
+            self._watch = QuorumWatch(cluster, self._topics, timeline)
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self._stop = threading.Event()
@@ -63,8 +65,8 @@ class Sampler:
 
     def start(self) -> None:
         """Begin."""
-        if self._kept is not None:
-            self._kept.start()
+        if self._watch is not None:
+            self._watch.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -72,8 +74,8 @@ class Sampler:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._kept is not None:
-            self._kept.stop()
+        if self._watch is not None:
+            self._watch.stop()
         self._file.close()
 
     # -- what was seen last -------------------------------------------------------------------------------------------
@@ -163,8 +165,8 @@ class Sampler:
     def _write(self, answers: dict[int, Answer]) -> None:
         now = self._timeline.clock.now()
         views = {broker: answer.view for broker, answer in answers.items()}
-        if self._kept is not None and (kept := self._kept.latest()):
-            views[KEEPER] = kept
+        if self._watch is not None and (held := self._watch.latest()):
+            views[QUORUM] = held
         merged = self._views.merge(views)
         lines: list[str] = []
         for place, state in sorted(merged.items()):

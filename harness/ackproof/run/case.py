@@ -24,6 +24,7 @@ from ackproof.base.interrupts import interrupts_wait
 from ackproof.base.processes import RunTag, end_children, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.protocol import RunningCluster, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -32,7 +33,7 @@ from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Field
-from ackproof.observe import metadata_log, replica_logs, znode_log
+from ackproof.observe import replica_logs
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.attached import on_foreign_ground
@@ -281,7 +282,7 @@ class CaseRun:
     def _written(self) -> list[TopicPartition]:
         """The partitions that producers write to."""
         return [
-            (name, number)
+            TopicPartition(name, number)
             for name in self.spec.topic_names()
             for number in range(self.spec.topics[name].partitions)
         ]
@@ -334,10 +335,8 @@ class CaseRun:
             return
         log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
         replica_logs.collect(log_dirs, self.spec.topics, self.run)
-        keepers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
-        source = metadata_log if self.spec.cluster.mode == "kraft" else znode_log
-        failed = source.collect(keepers, self.run)
-        if failed:
+        servers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
+        if failed := metadata_of(self.spec.cluster).collect(servers, self.run):
             self.timeline.add(EventKind.NOTE, note=failed)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:

@@ -26,7 +26,7 @@ class ClusterEnds:
             end, state = ends.get(place), states.get(place)
             if end is None or state is None or end.leader_epoch != state.leader_epoch:
                 continue
-            seen[topic, partition] = End(
+            seen[place] = End(
                 leader=end.leader,
                 epoch=end.leader_epoch,
                 isr=state.isr,

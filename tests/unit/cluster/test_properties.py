@@ -6,8 +6,8 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address, Addresses
-from ackproof.cluster.metadata.zookeeper_server import zookeeper_settings
-from ackproof.cluster.properties import NECESSITIES, Layout, check_settings, render, settings
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.properties import NECESSITIES, check_settings, render, settings
 from ackproof.experiment.spec import ClusterSpec
 
 ADDRESSES = Addresses(block=7, base_port=29092)
@@ -138,7 +138,7 @@ def test_with_zookeeper_a_broker_knows_its_servers_and_nothing_of_a_quorum() -> 
 def test_zookeeper_servers_answer_where_controllers_would(servers: int) -> None:
     spec = ClusterSpec(kafka="3.9.2", mode="zookeeper", controllers=servers)
     layout = Layout(spec, ADDRESSES)
-    values = zookeeper_settings(layout, 101, "data")
+    values = settings(layout, 101, "data")
     assert Address(values["clientPortAddress"], int(values["clientPort"])) == layout.addresses.controller(101)
     named = {key for key in values if key.startswith("server.")}
     assert named == (set() if servers == 1 else {"server.101", "server.102", "server.103"})

@@ -15,6 +15,7 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.cluster.access import KRAFT
 from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
@@ -57,7 +58,7 @@ class Stand:
         cluster: Any = SimpleNamespace(
             nodes=self.nodes,
             access=KRAFT,
-            spec=SimpleNamespace(mode="kraft"),
+            spec=ClusterSpec(),
             client_addresses=lambda: {i: b.address for i, b in self.brokers.items()},
         )
         self.sampler = Sampler(cluster, ["orders", "pay"], self.path, self.timeline, hz=hz)

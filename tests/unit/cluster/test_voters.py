@@ -6,7 +6,7 @@ import uuid
 
 import pytest
 
-from ackproof.cluster.metadata.voters import Endpoint, Member, add_voter, remove_voter
+from ackproof.cluster.metadata.kraft.voters import Endpoint, Member, add_voter, remove_voter
 from ackproof.cluster.wire import Question, Refused
 
 DIRECTORY = uuid.UUID(int=7)

@@ -18,7 +18,8 @@ from ackproof.cluster.containers import build, freezer, presence
 from ackproof.cluster.containers.engine import connect
 from ackproof.cluster.containers.environment import settings_as_environment
 from ackproof.cluster.containers.labels import OWNER, RUN, labels, marks
-from ackproof.cluster.properties import Layout, settings
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.properties import settings
 from ackproof.experiment.spec import ClusterSpec
 
 RECIPE = Path(build.__file__).parent / "recipe"

@@ -13,7 +13,7 @@ import pytest
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.metadata.voters import Member, Members
+from ackproof.cluster.metadata.kraft.voters import Member, Members
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT

@@ -7,7 +7,6 @@ import tempfile
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -31,6 +30,7 @@ from ackproof.cluster.network.sockets import Traffic
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, Field, injection_of
 from ackproof.faults.links import injection as links
 from ackproof.faults.links import witnesses as link_witnesses
@@ -130,7 +130,7 @@ class Ground:
     def __post_init__(self) -> None:
         pairs = {Link(a, b) for a in (1, 2, 3) for b in (1, 2, 3, 101) if a != b}
         self.mesh = FakeMesh(frozenset(pairs | {Link(CLIENTS, b) for b in (1, 2, 3)}))
-        self.spec = SimpleNamespace(mode="kraft")
+        self.spec = ClusterSpec()
 
     def node(self, number: int) -> FakeNode:
         return self.nodes[number]

@@ -79,7 +79,7 @@ def checkpoint(log_dir: Path, name: str = RECOVERY_POINT) -> dict[TopicPartition
         topic, _, rest = line.partition(" ")
         number, _, offset = rest.partition(" ")
         if number.isdigit() and offset.lstrip("-").isdigit():
-            found[topic, int(number)] = int(offset)
+            found[TopicPartition(topic, int(number))] = int(offset)
     return found
 
 

@@ -113,7 +113,7 @@ class NodeDisk:
             for path in sorted(folder.iterdir()) if folder.is_dir() else ():
                 topic, _, number = path.name.rpartition("-")
                 if topic and topic != "__cluster_metadata" and number.isdigit() and path.is_dir():
-                    found[topic, int(number)] = path
+                    found[TopicPartition(topic, int(number))] = path
         return found
 
 

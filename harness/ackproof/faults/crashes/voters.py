@@ -11,8 +11,8 @@ from functools import partial
 from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.metadata.features import features, raise_features
-from ackproof.cluster.metadata.voters import Member, Members, add_voter, members, remove_voter
+from ackproof.cluster.metadata.kraft.features import features, raise_features
+from ackproof.cluster.metadata.kraft.voters import Member, Members, add_voter, members, remove_voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT

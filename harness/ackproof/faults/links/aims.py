@@ -44,7 +44,7 @@ def exists(cluster: Cluster, link: Link) -> bool:
     to = cluster.node(target)
     if source == CLIENTS:
         return to.is_broker
-    if cluster.spec.mode == "zookeeper" and not cluster.node(source).is_broker:
+    if cluster.spec.metadata.broker_controls and not cluster.node(source).is_broker:
         return False
     return to.is_controller or (cluster.node(source).is_broker and to.is_broker)
 

@@ -47,7 +47,11 @@ def views(field: Field) -> Views:
     Raises `FaultNotConfirmed` when none runs.
     """
     links = field.cluster.running_links()
-    asked = field.cluster.controller() if field.cluster.spec.mode == "zookeeper" else min(links, default=None)
+    asked = (
+        field.cluster.controller()
+        if field.cluster.spec.metadata.broker_controls
+        else min(links, default=None)
+    )
     if asked is None or asked not in links:
         raise FaultNotConfirmed("no broker runs that could be asked")
     witness = max((broker for broker in links if broker != asked), default=asked)

@@ -14,7 +14,7 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.metadata.features import features, raise_features
+from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec

@@ -10,9 +10,9 @@ import contextlib
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.kraft import KraftCluster
-from ackproof.cluster.metadata.zookeeper import Registration, ZooKeeper
-from ackproof.cluster.metadata.zookeeper_session import end_session
+from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
+from ackproof.cluster.metadata.zookeeper.session import end_session
+from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.protocol import Node
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.fault import FaultSpec
@@ -26,10 +26,10 @@ BACK_WITHIN_S = 60.0
 def zookeeper_of(field: Field) -> ZooKeeper:
     """The ZooKeeper of this cluster. Raises `FaultNotConfirmed` when there is none."""
     cluster = field.cluster
-    keeper = cluster.keeper if isinstance(cluster, KraftCluster) else None
-    if not isinstance(keeper, ZooKeeper):
+    quorum = cluster.quorum if isinstance(cluster, OwnCluster) else None
+    if not isinstance(quorum, ZooKeeper):
         raise FaultNotConfirmed("this cluster has no ZooKeeper")
-    return keeper
+    return quorum
 
 
 @injects(ExpireSession)

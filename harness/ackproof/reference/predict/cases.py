@@ -37,7 +37,7 @@ class CaseBudget:
 def rules_name(case: Case) -> str:
     """The preset of this case's cluster, as `rules_of` and `ackproof explore --rules` take it."""
     cluster = case.experiment.cluster
-    return f"{cluster.kafka}-zk" if cluster.mode == "zookeeper" else cluster.kafka
+    return cluster.kafka + cluster.metadata.rules
 
 
 def promises_for(case: Case, topic: str) -> Promises:

@@ -74,7 +74,7 @@ class Image:
     def take(self, record: MetadataRecord) -> None:
         """Take the next record as decided."""
         if isinstance(record, PartitionDecided):
-            place = record.topic, record.partition
+            place = TopicPartition(record.topic, record.partition)
             self.partitions[place] = partition_of(record)
             if len(record.directories) == len(record.replicas):
                 self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))

@@ -24,6 +24,7 @@ from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.environment import machine
 from ackproof.cluster.messages import ApiVersionsRequest, ApiVersionsResponse
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.topics import create_topics
@@ -284,7 +285,7 @@ class AttachedCluster(AskedCluster):
         """The quorum's leader, where a broker tells; in ZooKeeper mode the broker that is it."""
         for link in self._links.values():
             with contextlib.suppress(WireError):
-                return queries.quorum(link).leader if self.spec.mode == "kraft" else _controller(link)
+                return metadata_of(self.spec).told_controller(link)
         return None
 
     def running_links(self) -> Mapping[int, Connection]:
@@ -293,7 +294,7 @@ class AttachedCluster(AskedCluster):
 
     def admin_link(self) -> Connection | None:
         """To the controller where only it takes changes, else to any broker."""
-        if self.spec.mode == "zookeeper":
+        if self.spec.metadata.broker_controls:
             return self._links.get(self.controller() or -1, next(iter(self._links.values()), None))
         return next(iter(self._links.values()), None)
 
@@ -329,8 +330,3 @@ class AttachedCluster(AskedCluster):
 def _versions(link: Connection) -> dict[int, tuple[int, int]]:
     response = link.ask(Question(ApiVersionsRequest(version=0), ApiVersionsResponse, 0))
     return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}
-
-
-def _controller(link: Connection) -> int | None:
-    found = int(link.ask(queries.ask_brokers()).controller_id)
-    return found if found >= 0 else None

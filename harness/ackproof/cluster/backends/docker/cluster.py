@@ -1,4 +1,4 @@
-"""The docker backend: the same KRaft cluster, each node in a container of its own, one network for all of them.
+"""The docker backend: the same cluster, each node in a container of its own, one network for all of them.
 
 A node's folder is mounted into its container as the working folder, so that settings, logs and data are found where
 the process backend has them. Its settings go in as the image's variables (KAFKA_*).
@@ -28,17 +28,19 @@ from ackproof.cluster.containers.labels import labels
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
-from ackproof.cluster.kraft import KraftCluster
 from ackproof.cluster.launch import Installation, lay_data, write_files, write_hosts
-from ackproof.cluster.metadata.zookeeper_server import MAIN
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.properties import Layout, settings
+from ackproof.cluster.own import OwnCluster
+from ackproof.cluster.properties import settings
 from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
+from ackproof.provision.jvm import SERVER
 from ackproof.provision.node_logging import configuration, logging_by
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.timeline import EventKind
@@ -51,7 +53,7 @@ _CONFIG: Final = "/opt/kafka/config"
 _SUBNET_TRIES: Final = 8
 
 
-class DockerCluster(KraftCluster):
+class DockerCluster(OwnCluster):
     """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
 
     def __init__(
@@ -236,7 +238,7 @@ class DockerCluster(KraftCluster):
         )
 
     def _variables(self, layout: Layout, node: ProcessNode) -> dict[str, str]:
-        if self._is_zookeeper(node):
+        if not self._is_kafka(node):
             return self._tag.environment(node.name)
         heap = layout.spec.heap >> 20
         return {
@@ -258,7 +260,7 @@ class DockerCluster(KraftCluster):
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
         """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""
-        if not self._is_zookeeper(node):
+        if self._is_kafka(node):
             return ()
         heap = self.spec.heap >> 20
         words = [
@@ -274,7 +276,7 @@ class DockerCluster(KraftCluster):
             *words,
             "-cp",
             "/opt/kafka/libs/*",
-            MAIN,
+            self._main(node),
             f"{NODE_FOLDER}/{node.files.properties.name}",
         )
 
@@ -282,14 +284,18 @@ class DockerCluster(KraftCluster):
         folder = Path(NODE_FOLDER)
         return logging_by(folder / configuration(self.spec.kafka).name, folder / node.files.log.name)
 
-    def _is_zookeeper(self, node: ProcessNode) -> bool:
-        return self.spec.mode == "zookeeper" and not node.is_broker
+    def _main(self, node: ProcessNode) -> str:
+        return metadata_of(self.spec).main(broker=node.is_broker)
+
+    def _is_kafka(self, node: ProcessNode) -> bool:
+        """Whether the image's own start starts it."""
+        return self._main(node) == SERVER
 
     def _all_started(self) -> None:
         self._without_archive = [
             i
             for i, node in self._nodes.items()
-            if not (self._is_zookeeper(node) or (node.pid and archive_in_use(node.pid, Path(ARCHIVE))))
+            if self._is_kafka(node) and not (node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
         ]
 
     # -- end --------------------------------------------------------------------------------------------------------

@@ -12,13 +12,13 @@ from ackproof.base.errors import BadInput, MissingTool
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends.process.links import NodesView, ports, ways_of
+from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.joined import JoinedMesh
 from ackproof.cluster.network.kernel import KernelMesh
 from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.network.packets import PacketRules, table_of
 from ackproof.cluster.network.proxied import ProxiedMesh
 from ackproof.cluster.network.server import ProxyServer
-from ackproof.cluster.properties import Layout
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore

@@ -1,4 +1,4 @@
-"""The process backend: a KRaft cluster of real Kafka nodes, each a JVM of this machine."""
+"""The process backend: a cluster of real Kafka nodes, each a JVM of this machine."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.environment import environment_of
 from ackproof.cluster.install import install, with_features
-from ackproof.cluster.kraft import KraftCluster
 from ackproof.cluster.launch import Installation, Role, command, launch, lay_data, write_files, write_hosts
+from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.properties import Layout
+from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.protocol import OnNodeEvent
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.spec import ClusterSpec
@@ -24,7 +24,7 @@ from ackproof.provision.archive import archive_in_use
 from ackproof.provision.progress import ProgressSink, ignore
 
 
-class ProcessCluster(KraftCluster):
+class ProcessCluster(OwnCluster):
     """A cluster of JVMs on leased loopback addresses.
 
     `installed` is found or made by provisioning when it is not given. `needs`: what faults need of the ground; links

@@ -9,13 +9,14 @@ from typing import Final
 
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address, node_name
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network import packets
 from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.network.packets import PacketRules
-from ackproof.cluster.network.probe import KAFKA, ZOOKEEPER, Speech
+from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.network.proxied import ProxiedMesh, Way
 from ackproof.cluster.network.server import ProxyServer
-from ackproof.cluster.properties import Layout
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
@@ -95,8 +96,7 @@ class NodesView:
 
     def speech(self, link: Link) -> Speech:
         """ZooKeeper's servers speak another protocol than all other nodes."""
-        layout = self._layout
-        return ZOOKEEPER if layout.is_zookeeper and layout.is_controller(link.target) else KAFKA
+        return metadata_of(self._layout.spec).speech(self._layout, link.target)
 
     def _read(self, node: int, file: str) -> str:
         try:
@@ -108,19 +108,11 @@ class NodesView:
 def ports(layout: Layout, link: Link) -> tuple[int, ...]:
     """The ports of `target` to which `source` connects, the most used first; empty when there is no such link."""
     source, target = link
-    addresses = layout.addresses
     if source == target:
         return ()
     if source == CLIENTS:
-        return (addresses.external_port,) if layout.is_broker(target) else ()
-    if layout.is_zookeeper and not layout.is_broker(source):
-        return ()  # the servers' own links are of another kind, and nobody breaks them here
-    found = []
-    if layout.is_broker(source) and layout.is_broker(target):
-        found.append(addresses.internal_port)
-    if layout.is_controller(target):
-        found.append(addresses.controller_port)
-    return tuple(found)
+        return (layout.addresses.external_port,) if layout.is_broker(target) else ()
+    return metadata_of(layout.spec).ports(layout, link)
 
 
 def ways_of(layout: Layout, needs: Set[Need]) -> dict[Link, tuple[Way, ...]]:
@@ -152,6 +144,9 @@ def _ways(layout: Layout, needs: Set[Need]) -> Iterator[tuple[Link, tuple[Way, .
 
 def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
     """The links that the needs speak of, by their classes: a role may be held by any node."""
+    wanted = {Need.BROKER_LINKS}
+    if layout.spec.metadata.broker_controls:
+        wanted.add(Need.CONTROLLER_LINKS)  # what is needed of controllers is needed of brokers
     for target in layout.node_ids:
         if Need.CLIENT_LINKS in needs and layout.is_broker(target):
             yield Link(CLIENTS, target)
@@ -159,10 +154,6 @@ def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
             link = Link(source, target)
             if not ports(layout, link):
                 continue
-            # With ZooKeeper a controller is a broker: what is needed of controllers is needed of brokers.
-            wanted = (
-                {Need.BROKER_LINKS, Need.CONTROLLER_LINKS} if layout.is_zookeeper else {Need.BROKER_LINKS}
-            )
             of_brokers = layout.is_broker(source) and bool(wanted & needs)
             of_controllers = (
                 layout.is_controller(source)

@@ -1,4 +1,4 @@
-"""What those hold who keep the metadata, looked at ten times a second by a thread of its own.
+"""What the metadata quorum itself holds, looked at ten times a second by a thread of its own.
 
 With ZooKeeper a partition's state is a znode that the controller and the leader write; brokers hear of it later, and
 some never. A ZooKeeper that is dead or paused holds up nobody but this thread.
@@ -20,7 +20,7 @@ FRESH_S: Final = 0.3
 """An older look says nothing of now."""
 
 
-class Kept:
+class QuorumWatch:
     """Looks from `start` to `stop`; tells the timeline who is the controller, each time it is another broker."""
 
     def __init__(self, cluster: Cluster, topics: Iterable[str], timeline: Timeline) -> None:
@@ -30,7 +30,7 @@ class Kept:
         self._stop = threading.Event()
         self._latest: tuple[float, dict[TopicPartition, PartitionState]] = (float("-inf"), {})
         self._controller: int | None = None
-        self._thread = threading.Thread(target=self._run, name="kept", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="quorum-watch", daemon=True)
 
     def start(self) -> None:
         """Begin."""
@@ -56,7 +56,7 @@ class Kept:
 
     def _look(self) -> None:
         began = time.monotonic()
-        states = self._cluster.kept(self._topics)
+        states = self._cluster.metadata_state(self._topics)
         if states:
             self._latest = (began, states)
         controller = self._cluster.controller()

@@ -1,4 +1,4 @@
-"""A cluster, whatever its nodes run in: their lives in order, and questions through the protocol.
+"""A cluster of our own, whatever its nodes run in: their lives in order, and questions through the protocol.
 
 A backend lays the ground and launches: `backends.process` and `backends.docker`.
 """
@@ -16,17 +16,22 @@ from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.access import KRAFT, ZOOKEEPER, Access
+from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import Disks
-from ackproof.cluster.metadata.quorum import ASK_S, Keeper, KraftQuorum
-from ackproof.cluster.metadata.zookeeper import ZooKeeper
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.properties import Layout, check_settings
-from ackproof.cluster.protocol import NodeState, OnNodeEvent, PartitionState
+from ackproof.cluster.properties import check_settings
+from ackproof.cluster.protocol import (
+    NodeState,
+    OnNodeEvent,
+    PartitionState,
+)
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Connection, WireError
@@ -43,7 +48,7 @@ FREE_WITHIN_S: Final = 60.0
 """More than any session that ends by itself."""
 
 
-class KraftCluster(AskedCluster):
+class OwnCluster(AskedCluster):
     """What the clusters of all backends have in common.
 
     `nodes_dir` gets a folder per node; `on_event` hears of every node that starts or ends, the moment it does, on
@@ -69,7 +74,7 @@ class KraftCluster(AskedCluster):
         self._progress = progress
         self._nodes: dict[int, ProcessNode] = {}
         self._links: dict[int, Connection] = {}
-        self._keeper: Keeper | None = None
+        self._quorum: MetadataQuorum | None = None
         self._disks = Disks()
         self._own_disks = False
         self._clocks = False
@@ -126,7 +131,7 @@ class KraftCluster(AskedCluster):
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
         self._layout = layout = self._lay_ground(ids)
         self._watcher = watcher = Watcher()
-        self._keeper = self._make_keeper(layout)
+        self._quorum = self._make_quorum(layout)
         cluster_id = new_cluster_id()
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
@@ -183,8 +188,8 @@ class KraftCluster(AskedCluster):
         finally:
             for link in self._links.values():
                 link.close()
-            if self._keeper is not None:
-                self._keeper.close()
+            if self._quorum is not None:
+                self._quorum.close()
             self._give_back()
         self._disks.unmount()
         return late
@@ -237,7 +242,7 @@ class KraftCluster(AskedCluster):
     @property
     def access(self) -> Access:
         """How its nodes are spoken to."""
-        return ZOOKEEPER if self.spec.mode == "zookeeper" else KRAFT
+        return metadata_of(self.spec).access
 
     def client_addresses(self) -> dict[int, Address]:
         """Where each broker listens for clients, past all proxies."""
@@ -258,11 +263,11 @@ class KraftCluster(AskedCluster):
 
     def controller(self) -> int | None:
         """The active controller, as those say that keep the metadata."""
-        return None if self._keeper is None else self._keeper.controller()
+        return None if self._quorum is None else self._quorum.controller()
 
-    def kept(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What ZooKeeper holds; nothing in KRaft, whose controllers do not tell."""
-        return {} if self._keeper is None else self._keeper.partitions(topics)
+    def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """What the metadata quorum itself holds, where it tells."""
+        return {} if self._quorum is None else self._quorum.partitions(topics)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.
@@ -277,16 +282,16 @@ class KraftCluster(AskedCluster):
         return {i: link for i, link in self._links.items() if self._nodes[i].state() is NodeState.RUNNING}
 
     @property
-    def keeper(self) -> Keeper:
-        """Those that keep the metadata, looked at from outside. Raises `BadInput` before `start`."""
-        if self._keeper is None:
+    def quorum(self) -> MetadataQuorum:
+        """The servers that keep the metadata, looked at from outside. Raises `BadInput` before `start`."""
+        if self._quorum is None:
             raise BadInput("this cluster was not started")
-        return self._keeper
+        return self._quorum
 
     def admin_link(self) -> Connection | None:
-        """A connection to a broker that takes changes: any that runs, in ZooKeeper mode the controller alone."""
+        """A connection to a broker that takes changes: any that runs, or the controller where it alone does."""
         links = self.running_links()
-        if self.spec.mode == "zookeeper":
+        if self.spec.metadata.broker_controls:
             return links.get(self.controller() or -1)
         return next(iter(links.values()), None)
 
@@ -305,11 +310,11 @@ class KraftCluster(AskedCluster):
                 interval_s=0.005,
             )
 
-    def _make_keeper(self, layout: Layout) -> Keeper:
+    def _make_quorum(self, layout: Layout) -> MetadataQuorum:
         addresses = {node_id: layout.addresses.controller(node_id) for node_id in layout.spec.controller_ids}
-        if layout.spec.mode == "zookeeper":
-            return ZooKeeper(addresses)
-        return KraftQuorum(addresses, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING)
+        return metadata_of(self.spec).quorum(
+            addresses, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING
+        )
 
     def _make_node(self, layout: Layout, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(
@@ -336,11 +341,11 @@ class KraftCluster(AskedCluster):
 
     def _launch_when_free(self, node_id: int) -> Served:
         """Launch; with ZooKeeper a broker that was killed only once its session has ended, as it would exit."""
-        keeper = self._keeper
-        if keeper is not None and self._nodes[node_id].pid is not None:
+        quorum = self._quorum
+        if quorum is not None and self._nodes[node_id].pid is not None:
             with contextlib.suppress(WaitTimeout):
                 wait_until(
-                    lambda: self._ending or not keeper.holds(node_id),
+                    lambda: self._ending or not quorum.bars(node_id),
                     what=f"the last session of node {node_id} to end",
                     timeout_s=FREE_WITHIN_S,
                 )
@@ -349,7 +354,7 @@ class KraftCluster(AskedCluster):
     def _is_ready(self, node: ProcessNode, *, all_brokers: bool) -> bool:
         """Whether the node answers and takes part. `all_brokers`: and sees every broker of the cluster unfenced."""
         try:
-            if node.is_controller and not (self._keeper and self._keeper.serves(node.id)):
+            if node.is_controller and not (self._quorum and self._quorum.serves(node.id)):
                 return False
             if not node.is_broker:
                 return True

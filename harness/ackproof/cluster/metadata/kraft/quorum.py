@@ -1,56 +1,26 @@
-"""Who keeps a cluster's metadata, and so knows which node is the active controller.
-
-A keeper looks at the servers that `layout.spec.controller_ids` names: the voters of a KRaft quorum (here), or
-ZooKeeper (`ackproof.cluster.metadata.zookeeper`).
-"""
+"""The voters of a KRaft quorum, looked at from outside."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from collections.abc import Iterable, Mapping
 
 from ackproof.cluster import queries
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.metadata.protocol import ASK_S, Runs
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 
-ASK_S: Final = 1.0
-"""How long one look at one node may take."""
-
-Runs = Callable[[int], bool]
-"""Whether the process of a node runs (not paused)."""
-
-
-class Keeper(Protocol):
-    """The servers that keep the metadata, looked at from outside."""
-
-    def serves(self, node_id: int) -> bool:
-        """Whether this server takes part and knows who leads the servers. Raises `WireError` without an answer."""
-
-    def controller(self) -> int | None:
-        """The active controller, None while nobody says that it is."""
-
-    def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What the servers themselves hold of these topics; empty where brokers must be asked."""
-
-    def holds(self, broker: int) -> bool:
-        """Whether a process of this broker that has ended still keeps another one from starting."""
-
-    def close(self) -> None:
-        """Give back connections. May be called again."""
-
 
 class KraftQuorum:
-    """The voters of a KRaft quorum, each asked where `addresses` says."""
+    """See `MetadataQuorum`. Each voter is asked where `addresses` says."""
 
     def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
         self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}
         self._runs = runs
 
     def serves(self, node_id: int) -> bool:
-        """See `Keeper`."""
         return queries.quorum_leader(self._links[node_id], ASK_S / 2) >= 0
 
     def controller(self) -> int | None:
@@ -68,12 +38,11 @@ class KraftQuorum:
         del topics
         return {}
 
-    def holds(self, broker: int) -> bool:
+    def bars(self, broker: int) -> bool:
         """Never: a KRaft broker waits by itself until its old session has ended."""
         del broker
         return False
 
     def close(self) -> None:
-        """See `Keeper`."""
         for link in self._links.values():
             link.close()

@@ -10,7 +10,7 @@ from typing import Any
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import PartitionState
-from ackproof.observe.kept import FRESH_S, Kept
+from ackproof.observe.quorum_watch import FRESH_S, QuorumWatch
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, Timeline
@@ -26,15 +26,15 @@ def test_what_is_held_is_fresh_or_nothing(tmp_path: Path) -> None:
     stuck, go_on = threading.Event(), threading.Event()
     held = [state(1)]
 
-    def kept(_: object) -> dict[TopicPartition, PartitionState]:
+    def held_now(_: object) -> dict[TopicPartition, PartitionState]:
         if stuck.is_set():
             go_on.wait(5.0)
         return held[0]
 
     events: list[Event] = []
-    cluster: Any = SimpleNamespace(kept=kept, controller=lambda: held[0][PLACE].leader)
+    cluster: Any = SimpleNamespace(metadata_state=held_now, controller=lambda: held[0][PLACE].leader)
     with Timeline(tmp_path / "t.jsonl", RunClock.start(), events.append) as timeline:
-        one = Kept(cluster, ["t"], timeline)
+        one = QuorumWatch(cluster, ["t"], timeline)
         assert one.latest() == {}
         one.start()
         wait_until(lambda: one.latest() == state(1), what="the first look", timeout_s=3.0)

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.observe.metadata_log import NotDecoded, committed
-from ackproof.observe.znodes import Change, Znodes
+from ackproof.cluster.metadata.protocol import NotDecoded, committed
+from ackproof.cluster.metadata.zookeeper.znodes import Change, Znodes
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, write_metadata
 

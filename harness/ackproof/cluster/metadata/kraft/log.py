@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.cluster.disks.log import log_end, segments
+from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
@@ -30,14 +31,9 @@ from ackproof.rundir.metadata import (
     TopicRemoved,
     write_metadata,
 )
-from ackproof.rundir.partition import TopicPartition
 
 FOLDER: Final = "__cluster_metadata-0"
 _FRAME_VERSION: Final = 1
-
-
-class NotDecoded(ValueError):
-    """A record is not what this decoder knows. The text says where and what."""
 
 
 @dataclass(frozen=True)
@@ -107,7 +103,7 @@ class MetadataLog:
     """Decodes record after record, and knows what it has been told so far."""
 
     _topics: dict[str, str] = field(default_factory=dict)
-    _partitions: dict[TopicPartition, PartitionDecided] = field(default_factory=dict)
+    _partitions: dict[tuple[str, int], PartitionDecided] = field(default_factory=dict)
 
     def decode(self, value: bytes, when: When) -> MetadataRecord:
         """One record. Raises `NotDecoded`."""
@@ -306,11 +302,3 @@ def collect(voters: Sequence[Path], run: CaseDir) -> str:
     except (NotDecoded, OSError) as error:
         return f"the metadata log was not decoded: {error}"
     return ""
-
-
-def committed(ends: Sequence[int]) -> int:
-    """What a majority of the voters have, by their log ends (their logs agree up to there): 0 for no voter.
-
-    The quorum's high watermark is at least this once the voters are at rest.
-    """
-    return sorted(ends, reverse=True)[len(ends) // 2] if ends else 0

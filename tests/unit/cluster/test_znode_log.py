@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ackproof.observe.metadata_log import NotDecoded
-from ackproof.observe.znode_log import collect, decode
+from ackproof.cluster.metadata.protocol import NotDecoded
+from ackproof.cluster.metadata.zookeeper.log import collect, decode
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.observe.metadata_log import MetadataLog, NotDecoded, When, committed
+from ackproof.cluster.metadata.kraft.log import MetadataLog, When
+from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.rundir.metadata import (
     BrokerChanged,
     MetadataRecord,

@@ -19,12 +19,11 @@ from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
 from ackproof.cluster.addresses import Address
+from ackproof.cluster.metadata.protocol import ASK_S
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Unreachable, WireError
 from ackproof.rundir.partition import TopicPartition
 
-ASK_S: Final = 1.0
-"""How long one look may take."""
 _SESSION_S: Final = 1.5
 """Of our own session: a server that listens and does not answer yet holds up a new connection for as long."""
 _LARGEST_ANSWER: Final = 1 << 20
@@ -103,7 +102,7 @@ class ZooKeeper:
             return None
         return Registration(broker, stat.ephemeralOwner, stat.czxid)
 
-    def holds(self, broker: int) -> bool:
+    def bars(self, broker: int) -> bool:
         """Whether its last session goes on: a broker that finds its own znode there exits."""
         try:
             return self.registration(broker) is not None
