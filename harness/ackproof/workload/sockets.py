@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 _ESTABLISHED: Final = "01"
 _TABLES: Final = ("tcp", "tcp6")
+_MAPPED: Final = "0000000000000000FFFF0000"
+"""How an IPv4 address begins in the table of a socket that takes both families, as a JVM's does (::ffff:a.b.c.d)."""
 
 
 class _Socket(NamedTuple):
@@ -62,4 +64,5 @@ def _sockets(table: Path) -> Iterator[_Socket]:
         words = line.split()
         if len(words) > 9 and words[3] == _ESTABLISHED:
             unsent, _, unread = words[4].partition(":")
-            yield _Socket(words[1], words[2], int(unsent, 16), int(unread, 16), words[9])
+            local, remote = (address.removeprefix(_MAPPED) for address in words[1:3])
+            yield _Socket(local, remote, int(unsent, 16), int(unread, 16), words[9])

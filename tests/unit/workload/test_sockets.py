@@ -39,6 +39,18 @@ def test_what_the_other_end_has_not_read_is_counted(pair: tuple[socket.socket, s
     wait_until(lambda: unread_bytes(own=own(client)) == 0, what="nothing on its way", timeout_s=2)
 
 
+def test_a_peer_that_takes_both_families_is_seen() -> None:
+    """A JVM listens on an IPv6 socket; what comes over IPv4 stands in its table under a mapped address."""
+    with socket.create_server(("::", 0), family=socket.AF_INET6, dualstack_ipv6=True) as server:
+        client = socket.create_connection(("127.0.0.1", server.getsockname()[1]))
+        peer, _ = server.accept()
+    with client, peer:
+        client.sendall(b"x" * 1000)
+        assert unread_bytes(own=own(client)) == 1000
+        peer.recv(1000)
+        wait_until(lambda: unread_bytes(own=own(client)) == 0, what="nothing on its way", timeout_s=2)
+
+
 def test_what_we_have_not_read_ourselves_is_not(pair: tuple[socket.socket, socket.socket]) -> None:
     client, peer = pair
     peer.sendall(b"x" * 1000)
@@ -59,7 +71,10 @@ def test_a_machine_without_these_tables_has_nothing_on_its_way(tmp_path: Path) -
     assert unread_bytes(tmp_path) == 0
 
 
-@pytest.mark.parametrize(("unread", "told"), [((300, 200, 200, 200), [200]), ((300, 200, 0), [])])
+@pytest.mark.parametrize(
+    ("unread", "told"),
+    [((300, 200, 200, 200), [200]), ((300, 200, 0, 0, 0), []), ((0, 200, 200, 200), [200])],
+)
 def test_a_producer_that_waits_no_longer_says_what_it_leaves_unread(
     monkeypatch: pytest.MonkeyPatch, unread: tuple[int, ...], told: list[int]
 ) -> None:
