@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 
-SECTION = "## In your test suite"
+PAGE = ROOT / "docs" / "pytest.md"
 METHOD = re.compile(r"    def send\(.*?\n(?=\n)", re.DOTALL)
 EXPERIMENT = """\
 name: calm
@@ -115,17 +115,16 @@ def project(tmp_path: Path) -> Path:
     return folder
 
 
-def readme_examples() -> tuple[str, str]:
-    """The README's test whose sender swallows errors, and the same with the sender that it mends."""
-    section = (ROOT / "README.md").read_text(encoding="utf-8").split(SECTION)[1].split("\n## ")[0]
-    swallows, mended = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+def examples_of_the_page() -> tuple[str, str]:
+    """The page's test whose sender swallows errors, and the same with the sender that it mends."""
+    swallows, mended = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
     assert len(METHOD.findall(swallows)) == 1
     return swallows, METHOD.sub(lambda _: mended, swallows)
 
 
 def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path, project: Path) -> None:
     words = (python, "-m", "pytest", "--basetemp", project / "tmp")
-    swallows, mended = readme_examples()
+    swallows, mended = examples_of_the_page()
     orders = project / "tests" / "test_orders.py"
     orders.write_text(swallows)
     found = _run(*words, "tests", cwd=project)

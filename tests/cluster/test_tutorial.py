@@ -1,0 +1,56 @@
+"""The tutorial, typed as it stands: its commands in their order, its files as it says to save them, on real brokers."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.outcome import Verdict
+from pages import ROOT, Page
+
+pytestmark = pytest.mark.cluster
+
+TUTORIAL = Page(ROOT / "docs" / "tutorial.md")
+
+
+def _last(folder: Path) -> BatchFile:
+    return BatchFile.load(folder / "runs" / "latest" / "batch.json")
+
+
+@pytest.mark.timeout(900)
+def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
+    for name, text in TUTORIAL.files().items():
+        (tmp_path / name).write_text(text, "utf-8")
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    lost: list[dict[str, int]] = []
+    for line in TUTORIAL.commands():
+        words = shlex.split(line, comments=True)
+        if words[0] != "ackproof":
+            continue  # what sets the clone up has been done here
+        done = subprocess.run(
+            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{line}\n{said}"
+        if words[1] == "run":
+            batch = _last(tmp_path)
+            assert batch.verdict is Verdict.PASS
+            assert (tmp_path / "runs" / "latest" / "report.html").stat().st_size > 10_000
+            lost.append({case.case: case.counts["lost"] for case in batch.cases})
+        if words[1] == "predict":
+            assert "lost is possible with first" in said
+        if words[1] == "explain":
+            assert "the final read does not hold it" in said
+            assert "what took it: " in said
+
+    with_one, with_all, both = lost
+    assert with_one["case#1"] > 0
+    assert with_all["case#1"] == 0
+    assert both["acks=1#1"] > 0
+    assert both["acks=all#1"] == 0

@@ -1,0 +1,176 @@
+"""The documentation keeps its word: links lead somewhere, commands exist, experiments load, generated pages are new."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import fault_page
+from ackproof.cli.main import main, main_code
+from ackproof.experiment.expectations import ANOMALIES
+from ackproof.experiment.fault import KINDS
+from ackproof.experiment.roles import RoleKind
+from ackproof.experiment.triggers import Quantity
+from ackproof.rundir.outcome import ExitCode
+from pages import ROOT, Page
+
+DOCS = ROOT / "docs"
+PAGES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    ROOT / "experiments" / "README.md",
+    ROOT / "tests" / "README.md",
+    *sorted(ROOT.glob("harness/ackproof/*/README.md")),
+    *sorted(ROOT.glob("reference_impl/*/README.md")),
+]
+QUICK = {"validate", "plan", "predict", "explore", "schema", "list", "--version"}
+"""Commands that need neither Java nor a network nor a run."""
+FEW_STATES = 1_000
+BAD = """\
+# A page
+
+[gone](gone.md), [no such part](#nowhere), `tests/gone.py`, ![](gone.png)
+
+```yaml
+name: bad
+topics: {orders: {}}
+faults:
+  - tickle: leader(orders/0)
+    at: 1s
+```
+
+```console
+$ ackproof run --nope gone.yaml
+$ ackproof gone
+$ ackproof run gone.yaml
+$ make gone
+$ rm -rf gone
+```
+
+```python
+def gone(:
+```
+
+```json
+{"gone": }
+```
+"""
+
+
+def _quick() -> Iterator[tuple[Page, str]]:
+    seen = set()
+    for path in PAGES:
+        for line in (page := Page(path)).commands():
+            words = shlex.split(line, comments=True)
+            if words[0] == "ackproof" and words[1] in QUICK and tuple(words) not in seen:
+                seen.add(tuple(words))
+                yield page, line
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_page_is_right(path: Path, tmp_path: Path) -> None:
+    page = Page(path)
+    assert [
+        *page.broken_links(),
+        *page.broken_paths(),
+        *page.broken_experiments(tmp_path),
+        *page.broken_commands(),
+        *page.broken_python(),
+        *page.broken_json(),
+    ] == []
+
+
+def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
+    """Each check, against an error that was planted for it."""
+    path = tmp_path / "bad.md"
+    path.write_text(BAD, "utf-8")
+    page = Page(path)
+    assert list(page.broken_links()) == [
+        "bad.md: gone.md: no such file",
+        "bad.md: #nowhere: no such heading",
+        "bad.md: gone.png: no such file",
+    ]
+    assert list(page.broken_paths()) == ["bad.md: `tests/gone.py`: no such path"]
+    (experiment,) = page.broken_experiments(tmp_path)
+    assert "tickle" in experiment
+    assert [said.split(": ", 2)[2] for said in page.broken_commands()] == [
+        "No such option '--nope'.",
+        "No such command 'gone'.",
+        "no such file: gone.yaml",
+        "no such target",
+        "a command that nobody has taught this test",
+    ]
+    (python,) = page.broken_python()
+    assert python.startswith("bad.md:21")
+    (json,) = page.broken_json()
+    assert json.startswith("bad.md:25")
+
+
+@pytest.mark.parametrize(
+    ("page", "line"), [pytest.param(page, line, id=f"{page.path.stem}: {line}") for page, line in _quick()]
+)
+def test_a_command_that_needs_no_cluster_runs(
+    page: Page, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a reader would type it, in a folder with the catalogue and what the page says to save."""
+    for name, text in page.files().items():
+        (tmp_path / name).write_text(text, "utf-8")
+    (tmp_path / "experiments").symlink_to(ROOT / "experiments")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "cache"))
+    words = shlex.split(line, comments=True)[1:]
+    if words[0] == "predict":
+        words += ["--max-states", str(FEW_STATES)]
+    assert main_code(words) == 0
+
+
+def test_the_page_of_faults_is_up_to_date() -> None:
+    assert fault_page.PAGE.read_text("utf-8") == fault_page.page()
+
+
+def test_the_table_of_witnesses_names_every_fault_once() -> None:
+    by_hand = fault_page.PAGE.read_text("utf-8").split(fault_page.MARK)[0]
+    rows = [line.split("|")[1] for line in by_hand.splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`([a-z_]+)[:`]", row)]
+    assert sorted(named) == sorted(KINDS)
+
+
+def _rows(page: str, heading: str) -> set[str]:
+    """The first cells of the first table below a heading."""
+    text = (ROOT / page).read_text("utf-8").split(f"\n{heading}\n")[1]
+    cells = re.findall(r"^\|([^|]*)\|", text.split("\n## ")[0], re.M)
+    return {name for cell in cells[2:] for name in re.findall(r"[\w-]+", cell)}
+
+
+def test_every_class_role_room_and_exit_code_has_its_row() -> None:
+    assert _rows("docs/audit.md", "## Classes") == set(ANOMALIES)
+    assert {kind.value for kind in RoleKind} <= _rows("docs/experiments.md", "## Whom: roles")
+    text = (DOCS / "experiments.md").read_text("utf-8")
+    assert [quantity for quantity in Quantity if f"`{quantity}" not in text] == []
+    assert _rows("docs/architecture.md", "## Exit codes") == {str(int(code)) for code in ExitCode}
+    rooms = {
+        path.stem
+        for path in (ROOT / "harness" / "ackproof").iterdir()
+        if path.name != "__init__.py" and (path.suffix == ".py" or (path / "__init__.py").exists())
+    }
+    text = (DOCS / "architecture.md").read_text("utf-8")
+    assert {room for room in rooms if f"| `{room}` |" not in text} == set()
+
+
+def test_every_command_is_listed() -> None:
+    (block,) = [block.text for block in Page(DOCS / "commands.md").blocks if not block.language]
+    assert set(re.findall(r"^ackproof (\w+)", block, re.M)) == set(main.commands)
+
+
+def test_every_experiment_is_in_the_index() -> None:
+    index = {link for link in Page(ROOT / "experiments" / "README.md").links() if link.endswith(".yaml")}
+    assert index == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
+
+
+def test_the_readme_is_a_screen_and_a_half() -> None:
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 90
+    assert all(path.stat().st_size <= 250_000 for path in (DOCS / "images").iterdir())

@@ -1,0 +1,210 @@
+"""The pages of the documentation, taken apart: blocks of code, commands, links, paths. Each check says what is wrong.
+
+A page may hold blocks of `yaml` (experiments; a file name after the word says under which name a reader saves it), of
+`console` (lines that begin with `$ ` are commands, a `\\` at the end goes on), of `python` and of `json`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import click
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+
+from ackproof.base.errors import BadInput
+from ackproof.cli.main import main
+from ackproof.plan.cases import cases, load
+
+ROOT = Path(__file__).parents[2]
+_PARSER = MarkdownIt("commonmark").enable("table")
+_OF_THE_READER = {"mine.yaml", "mine/", "client.properties"}
+"""What a page leaves to whoever reads it."""
+_PATH = re.compile(
+    r"(?:harness|tests|experiments|docs|reference_impl|reports|requirements|\.github)/[\w./*-]*\Z"
+)
+_IMAGE = re.compile(r'<img src="([^"]+)"')
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block: its language, the name after it, its text, and the line where it begins."""
+
+    language: str
+    name: str
+    text: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Page:
+    """One page. Nothing is looked up outside of the folder `root`."""
+
+    path: Path
+    root: Path = ROOT
+
+    @cached_property
+    def _tokens(self) -> list[Token]:
+        return _PARSER.parse(self.path.read_text("utf-8"))
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """Its fenced blocks."""
+        found = []
+        for token in self._tokens:
+            if token.type == "fence":
+                language, _, name = token.info.strip().partition(" ")
+                found.append(Block(language, name.strip(), token.content, (token.map or [0])[0] + 1))
+        return found
+
+    def of(self, language: str) -> list[Block]:
+        """Those of one language."""
+        return [block for block in self.blocks if block.language == language]
+
+    def commands(self) -> list[str]:
+        """What a reader is told to type, line by line."""
+        lines: list[str] = []
+        for block in self.of("console"):
+            text = block.text.replace("\\\n", " ")
+            lines += [line.removeprefix("$ ") for line in text.splitlines() if line.startswith("$ ")]
+        return lines
+
+    def files(self) -> dict[str, str]:
+        """What a reader is told to save, by name."""
+        return {block.name: block.text for block in self.of("yaml") if block.name}
+
+    def anchors(self) -> set[str]:
+        """Its headings as GitHub names them in links."""
+        titles = [
+            after.content
+            for token, after in zip(self._tokens, self._tokens[1:], strict=False)
+            if token.type == "heading_open"
+        ]
+        return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+    def links(self) -> list[str]:
+        """Where its links and pictures lead."""
+        inside = [child for token in self._tokens for child in token.children or ()]
+        found = [str(child.attrs["href"]) for child in inside if child.type == "link_open"]
+        found += [str(child.attrs["src"]) for child in inside if child.type == "image"]
+        return found + _IMAGE.findall(self.path.read_text("utf-8"))
+
+    def code_words(self) -> list[str]:
+        """All `words` in its text."""
+        return [
+            child.content
+            for token in self._tokens
+            for child in token.children or ()
+            if child.type == "code_inline"
+        ]
+
+    # -- what can be wrong -------------------------------------------------------------------------------------
+
+    def broken_links(self) -> Iterator[str]:
+        """Links to a file or heading that is not there."""
+        for link in self.links():
+            where, _, anchor = link.partition("#")
+            if re.match(r"[a-z]+:", where):
+                continue
+            target = (self.path.parent / where).resolve() if where else self.path
+            if not target.exists():
+                yield f"{self.path.name}: {link}: no such file"
+            elif anchor and anchor not in Page(target, self.root).anchors():
+                yield f"{self.path.name}: {link}: no such heading"
+
+    def broken_paths(self) -> Iterator[str]:
+        """Paths in its text that lead nowhere."""
+        for word in self.code_words():
+            if _PATH.match(word) and not list(self.root.glob(word.rstrip("/"))):
+                yield f"{self.path.name}: `{word}`: no such path"
+
+    def broken_experiments(self, folder: Path) -> Iterator[str]:
+        """Experiments that are none."""
+        for block in self.of("yaml"):
+            file = folder / (block.name or f"block-{block.line}.yaml")
+            file.write_text(block.text, "utf-8")
+            try:
+                cases(load(file))
+            except BadInput as error:
+                yield f"{self.path.name}:{block.line}: {error}"
+
+    def broken_json(self) -> Iterator[str]:
+        """JSON that is none."""
+        for block in self.of("json"):
+            try:
+                json.loads(block.text)
+            except ValueError as error:
+                yield f"{self.path.name}:{block.line}: {error}"
+
+    def broken_python(self) -> Iterator[str]:
+        """Python that does not compile."""
+        for block in self.of("python"):
+            try:
+                compile(textwrap.dedent(block.text), f"{self.path.name}:{block.line}", "exec")
+            except SyntaxError as error:
+                yield f"{self.path.name}:{block.line}: {error}"
+
+    def broken_commands(self) -> Iterator[str]:
+        """Commands, options and files that are not there."""
+        for line in self.commands():
+            try:
+                words = shlex.split(line, comments=True)
+                said = self._wrong_with(words)
+            except ValueError as error:
+                said = str(error)
+            if said:
+                yield f"{self.path.name}: {line}: {said}"
+
+    def _wrong_with(self, words: list[str]) -> str:
+        match words:
+            case ["ackproof", *arguments]:
+                return _usage(arguments) or self._missing(arguments)
+            case ["make", target, *_]:
+                return (
+                    ""
+                    if re.search(rf"^{target}:", (self.root / "Makefile").read_text(), re.M)
+                    else "no such target"
+                )
+            case ["pytest", *arguments]:
+                return self._missing(arguments)
+            case ["export", *_]:
+                return ""
+            case ["python", file, *_]:
+                return "" if (self.root / file).exists() else "no such file"
+        return "a command that nobody has taught this test"
+
+    def _missing(self, arguments: list[str]) -> str:
+        named = [word for word in arguments if re.search(r"\.(yaml|properties|py)\Z|/\Z", word)]
+        theirs = {*self.files(), *_OF_THE_READER}
+        lost = [
+            word
+            for word in named
+            if word not in theirs and not word.startswith("runs/") and not (self.root / word).exists()
+        ]
+        return f"no such file: {', '.join(lost)}" if lost else ""
+
+
+def _usage(arguments: list[str]) -> str:
+    """What the command's own parser says of these words, '' if it takes them."""
+    command: click.Command = main
+    context: click.Context | None = None
+    rest = arguments
+    try:
+        while isinstance(command, click.Group):
+            context = command.make_context(command.name, list(rest), parent=context)
+            _, found, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+            assert found is not None
+            command = found
+        command.make_context(command.name, list(rest), parent=context)
+    except click.exceptions.Exit:
+        return ""  # --help, --version
+    except click.ClickException as error:
+        return error.format_message()
+    return ""
