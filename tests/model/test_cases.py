@@ -173,6 +173,12 @@ def test_isr_shrinks_moves_and_unclean_elections_are_read_from_the_metadata_log(
     assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=1, hand_overs=1, unclean=1)
 
 
+def test_a_shrink_that_raises_the_leader_epoch_is_one_too(killing: Case) -> None:
+    """So it does in ZooKeeper mode, and before metadata version 3.6: who leads has not changed."""
+    decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 1, (1,))]
+    assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=2)
+
+
 def test_the_drop_that_comes_with_a_fencing_is_no_second_one(killing: Case) -> None:
     decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 0, (1, 2)), _fenced(2, 3, True, at=1)]
     assert budget_for(killing, "orders", [], decided=decided) == Budget(cuts=1)

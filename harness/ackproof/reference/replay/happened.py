@@ -136,7 +136,8 @@ def _replayed(topic: str, decided: Sequence[MetadataRecord]) -> tuple[Counter[in
 
 def _changed(old: PartitionDecided, new: PartitionDecided, gone: set[int]) -> Incidents:
     """What one change of a partition counts, beyond what follows from brokers that are gone."""
-    same_leader = old.leader == new.leader and old.leader_epoch == new.leader_epoch
+    # Not its epoch: in ZooKeeper mode and before metadata version 3.6 (KAFKA-15021) a shrink itself raises that.
+    same_leader = old.leader == new.leader and new.leader not in gone
     dropped = [broker for broker in old.isr if broker not in new.isr and broker in new.replicas]
     slow = [broker for broker in dropped if broker not in gone] if same_leader else []
     moved = new.leader >= 0 and old.leader >= 0 and new.leader != old.leader and old.leader not in gone
