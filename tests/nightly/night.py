@@ -27,8 +27,9 @@ sys.path.insert(0, str(ROOT / "tests" / "support"))
 
 from ackproof.base.errors import BadInput  # noqa: E402
 from ackproof.cluster.containers import presence  # noqa: E402
+from ackproof.experiment.releases import NEWEST  # noqa: E402
 from night.doing import do  # noqa: E402 - tests/support is no installed package
-from night.jobs import RELEASES, Night, plan_night, shard_of  # noqa: E402
+from night.jobs import Night, plan_night, shard_of  # noqa: E402
 from night.page import annotations, page  # noqa: E402
 from night.results import JobResult, ShardResult  # noqa: E402
 
@@ -115,7 +116,7 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
         description="the night's work", epilog="exit codes: 0 well, 1 not, 254 usage"
     )
     parser.add_argument("--shard", default="1/1", metavar="I/N")
-    parser.add_argument("--releases", default=",".join(RELEASES), metavar="V,…")
+    parser.add_argument("--releases", default=",".join(NEWEST), metavar="V,…")
     parser.add_argument(
         "--backends", metavar="B,…", help="process, and docker where an engine answers, if not given"
     )

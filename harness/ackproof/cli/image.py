@@ -1,4 +1,4 @@
-"""`ackproof image`: images of Kafka for the backend docker. Thin, as `ackproof.cli.main` is."""
+"""`ackproof image`: images of Kafka for the backend docker; `ackproof releases`. Thin, as `ackproof.cli.main` is."""
 
 from __future__ import annotations
 
@@ -8,6 +8,20 @@ import click
 @click.group()
 def image() -> None:
     """Images of Kafka for the backend docker."""
+
+
+@click.command()
+@click.option("--newest", "which", flag_value="newest", help="Only the newest of each line.")
+@click.option(
+    "--default", "which", flag_value="default", help="Only the one that experiments have by default."
+)
+def releases(which: str | None) -> int:
+    """List the releases of Kafka that experiments may name, oldest first."""
+    from ackproof.console import Console
+    from ackproof.experiment.releases import DEFAULT, NEWEST, RELEASES
+
+    Console().lines({"newest": NEWEST, "default": (DEFAULT,)}.get(which or "", RELEASES))
+    return 0
 
 
 @image.command()
@@ -22,10 +36,11 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     from ackproof.cluster.containers.build import build as make
     from ackproof.cluster.containers.engine import connect
     from ackproof.console import Console
-    from ackproof.provision.releases import DEFAULT_VERSION, lock
+    from ackproof.experiment.releases import DEFAULT
+    from ackproof.provision.releases import lock
 
     console = Console()
-    wanted = versions or (DEFAULT_VERSION,)
+    wanted = versions or (DEFAULT,)
     for version in wanted:
         lock(version)
     engine = connect()

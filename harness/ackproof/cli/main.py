@@ -20,7 +20,7 @@ from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cli.explain import explain
-from ackproof.cli.image import image
+from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict, validate
 from ackproof.cli.simulate import simulate
 
@@ -382,6 +382,7 @@ def clean(machine: bool) -> int:
 
 main.add_command(explain)
 main.add_command(image)
+main.add_command(releases)
 main.add_command(simulate)
 main.add_command(predict)
 main.add_command(explore)

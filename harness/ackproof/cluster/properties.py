@@ -4,7 +4,7 @@ defaults     what suits a small cluster on one machine
 timing       `chaos`: short time-outs for experiments; `kafka`: nothing, so Kafka's own
 cluster      `cluster.config` of the experiment
 node         `cluster.broker_config` of this node
-necessities  what the harness stands on; a setting of the experiment that touches it is refused
+necessities  what the harness stands on; the settings that touch it are refused (`experiment.settings`)
 """
 
 from __future__ import annotations
@@ -16,43 +16,8 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
-
-NECESSITIES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "process.roles": "cluster.controllers and cluster.combined say which node is what",
-        "node.id": "the harness numbers the nodes",
-        "broker.id": "the harness numbers the nodes",
-        "broker.id.generation.enable": "the harness numbers the nodes",
-        "reserved.broker.max.id": "the harness numbers the nodes",
-        "controller.quorum.voters": "cluster.controllers says how many controllers there are",
-        "controller.quorum.bootstrap.servers": "cluster.controllers says how many controllers there are",
-        "controller.quorum.auto.join.enable": "cluster.controllers says how many controllers there are",
-        "controller.listener.names": "the harness leases the addresses",
-        "listeners": "the harness leases the addresses",
-        "advertised.listeners": "the harness leases the addresses",
-        "early.start.listeners": "the harness leases the addresses",
-        "control.plane.listener.name": "the harness leases the addresses",
-        "listener.security.protocol.map": "the harness talks to the nodes without encryption",
-        "inter.broker.listener.name": "links between nodes must be known to the harness",
-        "security.inter.broker.protocol": "the harness talks to the nodes without encryption",
-        "log.dirs": "data must be where `ackproof clean` finds it",
-        "log.dir": "data must be where `ackproof clean` finds it",
-        "metadata.log.dir": "data must be where `ackproof clean` finds it",
-        "authorizer.class.name": "the harness asks the nodes without credentials",
-        "zookeeper.connect": "cluster.mode says whether there is ZooKeeper, and the harness leases its address",
-        "zookeeper.metadata.migration.enable": "the cluster stays in its mode",
-    }
-)
-"""Settings that an experiment cannot have, and why."""
-
-_NECESSARY_PREFIXES: Final = (
-    "listener.name.",
-    "sasl.",
-    "ssl.",
-    "zookeeper.ssl.",
-    "zookeeper.clientCnxnSocket",
-)
 
 _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -98,26 +63,23 @@ _CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
 
 
 def check_settings(spec: ClusterSpec) -> None:
-    """Raises `BadInput` naming every setting of the experiment that the harness cannot live with."""
-    wrong: list[str] = []
+    """Raises `BadInput` naming every setting that a node cannot have. Validation says the same with line and column."""
     places = [("cluster.config", spec.config)]
-    known = {*spec.broker_ids, *spec.controller_ids}
-    for node_id, config in spec.broker_config.items():
-        places.append((f"cluster.broker_config.{node_id}", config))
-        if node_id not in known:
-            wrong.append(
-                f"cluster.broker_config.{node_id}: there is no node {node_id}; "
-                f"there are {', '.join(map(str, sorted(known)))}"
-            )
-    for place, config in places:
-        wrong += [f"{place}[{key}] cannot be set: {why}" for key in config if (why := _refusal(key))]
-        wrong += [
-            f"{place}[{key}] holds a character that has no place in a settings file"
-            for key, value in config.items()
-            if not key or not (key + value).isprintable()
-        ]
+    places += [(f"cluster.broker_config.{node}", config) for node, config in spec.broker_config.items()]
+    wrong = [
+        f"{place}[{key}]: {why}"
+        for place, config in places
+        for key, value in config.items()
+        if (why := refusal(Scope.BROKER, key) or _unprintable(key, value))
+    ]
     if wrong:
         raise BadInput("; ".join(wrong))
+
+
+def _unprintable(key: str, value: str) -> str | None:
+    if key and (key + value).isprintable():
+        return None
+    return "it holds a character that has no place in a settings file"
 
 
 def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
@@ -145,14 +107,6 @@ def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
 def render(values: Mapping[str, str]) -> str:
     """The text of a .properties file (java.util.Properties)."""
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
-
-
-def _refusal(key: str) -> str | None:
-    if key in NECESSITIES:
-        return NECESSITIES[key]
-    if key.startswith(_NECESSARY_PREFIXES):
-        return "the harness talks to the nodes without encryption or credentials"
-    return None
 
 
 def _defaults(spec: ClusterSpec) -> dict[str, str]:

@@ -29,7 +29,7 @@ def config_text(value: object) -> str:
         return "true" if value else "false"
     if isinstance(value, (str, int, float)):
         text = str(value)
-        if any(character < " " for character in text):
+        if not text.isprintable():
             raise wrong("expected a value of one line, without control characters")
         return text
     raise wrong("expected a single value (text, a number, true or false)")

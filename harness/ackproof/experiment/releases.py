@@ -1,22 +1,18 @@
-"""Which releases of Kafka an experiment may name, and the feature levels that each has.
+"""The releases of Kafka that an experiment may name: the one list of them.
 
-Seen at a broker of each release (ApiVersions: supported features). The locks of `ackproof.provision` name the same
-releases; a test compares the two.
+A new line of Kafka is one row of `LINES`, and a lock for each of its releases (`ackproof.provision.lock` writes it).
+Feature levels as a broker of each line says them (ApiVersions: supported features).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
-RELEASES: Final = (
-    *("3.9.0", "3.9.1", "3.9.2"),
-    *("4.0.0", "4.0.1", "4.0.2"),
-    *("4.1.0", "4.1.1", "4.1.2"),
-    *("4.2.0", "4.2.1"),
-    *("4.3.0", "4.3.1"),
-)
-"""Oldest first."""
+from pydantic import BeforeValidator, WithJsonSchema
+
+from ackproof.experiment.quantities import wrong
 
 ELR: Final = "eligible.leader.replicas.version"
 """1: the controller remembers who was in sync last (eligible leader replicas, KIP-966)."""
@@ -26,18 +22,47 @@ METADATA: Final = "metadata.version"
 Levels: TypeAlias = tuple[int, int]
 """Lowest and highest level."""
 
+
+class Line(NamedTuple):
+    """A line of releases, such as 4.3: all that ackproof knows of it."""
+
+    number: tuple[int, int]
+    newest: int
+    """Its newest patch; it has every one from 0."""
+    features: Mapping[str, Levels]
+    zookeeper: bool = False
+    """Whether it has the ZooKeeper mode."""
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """Oldest first."""
+        return tuple(f"{self}.{patch}" for patch in range(self.newest + 1))
+
+    def __str__(self) -> str:
+        return ".".join(map(str, self.number))
+
+
 _SINCE_4_0: Final[dict[str, Levels]] = {ELR: (0, 1), "group.version": (0, 1), "transaction.version": (0, 2)}
 _SINCE_4_1: Final[dict[str, Levels]] = {**_SINCE_4_0, "share.version": (0, 1)}
 _SINCE_4_2: Final[dict[str, Levels]] = {**_SINCE_4_1, "streams.version": (0, 1)}
 
-_FEATURES: Final[Mapping[tuple[int, ...], Mapping[str, Levels]]] = {
-    (3, 9): {METADATA: (1, 21)},
-    (4, 0): {METADATA: (7, 25), **_SINCE_4_0},
-    (4, 1): {METADATA: (7, 27), **_SINCE_4_1},
-    (4, 2): {METADATA: (7, 29), **_SINCE_4_2},
-    (4, 3): {METADATA: (7, 30), **_SINCE_4_2},
-}
-KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for levels in _FEATURES.values() for name in levels))
+LINES: Final = (
+    Line((3, 9), 2, {METADATA: (1, 21)}, zookeeper=True),
+    Line((4, 0), 2, {METADATA: (7, 25), **_SINCE_4_0}),
+    Line((4, 1), 2, {METADATA: (7, 27), **_SINCE_4_1}),
+    Line((4, 2), 1, {METADATA: (7, 29), **_SINCE_4_2}),
+    Line((4, 3), 1, {METADATA: (7, 30), **_SINCE_4_2}),
+)
+"""Oldest first."""
+
+RELEASES: Final = tuple(release for line in LINES for release in line.releases)
+"""Every release, oldest first."""
+NEWEST: Final = tuple(line.releases[-1] for line in LINES)
+"""The newest release of each line."""
+DEFAULT: Final = RELEASES[-1]
+"""What an experiment has that names none."""
+WITH_ZOOKEEPER: Final = tuple(release for line in LINES if line.zookeeper for release in line.releases)
+KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in line.features))
 """Every feature that any release has."""
 
 
@@ -48,9 +73,36 @@ def numbers(version: str) -> tuple[int, ...]:
 
 def features_of(version: str) -> Mapping[str, Levels]:
     """The features of this release; those of the newest known one for a release that is not known."""
-    return _FEATURES.get(numbers(version)[:2], _FEATURES[max(_FEATURES)])
+    return next((line.features for line in LINES if line.number == numbers(version)[:2]), LINES[-1].features)
 
 
 def first_with(feature: str) -> str:
     """The first release line that has a feature, such as `4.0`."""
-    return ".".join(map(str, min(line for line, levels in _FEATURES.items() if feature in levels)))
+    return str(next(line for line in LINES if feature in line.features))
+
+
+_VERSION: Final = re.compile(r"[0-9]{1,3}\.[0-9]{1,3}\.[0-9]{1,3}\Z")
+
+
+def _read_version(value: object) -> object:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        raise wrong(
+            f'a version is a text: without quotes this is the number {value}; write it as "{DEFAULT}"'
+        )
+    if not isinstance(value, str) or not _VERSION.match(value):
+        raise wrong(f'expected a full version in quotes, such as "{DEFAULT}"')
+    return value
+
+
+Version: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_read_version),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^[0-9]+\.[0-9]+\.[0-9]+$",
+            "examples": [DEFAULT, WITH_ZOOKEEPER[-1]],
+        }
+    ),
+]
+"""A version of Kafka as a file names it: a text, in quotes."""

@@ -15,13 +15,15 @@ from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, mo
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.quantities import Duration, Rate, Size, wrong
-from ackproof.experiment.releases import KRAFT
-from ackproof.experiment.versions import Version
+from ackproof.experiment.releases import DEFAULT, KRAFT, Version
 
 Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 Acks: TypeAlias = Literal["0", "1", "all"]
 FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller; brokers count from 1."""
+
+LONGEST_TOPIC: Final = 249
+_ID_LENGTH: Final = 10
 
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
@@ -47,6 +49,11 @@ def _read_feature(name: object) -> object:
     if name == KRAFT:
         raise wrong("kraft.version is no level to choose: it follows from how the quorum is formed")
     return name
+
+
+def attached_topic(name: str, run_id: str) -> str:
+    """What a topic is called on a cluster that someone else runs: a name that nobody else has."""
+    return f"ackproof-{run_id[:_ID_LENGTH]}-{name}"
 
 
 def _read_topic(value: object) -> object:
@@ -77,7 +84,7 @@ NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=Tru
 class ClusterSpec(Spec):
     """The cluster under test."""
 
-    kafka: Version = Field("4.3.1", description="Version of Kafka, in quotes.")
+    kafka: Version = Field(DEFAULT, description="Version of Kafka, in quotes.")
     mode: Literal["kraft", "zookeeper"] = Field(
         "kraft", description="Who keeps the metadata: a KRaft quorum, or ZooKeeper (Kafka 3.9 and no later)."
     )

@@ -4,25 +4,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import cast
 
 from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import path_text
+from ackproof.experiment.spec import LONGEST_TOPIC, attached_topic
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.paths import parse_path
-
-LONGEST_TOPIC: Final = 249
-_ID_LENGTH: Final = 10
 
 Names = Mapping[str, str]
 
 
 def own_names(case: Case, run_id: str) -> dict[str, str]:
     """The run's own name of each topic: `ackproof-<run>-<name>`. Raises `BadInput` for one that gets too long."""
-    names = {name: f"ackproof-{run_id[:_ID_LENGTH]}-{name}" for name in case.experiment.topics}
+    names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
     if too_long := [name for name, own in names.items() if len(own) > LONGEST_TOPIC]:
         raise BadInput(f"the topic's name {too_long[0]} leaves no room for the run's own prefix")
     return names

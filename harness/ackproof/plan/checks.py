@@ -9,70 +9,65 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import roles_in
 from ackproof.experiment.nodes import ListNode
-from ackproof.experiment.problems import Path, nearest
-from ackproof.experiment.releases import KNOWN_FEATURES, RELEASES, features_of, first_with
+from ackproof.experiment.problems import Path
+from ackproof.experiment.releases import KNOWN_FEATURES, RELEASES, WITH_ZOOKEEPER, features_of, first_with
 from ackproof.experiment.roles import Role, RoleKind, minority_of
-from ackproof.experiment.settings import (
-    CONSUMER_SETTINGS,
-    NODE_SETTINGS,
-    OF_SECURITY,
-    PRODUCER_SETTINGS,
-    TOPIC_SETTINGS,
-)
-from ackproof.experiment.spec import TopicSpec
+from ackproof.experiment.settings import Scope
+from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
+from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, Quantity, When
 from ackproof.faults.storm.specification import Storm
+from ackproof.plan.checks_settings import check_settings
 from ackproof.plan.checks_storm import check_storm
-from ackproof.plan.findings import Findings
+from ackproof.plan.checks_workload import check_workload
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.on_model import check_on_model
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.payload import smallest_size
 
-_PRODUCERS: Final[Path] = ("workload", "producers")
+_METADATA_TOPIC: Final = "__cluster_metadata"
+_LONGEST_ATTACHED: Final = LONGEST_TOPIC - len(attached_topic("", "x" * 99))
 
 
-def check(spec: ExperimentSpec, found: Findings) -> None:
+def check(spec: ExperimentSpec, found: Problems) -> None:
     """Report what does not fit together. Fields that already have a problem are passed over."""
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
     _check_names_of_topics(spec, found)
-    _check_producers(spec, found)
-    _check_settings(found, ("workload", "consumers", "config"), CONSUMER_SETTINGS)
+    check_workload(spec, found)
     for fault in spec.faults:
         _check_fault(spec, fault, found)
     _check_evidence(spec, found)
     check_on_model(spec, found)
 
 
-def _check_cluster(spec: ExperimentSpec, found: Findings) -> None:
+def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
     _check_mode(spec, found)
     _check_release(spec, found)
-    _check_settings(found, ("cluster", "config"), NODE_SETTINGS)
+    check_settings(found, ("cluster", "config"), Scope.BROKER)
     for broker in spec.cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
         if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):
             found.report(path, f"broker {broker} does not exist; {_brokers(spec)}", key=True)
-        _check_settings(found, path, NODE_SETTINGS)
+        check_settings(found, path, Scope.BROKER)
 
 
-def _check_mode(spec: ExperimentSpec, found: Findings) -> None:
+def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
     """What there is not with ZooKeeper."""
     cluster, mode = spec.cluster, ("cluster", "mode")
     if cluster.mode != "zookeeper" or not found.sound(mode):
         return
-    if not cluster.kafka.startswith("3.") and found.sound(("cluster", "kafka")):
-        found.report(
-            mode,
-            f'Kafka {cluster.kafka} has no ZooKeeper mode: 3.9 was the last with it; write kafka: "3.9.2"',
-        )
+    if cluster.kafka not in WITH_ZOOKEEPER and found.sound(("cluster", "kafka")):
+        last = WITH_ZOOKEEPER[-1]
+        was = f"{last.rpartition('.')[0]} was the last with it"
+        found.report(mode, f'Kafka {cluster.kafka} has no ZooKeeper mode: {was}; write kafka: "{last}"')
     if cluster.combined and found.sound(("cluster", "combined")):
         found.report(("cluster", "combined"), "with ZooKeeper no broker is a server of its own metadata")
     if cluster.features and found.sound(("cluster", "features")):
         found.report(("cluster", "features"), "feature levels are KRaft's: with ZooKeeper there are none")
 
 
-def _check_release(spec: ExperimentSpec, found: Findings) -> None:
+def _check_release(spec: ExperimentSpec, found: Problems) -> None:
     """Whether there is such a release, and whether it has the features and levels that are asked for."""
     kafka: Path = ("cluster", "kafka")
     if not found.sound(kafka):
@@ -95,28 +90,17 @@ def _check_release(spec: ExperimentSpec, found: Findings) -> None:
             found.report(path, f"Kafka {version} has levels {lowest} to {highest} of {name}, not {level}")
 
 
-def _check_settings(found: Findings, path: Path, reserved: dict[str, str]) -> None:
-    """Settings that ackproof makes itself may not be given."""
-    node = found.node(path)
-    for name in getattr(node, "entries", {}):
-        if name in reserved:
-            found.report((*path, name), f"ackproof sets '{name}' itself: {reserved[name]}", key=True)
-        elif path[0] == "workload" and name.startswith(OF_SECURITY):
-            why = "a run directory would keep it; what lets clients in comes from --client-config"
-            found.report((*path, name), f"'{name}' has no place in a file: {why}", key=True)
-
-
-def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Findings) -> None:
+def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Problems) -> None:
     path: Path = ("topics", name)
     factor: Path = (*path, "replication_factor")
     if not found.sound(path):
         return
-    for setting in topic.config:
-        near = nearest(setting, TOPIC_SETTINGS, cutoff=0.8)
-        if setting not in TOPIC_SETTINGS and near is not None:
-            found.report(
-                (*path, "config", setting), f"Kafka has no topic setting '{setting}'", near, key=True
-            )
+    if found.sound(("cluster", "kafka"), ("backend",)):
+        for setting, value in topic.config.items():
+            wrong = wrong_topic_setting(setting, value, spec)
+            if wrong is not None and found.sound((*path, "config", setting)):
+                where: Path = (*path, "config", setting)
+                found.report(where, wrong.message, wrong.nearest, key=wrong.name)
     known = found.sound(factor, (*path, "partitions"), ("cluster", "brokers"))
     if known and topic.replication_factor > spec.cluster.brokers:
         default = "" if found.node(factor) is not None or topic.assignment is not None else " (the default)"
@@ -145,11 +129,16 @@ def _brokers(spec: ExperimentSpec) -> str:
     return "the cluster has 1 broker" if count == 1 else f"the cluster has {count} brokers (1 to {count})"
 
 
-def _check_names_of_topics(spec: ExperimentSpec, found: Findings) -> None:
+def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
     if not spec.topics and found.sound_below(("topics",)):
         found.report(("topics",), "at least one topic is needed")
     seen: dict[str, str] = {}
     for name in spec.topics:
+        if name == _METADATA_TOPIC:
+            found.report(("topics", name), f"Kafka keeps its metadata in '{name}'", key=True)
+        if spec.backend == "attach" and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
+            most = f"at most {_LONGEST_ATTACHED} characters"
+            found.report(("topics", name), f"with the run's own prefix it gets too long; {most}", key=True)
         # Kafka's metrics write '.' as '_', so it refuses to have both names.
         other = seen.setdefault(name.replace(".", "_"), name)
         if other != name:
@@ -158,49 +147,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Findings) -> None:
             )
 
 
-def _check_producers(spec: ExperimentSpec, found: Findings) -> None:
-    producers = spec.workload.producers
-    _check_settings(found, (*_PRODUCERS, "config"), PRODUCER_SETTINGS)
-
-    def at(field: str) -> Path:
-        return (*_PRODUCERS, field)
-
-    known = found.sound(("topics",))
-    for index, topic in enumerate(producers.topics or ()):
-        if topic not in spec.topics and known and found.sound(at("topics")):
-            found.unknown_value(at("topics"), "the topic", topic, spec.topics, part=(index,))
-    if found.sound(at("value_size")) and known and spec.topics:
-        longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
-        needed = smallest_size(longest)
-        if producers.value_size < needed:
-            message = f"{producers.value_size} B are too few: identity and checksum of a record"
-            found.report(at("value_size"), f"{message} for topic '{longest}' take {needed} B")
-    if producers.idempotence and found.sound(at("idempotence")):
-        if producers.acks != "all" and found.sound(at("acks")):
-            found.report(at("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
-        if (producers.in_flight or 0) > 5 and found.sound(at("in_flight")):
-            found.report(
-                at("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
-            )
-        if producers.retries == 0 and found.sound(at("retries")):
-            found.report(at("retries"), "idempotence needs at least 1 retry")
-    _check_transactions(spec, found)
-    if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
-        found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
-
-
-def _check_transactions(spec: ExperimentSpec, found: Findings) -> None:
-    producers = spec.workload.producers
-    path: Path = (*_PRODUCERS, "transaction_size")
-    if producers.transaction_size is None:
-        if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
-            found.report((*_PRODUCERS, "abort_share"), "without transaction_size there is nothing to abort")
-        return
-    if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
-        found.report(path, "transactions need idempotence: true")
-
-
-def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> None:
+def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     backend: Path = ("backend",)
@@ -221,7 +168,7 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Findings) -> Non
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
 
 
-def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Findings) -> None:
+def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
     """The roles and partitions among the own fields of a fault; `body` is where these fields stand."""
     for name in type(fault).model_fields:
         value = getattr(fault, name)
@@ -249,7 +196,7 @@ def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
 class _Complaints:
     """What a fault says against its own fields, put where the file has them."""
 
-    def __init__(self, found: Findings, body: Path) -> None:
+    def __init__(self, found: Problems, body: Path) -> None:
         self._found = found
         self._body = body
 
@@ -266,7 +213,7 @@ class _Complaints:
             self._found.unknown_value(self._body + path, what, name, valid)
 
 
-def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Findings) -> None:
+def _check_role(spec: ExperimentSpec, role: Role, path: Path, found: Problems) -> None:
     why = _wrong_in_mode(spec, role)
     if why is not None and found.sound(("cluster", "mode")):
         found.report(path, why)
@@ -298,7 +245,7 @@ TRANSACTION_LOG: Final = ("__transaction_state", 0)
 
 
 def _check_place(
-    spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Findings
+    spec: ExperimentSpec, topic: str | None, partition: int | None, path: Path, found: Problems
 ) -> bool:
     """Whether a partition exists, if one is named."""
     if topic is None or partition is None:
@@ -318,7 +265,7 @@ def _check_place(
     return False
 
 
-def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Findings) -> None:
+def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, found: Problems) -> None:
     if not _check_place(spec, condition.topic, condition.partition, path, found):
         return
     if condition.quantity is Quantity.READ and not spec.workload.consumers.live:
@@ -333,7 +280,7 @@ def _check_condition(spec: ExperimentSpec, condition: Condition, path: Path, fou
             found.report(path, f"'{condition}' never holds: the ISR has at most {factor} members")
 
 
-def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Findings) -> None:
+def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, found: Problems) -> None:
     faults = found.node(("faults",))
     count = len(faults.items) if isinstance(faults, ListNode) else len(spec.faults)
     if not found.sound(path):
@@ -347,7 +294,7 @@ def _check_after(spec: ExperimentSpec, number: int, after: After, path: Path, fo
         found.report(path, f"fault {number} can only wait for one before it, not for fault {after.fault}")
 
 
-def _check_evidence(spec: ExperimentSpec, found: Findings) -> None:
+def _check_evidence(spec: ExperimentSpec, found: Problems) -> None:
     size = spec.evidence.isr_size
     path: Path = ("evidence", "isr_size")
     if size is None or not found.sound(path):

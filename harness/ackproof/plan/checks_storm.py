@@ -10,14 +10,14 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.faults.storm.specification import Storm, roles_for, sample
-from ackproof.plan.findings import Findings
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.refusals import ordered, report_error
 
-CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Findings], None]
+CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Problems], None]
 
 
 def check_storm(
-    spec: ExperimentSpec, storm: Storm, body: Path, found: Findings, check_fields: CheckFields
+    spec: ExperimentSpec, storm: Storm, body: Path, found: Problems, check_fields: CheckFields
 ) -> None:
     """Report what is wrong with a storm; `body` is where its fields stand."""
     if storm.at_least is not None and storm.at_least > storm.count and found.sound((*body, "at_least")):

@@ -17,7 +17,7 @@ from ackproof.experiment.problems import InvalidExperiment, Path
 from ackproof.experiment.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.experiment.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
 from ackproof.faults import kinds as fault_families
-from ackproof.plan.findings import Findings, describe
+from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.timeline import DRAWN_FROM
 
@@ -32,7 +32,7 @@ _CONDITION: Final[TypeAdapter[Condition]] = TypeAdapter(ConditionField)
 assert fault_families.FAMILIES  # imported for its effect: every kind is registered
 
 
-def read_faults(found: Findings) -> list[FaultSpec | None]:
+def read_faults(found: Problems) -> list[FaultSpec | None]:
     """One spec per entry; None for one of which too little is right."""
     node = found.root.entries.get("faults")
     if node is None:
@@ -50,7 +50,7 @@ def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
     """The faults that a storm drew, from what `fault_data` wrote. Raises `InvalidExperiment`."""
     root = nodes_of({"faults": list(entries)})
     assert isinstance(root, MapNode)
-    found = Findings(f"storm {storm}", root)
+    found = Problems(f"storm {storm}", root)
     faults = [_read_fault(found, ("faults", index), nodes_of(entry)) for index, entry in enumerate(entries)]
     if found.problems:
         raise InvalidExperiment(found.problems)
@@ -61,7 +61,7 @@ def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
     )
 
 
-def _read_fault(found: Findings, path: Path, node: Node) -> FaultSpec | None:
+def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
     if not isinstance(node, MapNode):
         found.report(path, f"expected a fault such as {EXAMPLE}, not {describe(node)}")
         return None
@@ -73,7 +73,7 @@ def _read_fault(found: Findings, path: Path, node: Node) -> FaultSpec | None:
     return _read_body(found, path, node, kind, trigger, hold)
 
 
-def _kind_of(found: Findings, path: Path, node: MapNode) -> type[FaultSpec] | None:
+def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | None:
     """The kind, after all unknown keys of the entry were reported."""
     kinds = [name for name in node.entries if name in KINDS]
     strangers = [name for name in node.entries if name not in KINDS and name not in BESIDE]
@@ -90,7 +90,7 @@ def _kind_of(found: Findings, path: Path, node: MapNode) -> type[FaultSpec] | No
     return KINDS[kinds[0]] if kinds else None
 
 
-def _read_trigger(found: Findings, path: Path, node: MapNode) -> Trigger | None:
+def _read_trigger(found: Problems, path: Path, node: MapNode) -> Trigger | None:
     given = [name for name in node.entries if name in TRIGGER_KEYS]
     if not given and any(found.misspelt((*path, name)) for name in TRIGGER_KEYS):
         return None
@@ -114,7 +114,7 @@ def _read_trigger(found: Findings, path: Path, node: MapNode) -> Trigger | None:
     return None if condition is None else When(condition, at_latest)
 
 
-def _read_after(found: Findings, path: Path, node: Node) -> After | None:
+def _read_after(found: Problems, path: Path, node: Node) -> After | None:
     if not isinstance(node, MapNode):
         found.report(path, f"expected another fault such as {{fault: 1, by: 1s}}, not {describe(node)}")
         return None
@@ -135,7 +135,7 @@ def _read_after(found: Findings, path: Path, node: Node) -> After | None:
     return None if by is None else After(value, by)
 
 
-def read_duration(found: Findings, path: Path, *, above_zero: bool = False) -> float | None:
+def read_duration(found: Problems, path: Path, *, above_zero: bool = False) -> float | None:
     """The duration at `path` in seconds, None (and a problem) if it is none."""
     node = found.node(path)
     value = node.value if isinstance(node, ScalarNode) else None
@@ -150,7 +150,7 @@ def read_duration(found: Findings, path: Path, *, above_zero: bool = False) -> f
     return seconds
 
 
-def _read_condition(found: Findings, path: Path) -> Condition | None:
+def _read_condition(found: Problems, path: Path) -> Condition | None:
     node = found.node(path)
     value = node.value if isinstance(node, ScalarNode) else None
     try:
@@ -160,13 +160,13 @@ def _read_condition(found: Findings, path: Path) -> Condition | None:
         return None
 
 
-def _refuse(found: Findings, path: Path, error: ValidationError, node: Node | None) -> None:
+def _refuse(found: Problems, path: Path, error: ValidationError, node: Node | None) -> None:
     detail = error.errors(include_url=False)[0]
     text = str(detail["ctx"]["text"]) if detail["type"] == WRONG else detail["msg"]
     found.report(path, text if ", not '" in text or "without" in text else f"{text}, not {describe(node)}")
 
 
-def _read_hold(found: Findings, path: Path, node: MapNode, kind: type[FaultSpec]) -> float | None:
+def _read_hold(found: Problems, path: Path, node: MapNode, kind: type[FaultSpec]) -> float | None:
     hold: float | None = None
     for name in HOLD_KEYS:
         if name not in node.entries:
@@ -186,7 +186,7 @@ def _required(kind: type[FaultSpec]) -> set[str]:
 
 
 def _read_body(
-    found: Findings,
+    found: Problems,
     path: Path,
     node: MapNode,
     kind: type[FaultSpec],

@@ -8,7 +8,7 @@ from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import Data, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
-from ackproof.plan.findings import Findings
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.paths import (
     ends,
@@ -30,7 +30,7 @@ class Expecting:
     Values are compared as the experiment understands them: `-1` and `all` are the same `acks`.
     """
 
-    def __init__(self, found: Findings, spec: ExperimentSpec, axes: Sequence[Path]) -> None:
+    def __init__(self, found: Problems, spec: ExperimentSpec, axes: Sequence[Path]) -> None:
         self._found = found
         self._spec = spec
         self._axes = axes
@@ -113,7 +113,7 @@ class Expecting:
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:
             node = ScalarNode(value, value_text(value))
-            trial = Findings("", override(self._found.root, path, node))
+            trial = Problems("", override(self._found.root, path, node))
             spec = read_experiment(trial)
             right = spec is not None and trial.sound(path)
             data = value_at(experiment_data(spec), path) if spec is not None and right else None

@@ -15,7 +15,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
 from ackproof.experiment.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
 from ackproof.plan.checks import check
-from ackproof.plan.findings import Findings
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
 from ackproof.plan.paths import override, parse_path, short_names, value_text, wrong_path
 from ackproof.plan.reader import read_experiment
@@ -57,7 +57,7 @@ Choice: TypeAlias = tuple[int, ...]
 
 def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]:
     """The experiment and its cells. Raises `InvalidExperiment` with everything that is wrong."""
-    found = Findings(file, root)
+    found = Problems(file, root)
     spec = read_experiment(found)
     axes = _axes(found)
     if spec is None:
@@ -82,7 +82,7 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
     )
 
 
-def _axes(found: Findings) -> tuple[Axis, ...]:
+def _axes(found: Problems) -> tuple[Axis, ...]:
     """The axes that are usable; what is wrong with the others is reported."""
     node = found.root.entries.get("matrix")
     axes: list[Axis] = []
@@ -119,7 +119,7 @@ def _axes(found: Findings) -> tuple[Axis, ...]:
 class _Cells:
     """All combinations of the axes, read and checked one by one."""
 
-    def __init__(self, found: Findings, axes: tuple[Axis, ...]) -> None:
+    def __init__(self, found: Problems, axes: tuple[Axis, ...]) -> None:
         self._found = found
         self._axes = axes
         self._choices: list[Choice] = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
@@ -145,13 +145,13 @@ class _Cells:
         by_problem: dict[Problem, list[Choice]] = {}
         for choice in self._choices:
             if not self._axes:
-                self.specs.append(read_experiment(Findings(self._found.file, self._found.root)))
+                self.specs.append(read_experiment(Problems(self._found.file, self._found.root)))
                 continue
             if len(by_problem) > MOST_PROBLEMS:
                 # Enough is known; the file is refused in any case.
                 self.specs.append(None)
                 continue
-            cell = Findings(self._found.file, self._root(choice))
+            cell = Problems(self._found.file, self._root(choice))
             spec = read_experiment(cell)
             if spec is not None:
                 check(spec, cell)

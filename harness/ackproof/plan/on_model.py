@@ -13,7 +13,7 @@ from ackproof.faults.clocks.specification import ClockJump
 from ackproof.faults.disks.specification import FailLogDir, FullDisk, TruncateSegment
 from ackproof.faults.planned.specification import SetConfig
 from ackproof.faults.storm.specification import Storm
-from ackproof.plan.findings import Findings
+from ackproof.plan.diagnostics import Problems
 
 MODEL: Final = "model"
 
@@ -96,7 +96,7 @@ def why_not(kind: str) -> str | None:
     return _WHY.get(kind, "the model has no such thing yet")
 
 
-def check_on_model(spec: ExperimentSpec, found: Findings) -> None:
+def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
     """Report what an experiment with `backend: model` asks for and the model does not have."""
     if spec.backend != MODEL or not found.sound(("backend",)):
         return

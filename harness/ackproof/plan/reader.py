@@ -14,8 +14,8 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode, plain
 from ackproof.experiment.problems import Path
 from ackproof.experiment.quantities import FROM_FILE
+from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.fault_reader import read_faults
-from ackproof.plan.findings import Findings, describe
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.documents import Scalar
 
@@ -25,7 +25,7 @@ _BY_HAND: Final = ("matrix", "faults", "expect")
 _PASSES: Final = 8
 
 
-def read_experiment(found: Findings) -> ExperimentSpec | None:
+def read_experiment(found: Problems) -> ExperimentSpec | None:
     """The experiment that the nodes say, problems going into `found`. None when too little of it is left."""
     whole = plain(MapNode(entries={k: v for k, v in found.root.entries.items() if k not in _BY_HAND}))
     assert isinstance(whole, dict)
@@ -44,7 +44,7 @@ def read_experiment(found: Findings) -> ExperimentSpec | None:
     return None
 
 
-def _take_out(data: dict[str, object], path: Path, found: Findings) -> None:
+def _take_out(data: dict[str, object], path: Path, found: Problems) -> None:
     """Remove what is broken, so that its default stands there; what is in a list takes the list with it.
 
     A required field gets a stand-in. A topic that is no mapping becomes one with defaults, so that roles still find
@@ -66,7 +66,7 @@ def _take_out(data: dict[str, object], path: Path, found: Findings) -> None:
             parent.pop(name, None)
 
 
-def _read_matrix(found: Findings) -> dict[str, tuple[Scalar, ...]]:
+def _read_matrix(found: Problems) -> dict[str, tuple[Scalar, ...]]:
     node = found.root.entries.get("matrix")
     if node is None:
         return {}
@@ -88,7 +88,7 @@ def _read_matrix(found: Findings) -> dict[str, tuple[Scalar, ...]]:
     return axes
 
 
-def _read_expectations(found: Findings) -> tuple[ExpectSpec, ...]:
+def _read_expectations(found: Problems) -> tuple[ExpectSpec, ...]:
     node = found.root.entries.get("expect")
     if node is None:
         return ()
@@ -109,7 +109,7 @@ def _read_expectations(found: Findings) -> tuple[ExpectSpec, ...]:
     return tuple(read)
 
 
-def _read_expectation(found: Findings, path: Path, node: Node) -> ExpectSpec | None:
+def _read_expectation(found: Problems, path: Path, node: Node) -> ExpectSpec | None:
     if not isinstance(node, MapNode):
         found.report(path, f"expected e.g. {{given: {{acks: all}}, lost: 0}}, not {describe(node)}")
         return None
@@ -136,7 +136,7 @@ def _read_expectation(found: Findings, path: Path, node: Node) -> ExpectSpec | N
     return ExpectSpec(given=_read_given(found, (*path, "given"), node.entries.get("given")), bounds=bounds)
 
 
-def _read_given(found: Findings, path: Path, node: Node | None) -> dict[str, Scalar]:
+def _read_given(found: Problems, path: Path, node: Node | None) -> dict[str, Scalar]:
     if node is None:
         return {}
     if not isinstance(node, MapNode):

@@ -19,7 +19,7 @@ from ackproof.experiment.spec import (
     TopicSpec,
     WorkloadSpec,
 )
-from ackproof.plan.findings import Findings, describe
+from ackproof.plan.diagnostics import Problems, describe
 
 GROUPS: Final[dict[Path, type[BaseModel]]] = {
     (): ExperimentSpec,
@@ -66,7 +66,7 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
     return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
 
 
-def report_error(found: Findings, detail: ErrorDetails, prefix: Path, path: Path) -> None:
+def report_error(found: Problems, detail: ErrorDetails, prefix: Path, path: Path) -> None:
     """Turn one of pydantic's errors at `path` (below `prefix`) into a problem."""
     full = prefix + path
     if found.full:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ackproof.base.errors import AckproofError, MissingTool
+from ackproof.experiment.releases import DEFAULT
 from ackproof.provision import clock, maven, toxiproxy
 from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
 from ackproof.provision.cache import cache_root
@@ -22,7 +23,6 @@ from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.releases import DEFAULT_VERSION
 from ackproof.provision.trial import Trial, TrialNode
 
 _LEAST_PYTHON = (3, 11)
@@ -45,7 +45,7 @@ class Check:
 
 
 def doctor(
-    progress: ProgressSink = ignore, *, version: str = DEFAULT_VERSION, runs: Path = Path("runs")
+    progress: ProgressSink = ignore, *, version: str = DEFAULT, runs: Path = Path("runs")
 ) -> list[Check]:
     """Look at everything that a run needs, the last check being a node that is really started and asked.
 

@@ -1,4 +1,4 @@
-"""Which Kafka releases there are, and of which jars each consists.
+"""Of which jars each release of Kafka consists (`ackproof.experiment.releases` says which releases there are).
 
 `locks/kafka-<version>.lock` holds one jar a line, `<file name> <SHA-256>`, sorted.
 `python -m ackproof.provision.lock VERSION…` writes these files anew.
@@ -13,8 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-
-DEFAULT_VERSION = "4.3.1"
+from ackproof.experiment.releases import RELEASES, numbers
 
 LOCKS = Path(__file__).parent / "locks"
 
@@ -40,17 +39,10 @@ class Lock:
         return "".join(f"{name} {self.jars[name]}\n" for name in sorted(self.jars))
 
 
-def known_versions() -> list[str]:
-    """Every version that has a lock, oldest first."""
-    found = [path.name.removeprefix("kafka-").removesuffix(".lock") for path in LOCKS.glob("kafka-*.lock")]
-    return sorted(found, key=_numbers)
-
-
 def lock(version: str) -> Lock:
     """The lock of this version. Raises `BadInput` with the known versions if there is none."""
-    known = known_versions()
-    if version not in known:
-        raise BadInput(f"Kafka {version!r} is not known; known versions: {', '.join(known)}")
+    if version not in RELEASES:
+        raise BadInput(f"Kafka {version!r} is not known; known versions: {', '.join(RELEASES)}")
     text = (LOCKS / f"kafka-{version}.lock").read_text(encoding="utf-8")
     return Lock(version, {match["name"]: match["sha256"] for match in map(_line, text.splitlines())})
 
@@ -69,11 +61,7 @@ def direct_dependencies(version: str) -> list[tuple[str, str, str]]:
 
 def is_4(version: str) -> bool:
     """Whether it logs by log4j 2 (4.0 and later) rather than reload4j."""
-    return _numbers(version)[0] >= 4
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)) or (0,)
+    return numbers(version)[0] >= 4
 
 
 def _line(line: str) -> re.Match[str]:

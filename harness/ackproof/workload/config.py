@@ -6,34 +6,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.workload.settings import ConfigValue
-
-_ALIASES: Final = {
-    "request.required.acks": "acks",
-    "message.send.max.retries": "retries",
-    "max.in.flight": "max.in.flight.requests.per.connection",
-    "queue.buffering.max.ms": "linger.ms",
-    "compression.codec": "compression.type",
-    "delivery.timeout.ms": "message.timeout.ms",
-    "metadata.broker.list": "bootstrap.servers",
-}
-"""librdkafka's second names, so that an experiment's setting replaces ours whichever it uses."""
-
-_OURS: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "client.id",
-        "delivery.report.only.error",
-        "enable.auto.commit",
-        "enable.auto.offset.store",
-        "enable.partition.eof",
-        "auto.offset.reset",
-        "group.id",
-        "transactional.id",
-    }
-)
-"""Settings on which the ledger rests."""
 
 _FAIL_OVER: Final[dict[str, ConfigValue]] = {
     # a new leader is found by asking: 0.2 s after an election instead of seconds (feasibility §2)
@@ -52,8 +27,11 @@ _SINGLE_SEND_BACKOFF_MS: Final = 500
 _STATISTICS_MS: Final = 200
 
 
-def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str, ConfigValue]:
+def producer_config(
+    spec: ProducerSpec, bootstrap: str, client: str, transactional_id: str = ""
+) -> dict[str, ConfigValue]:
     """The configuration of one producer. Raises `BadInput` for a setting that is the harness's own."""
+    timeout_ms = _milliseconds(spec.delivery_timeout)
     config: dict[str, ConfigValue] = {
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,
@@ -62,9 +40,14 @@ def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str
         "enable.idempotence": spec.idempotence,
         "linger.ms": spec.linger * 1000,
         "compression.type": spec.compression,
-        "message.timeout.ms": _milliseconds(spec.delivery_timeout),
+        "message.timeout.ms": timeout_ms,
         "queue.buffering.max.kbytes": 128 * 1024,
     }
+    if transactional_id:
+        transaction_ms = round(spec.transaction_timeout * 1000)
+        config["transactional.id"] = transactional_id
+        config["transaction.timeout.ms"] = transaction_ms
+        config["message.timeout.ms"] = min(timeout_ms, transaction_ms)
     if spec.retries is not None:
         config["retries"] = spec.retries
     if spec.retries == 0 and not spec.idempotence:
@@ -79,7 +62,7 @@ def producer_config(spec: ProducerSpec, bootstrap: str, client: str) -> dict[str
         config["batch.size"] = spec.batch_size
     if spec.request_timeout is not None:
         config["request.timeout.ms"] = _milliseconds(spec.request_timeout)
-    return config | _checked(spec.config, "workload.producers.config")
+    return {**config, **_checked(Scope.PRODUCER, spec.config)}
 
 
 def reader_config(
@@ -102,7 +85,7 @@ def reader_config(
         "fetch.wait.max.ms": 100,
         "fetch.error.backoff.ms": 50,
     }
-    return config | _checked(extra, "workload.consumers.config")
+    return {**config, **_checked(Scope.CONSUMER, extra)}
 
 
 def verify(producer: Mapping[str, ConfigValue], reader: Mapping[str, ConfigValue] | None = None) -> None:
@@ -110,19 +93,21 @@ def verify(producer: Mapping[str, ConfigValue], reader: Mapping[str, ConfigValue
 
     It knows the names, the ranges, and what contradicts what, such as acks=1 with idempotence.
     """
+    for kind, config in (("producer", producer), ("consumer", reader)):
+        if config is not None and (said := objection(kind, config)) is not None:
+            raise BadInput(f"workload.{kind}s: librdkafka refuses the settings: {said}")
+
+
+def objection(kind: str, config: Mapping[str, ConfigValue]) -> str | None:
+    """What librdkafka has against the configuration of a "producer" or "consumer"; None: nothing."""
     from confluent_kafka import Consumer, KafkaException, Producer
 
-    for where, make, config in (
-        ("workload.producers", Producer, producer),
-        ("workload.consumers", Consumer, reader),
-    ):
-        if config is None:
-            continue
-        nowhere = {name: value for name, value in config.items() if name != "bootstrap.servers"}
-        try:
-            make({**nowhere, "log_level": 0}).close()
-        except KafkaException as error:
-            raise BadInput(f"{where}: librdkafka refuses the settings: {error.args[0].str()}") from error
+    nowhere = {name: value for name, value in config.items() if name != "bootstrap.servers"}
+    try:
+        (Producer if kind == "producer" else Consumer)({**nowhere, "log_level": 0}).close()
+    except KafkaException as error:
+        return " ".join(error.args[0].str().split())
+    return None
 
 
 def acks_of(config: Mapping[str, ConfigValue]) -> str:
@@ -156,9 +141,8 @@ def _milliseconds(seconds: float) -> int:
     return max(1, round(seconds * 1000))
 
 
-def _checked(extra: Mapping[str, str], where: str) -> dict[str, ConfigValue]:
-    plain: dict[str, ConfigValue] = {_ALIASES.get(name, name): value for name, value in extra.items()}
-    taken = sorted(_OURS & plain.keys())
-    if taken:
-        raise BadInput(f"{where}: {', '.join(taken)} is set by ackproof itself: its ledgers rest on it")
-    return plain
+def _checked(scope: Scope, extra: Mapping[str, str]) -> Mapping[str, str]:
+    """The same settings. Validation says what is wrong with line and column; here it is the last guard."""
+    if refused := [why for name in extra if (why := refusal(scope, name)) is not None]:
+        raise BadInput(f"workload.{scope}s.config: {'; '.join(refused)}")
+    return extra

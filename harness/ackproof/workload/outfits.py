@@ -48,21 +48,17 @@ class Outfitter:
     seed: int
 
     def transactional_id(self, slot: int) -> str:
-        """The transactional id of a producer's place, '' without transactions."""
+        """The transactional id of a producer's place, '' without transactions.
+
+        Of the place, not of the client: whoever takes it over fences the one before it.
+        """
         return f"ackproof-{self.run_id}-{slot}" if self.spec.producers.transaction_size else ""
 
     def producer(self, number: int, slot: int) -> Outfit:
         """The producer with this number, which takes the place of the `slot`-th."""
         spec = self.spec.producers
         name = f"p{number}"
-        config = producer_config(spec, self.bootstrap, name)
-        if spec.transaction_size:
-            # of the place, not of the client: whoever takes it over fences the one before it
-            config["transactional.id"] = self.transactional_id(slot)
-            config["transaction.timeout.ms"] = round(spec.transaction_timeout * 1000)
-            config["message.timeout.ms"] = min(
-                config["message.timeout.ms"], config["transaction.timeout.ms"], key=int
-            )
+        config = producer_config(spec, self.bootstrap, name, self.transactional_id(slot))
 
         def write(path: Path, control_fd: int) -> None:
             ProducerSettings(

@@ -10,8 +10,6 @@ from pathlib import Path
 from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment, cases, load
 
-RELEASES = ("3.9.2", "4.0.2", "4.1.2", "4.2.1", "4.3.1")
-"""The newest patch of each line."""
 CONTROL = "baseline"
 """Experiments whose name begins so break nothing: any finding is a bug of the harness."""
 STORM = "storm"

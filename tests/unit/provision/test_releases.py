@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import RELEASES
+from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.provision import releases
 from ackproof.provision.jars import KafkaJars
 from ackproof.provision.maven import pom
@@ -18,19 +18,14 @@ from ackproof.provision.node_logging import logging_arguments
 MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
 
 
-def test_the_versions_that_resolve_are_known_oldest_first() -> None:
-    assert releases.known_versions() == [
-        *("3.9.0", "3.9.1", "3.9.2"),
-        *("4.0.0", "4.0.1", "4.0.2"),
-        *("4.1.0", "4.1.1", "4.1.2"),
-        *("4.2.0", "4.2.1"),
-        *("4.3.0", "4.3.1"),
-    ]
-    assert releases.DEFAULT_VERSION in releases.known_versions()
-    assert list(RELEASES) == releases.known_versions(), "what an experiment may name is what is locked"
+def test_what_an_experiment_may_name_is_what_is_locked() -> None:
+    assert {f"kafka-{release}.lock" for release in RELEASES} == {
+        path.name for path in releases.LOCKS.iterdir()
+    }
+    assert list(RELEASES) == sorted(RELEASES, key=numbers), "oldest first"
 
 
-@pytest.mark.parametrize("version", releases.known_versions())
+@pytest.mark.parametrize("version", RELEASES)
 def test_a_lock_names_every_direct_dependency_and_is_sorted(version: str) -> None:
     locked = releases.lock(version)
     text = (releases.LOCKS / f"kafka-{version}.lock").read_text()
@@ -51,9 +46,9 @@ def test_the_project_pins_exact_versions(version: str) -> None:
 
 def test_a_damaged_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(releases, "LOCKS", tmp_path)
-    (tmp_path / "kafka-1.0.0.lock").write_text("../../evil.jar 00\n")
+    (tmp_path / f"kafka-{RELEASES[0]}.lock").write_text("../../evil.jar 00\n")
     with pytest.raises(BadInput, match="damaged lock"):
-        releases.lock("1.0.0")
+        releases.lock(RELEASES[0])
 
 
 @pytest.mark.parametrize(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from ackproof.base.errors import AckproofError
 from ackproof.cluster.containers.engine import connect
 from ackproof.cluster.containers.images import OFFICIAL, OWN, have
-from ackproof.provision.releases import DEFAULT_VERSION
+from ackproof.experiment.releases import DEFAULT
 
 
-def look(version: str = DEFAULT_VERSION) -> str:
+def look(version: str = DEFAULT) -> str:
     """The engine and its image of this version, or what is missing and how to get it. Never raises `AckproofError`."""
     try:
         engine = connect()

@@ -15,10 +15,10 @@ from pydantic import Field
 from ackproof.experiment.base import Config
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, register
 from ackproof.experiment.partitions import PartitionField
-from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Size
 from ackproof.experiment.roles import Role, RoleField, RoleKind
-from ackproof.experiment.settings import NODE_SETTINGS, TOPIC_SETTINGS
+from ackproof.experiment.settings import Scope, refusal
+from ackproof.experiment.topic_settings import wrong_topic_setting
 
 if TYPE_CHECKING:
     from ackproof.experiment.spec import Surroundings
@@ -221,16 +221,13 @@ class SetConfig(FaultSpec):
             say.report(("broker",), missing_broker(spec, self.broker))
         if self.topic is None and spec.backend == "attach":
             say.report((), "settings of brokers that someone else runs are not ours: name a topic", key=True)
-        for name in self.config:
-            if self.topic is None:
-                if name in NODE_SETTINGS:
-                    say.report(
-                        ("config", name), f"ackproof sets '{name}' itself: {NODE_SETTINGS[name]}", key=True
-                    )
-                continue
-            near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
-            if name not in TOPIC_SETTINGS and near is not None:
-                say.report(("config", name), f"Kafka has no topic setting '{name}'", near, key=True)
+        for name, value in self.config.items():
+            if self.topic is not None:
+                wrong = wrong_topic_setting(name, value, spec)
+                if wrong is not None:
+                    say.report(("config", name), wrong.message, wrong.nearest, key=wrong.name)
+            elif (why := refusal(Scope.BROKER, name)) is not None:
+                say.report(("config", name), why, key=True)
 
     def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
         """What it sets of this topic, or of brokers unless the topic has a setting of its own."""

@@ -12,9 +12,8 @@ from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault, register
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration, wrong
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.releases import RELEASES, Version, numbers
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.versions import Version
 
 if TYPE_CHECKING:
     from ackproof.experiment.spec import Surroundings

@@ -8,7 +8,7 @@ from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode,
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
 
 
-class Findings:
+class Problems:
     """Collects problems by the path of their field; the nodes say where that is in the file.
 
     A path that has a problem is marked as broken, so that checks which depend on it keep silent.

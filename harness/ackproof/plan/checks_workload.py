@@ -1,0 +1,94 @@
+"""What does not fit together in a workload, and what librdkafka has against its settings."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import Final
+
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.problems import Path
+from ackproof.experiment.settings import Scope, field_of
+from ackproof.plan.checks_settings import check_settings
+from ackproof.plan.diagnostics import Problems
+from ackproof.rundir.payload import smallest_size
+from ackproof.workload.config import objection, producer_config, reader_config
+from ackproof.workload.settings import ConfigValue
+
+_PRODUCERS: Final[Path] = ("workload", "producers")
+_CONSUMERS: Final[Path] = ("workload", "consumers")
+
+
+def check_workload(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what producers and readers cannot be told."""
+    check_settings(found, (*_PRODUCERS, "config"), Scope.PRODUCER)
+    check_settings(found, (*_CONSUMERS, "config"), Scope.CONSUMER)
+    _check_producers(spec, found)
+    # What librdkafka says of settings that are refused already would be said twice.
+    if found.sound_below(_PRODUCERS):
+        producers = spec.workload.producers
+        config = producer_config(producers, "", "", "p" if producers.transaction_size else "")
+        _check_client(found, _PRODUCERS, "producer", config)
+    if found.sound_below(_CONSUMERS):
+        readers = spec.workload.consumers
+        _check_client(found, _CONSUMERS, "consumer", reader_config(readers.config, readers.isolation, "", ""))
+
+
+def _check_client(found: Problems, path: Path, kind: str, config: dict[str, ConfigValue]) -> None:
+    """Put librdkafka's objection where the file has the setting that it names."""
+    said = _objection(kind, tuple(sorted((name, str(value)) for name, value in config.items())))
+    if said is None:
+        return
+    for name in re.findall(r"[\"`]([a-z._]+)[\"`]", said):
+        field = (*path, field_of(name) or "config")
+        where = field if field[-1] != "config" else (*field, name)
+        if found.node(where) is not None:
+            found.report(where, f"librdkafka refuses it: {said}")
+            return
+    found.report(path, f"librdkafka refuses it: {said}", key=True)
+
+
+@cache
+def _objection(kind: str, config: tuple[tuple[str, str], ...]) -> str | None:
+    return objection(kind, dict(config))
+
+
+def _check_producers(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+
+    def at(field: str) -> Path:
+        return (*_PRODUCERS, field)
+
+    known = found.sound(("topics",))
+    for index, topic in enumerate(producers.topics or ()):
+        if topic not in spec.topics and known and found.sound(at("topics")):
+            found.unknown_value(at("topics"), "the topic", topic, spec.topics, part=(index,))
+    if found.sound(at("value_size")) and known and spec.topics:
+        longest = max((t for t in spec.topic_names() if t in spec.topics), key=len, default="")
+        needed = smallest_size(longest)
+        if producers.value_size < needed:
+            message = f"{producers.value_size} B are too few: identity and checksum of a record"
+            found.report(at("value_size"), f"{message} for topic '{longest}' take {needed} B")
+    if producers.idempotence and found.sound(at("idempotence")):
+        if producers.acks != "all" and found.sound(at("acks")):
+            found.report(at("idempotence"), f"idempotence needs acks: all, not {producers.acks}")
+        if (producers.in_flight or 0) > 5 and found.sound(at("in_flight")):
+            found.report(
+                at("in_flight"), f"idempotence allows at most 5 in flight, not {producers.in_flight}"
+            )
+        if producers.retries == 0 and found.sound(at("retries")):
+            found.report(at("retries"), "idempotence needs at least 1 retry")
+    _check_transactions(spec, found)
+    if producers.linger >= producers.delivery_timeout and found.sound(at("linger"), at("delivery_timeout")):
+        found.report(at("linger"), "the linger must be shorter than the delivery_timeout")
+
+
+def _check_transactions(spec: ExperimentSpec, found: Problems) -> None:
+    producers = spec.workload.producers
+    path: Path = (*_PRODUCERS, "transaction_size")
+    if producers.transaction_size is None:
+        if producers.abort_share and found.sound((*_PRODUCERS, "abort_share"), path):
+            found.report((*_PRODUCERS, "abort_share"), "without transaction_size there is nothing to abort")
+        return
+    if not producers.idempotence and found.sound(path, (*_PRODUCERS, "idempotence")):
+        found.report(path, "transactions need idempotence: true")
