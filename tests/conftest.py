@@ -118,7 +118,9 @@ def _empty_cells(config: pytest.Config) -> list[str]:
         return []
     from ackproof.plan.fault_reader import KINDS  # the reader of faults registers them all
 
-    return TABLE.missing({name: kind.NOT_ON for name, kind in KINDS.items()}, backends.split(","))
+    asked = backends.split(",")
+    refused = {name: {one for one in asked if kind.not_on(one)} for name, kind in KINDS.items()}
+    return TABLE.missing(refused, asked)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

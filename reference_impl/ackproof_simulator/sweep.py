@@ -138,7 +138,7 @@ def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S
 
     It ends after `runs` runs or `seconds` seconds, whichever comes first.
     """
-    if case.experiment.backend == "attach" or lacks(case.experiment) is not None:
+    if case.experiment.ground.foreign or lacks(case.experiment) is not None:
         return None
     began = time.monotonic()
     coarse = with_linger(case, linger_for(case.experiment, BATCHES))

@@ -23,6 +23,7 @@ from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict, validate
 from ackproof.cli.simulate import simulate
+from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -112,7 +113,7 @@ def main() -> None:
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option(
     "--backend",
-    type=click.Choice(["process", "docker", "auto", "attach", "model"]),
+    type=click.Choice(list(BACKENDS)),
     help="Where to run, over what the files say.",
 )
 @click.option(

@@ -7,11 +7,12 @@ from typing import Final
 
 from pydantic import Field, SerializeAsAny, field_validator
 
+from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import wrong
-from ackproof.experiment.spec import Backend, ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
+from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
 from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -51,6 +52,11 @@ class ExperimentSpec(Spec):
                 "expected a name of up to 100 letters, digits, '.', '_' and '-' that begins with a letter or digit"
             )
         return value
+
+    @property
+    def ground(self) -> BackendRow:
+        """What its backend is."""
+        return BACKENDS[self.backend]
 
     def topic_names(self) -> tuple[str, ...]:
         """The topics that producers write to, in file order."""

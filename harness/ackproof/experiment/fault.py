@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
 
 from pydantic import Field
 
+from ackproof.experiment.backends import BACKENDS, Ability
 from ackproof.experiment.base import Spec
 from ackproof.experiment.needs import Need
 from ackproof.experiment.problems import Path
@@ -55,9 +56,10 @@ class FaultSpec(Spec):
     SHORT: ClassVar[tuple[str, ...]] = ()
     """The fields that a value without braces stands for: one, or for a list of three the groups and what connects
     them."""
+    ASKS: ClassVar[frozenset[Ability]] = frozenset()
+    """What it takes of a backend beside requests in Kafka's protocol; the backend's row says which it lacks."""
     NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Backends on which it cannot be injected, and why: "not possible on this backend, because …"."""
-
+    """Backends on which it cannot be injected for a reason of its own, which `ASKS` does not say."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
 
@@ -85,6 +87,12 @@ class FaultSpec(Spec):
     def releases(self) -> tuple[str, ...]:
         """Releases of Kafka that it takes beside the cluster's own."""
         return ()
+
+    @classmethod
+    def not_on(cls, backend: str) -> str | None:
+        """Why it cannot be injected on this backend: "not possible on it, because …"; None where it can be."""
+        lacking = (why for ability, why in BACKENDS[backend].lacks.items() if ability in cls.ASKS)
+        return next(lacking, cls.NOT_ON.get(backend))
 
     def check(self, spec: Surroundings, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""

@@ -12,12 +12,12 @@ from typing import Annotated, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.quantities import Duration, Rate, Size, wrong
 from ackproof.experiment.releases import DEFAULT, KRAFT, Version
 
-Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 Acks: TypeAlias = Literal["0", "1", "all"]
 FIRST_CONTROLLER: Final = 101
 """Id of the first isolated controller; brokers count from 1."""

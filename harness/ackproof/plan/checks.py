@@ -151,11 +151,11 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> Non
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
     backend: Path = ("backend",)
-    if spec.backend in fault.NOT_ON and found.sound(backend):
-        why = fault.NOT_ON[spec.backend]
+    why = fault.not_on(spec.backend)
+    if why is not None and found.sound(backend):
         found.report(body, f"not possible on the backend {spec.backend}, because {why}", key=True)
     mode = spec.cluster.mode
-    if mode in fault.NOT_IN and spec.backend not in fault.NOT_ON and found.sound(("cluster", "mode")):
+    if mode in fault.NOT_IN and why is None and found.sound(("cluster", "mode")):
         found.report(body, f"not possible with cluster.mode: {mode}, because {fault.NOT_IN[mode]}", key=True)
     _check_fields(spec, fault, body, found)
     if isinstance(fault, Storm):

@@ -27,8 +27,8 @@ def check_storm(
     for name, dish in storm.menu.items():
         path: Path = (*body, "menu", name)
         kind = KINDS[name]
-        if spec.backend in kind.NOT_ON and found.sound(("backend",)):
-            why = kind.NOT_ON[spec.backend]
+        why = kind.not_on(spec.backend)
+        if why is not None and found.sound(("backend",)):
             found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)
         mode = spec.cluster.mode
         if mode in kind.NOT_IN and found.sound(("cluster", "mode")):

@@ -155,7 +155,7 @@ def run_batch(orders: BatchOrders, watcher: BatchWatcher, planned: Sequence[tupl
 
     Raises `BadInput` (a missing tool, an unknown version) before anything is left on disk.
     """
-    if orders.attachment is None and any(case.experiment.backend == "attach" for _, case in planned):
+    if orders.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(orders, planned)
@@ -187,7 +187,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
     for case in planned:
         prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
         require(case.faults)
-    clusters = [case.experiment.cluster for case in planned if case.experiment.backend != "attach"]
+    clusters = [case.experiment.cluster for case in planned if not case.experiment.ground.foreign]
     others = {version for case in planned for fault in case.faults for version in fault.releases}
     ready = {
         version: install(version, tell) for version in sorted({spec.kafka for spec in clusters} | others)

@@ -107,7 +107,7 @@ class CaseRun:
     def __init__(self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
         self.run_id = secrets.token_hex(8)
         self.case = case
-        if case.experiment.backend == "attach":
+        if case.experiment.ground.foreign:
             self.case = on_foreign_ground(case, self.run_id)
         self.spec = self.case.experiment
         self.run = run
@@ -331,7 +331,7 @@ class CaseRun:
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
-        if self.spec.backend == "attach":
+        if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
         replica_logs.collect(log_dirs, self.spec.topics, self.run)

@@ -1,10 +1,9 @@
-"""From the name of a backend to its cluster."""
+"""From the name of a backend to its cluster: the one place that tells them apart."""
 
 from __future__ import annotations
 
 from collections.abc import Set
 from pathlib import Path
-from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
@@ -17,12 +16,10 @@ from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.launch import Installation
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
-from ackproof.experiment.needs import DISKS, LINKS, Need
+from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.progress import ProgressSink, ignore
-
-_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS}
-"""What processes and containers lay."""
 
 
 def make_cluster(
@@ -45,13 +42,16 @@ def make_cluster(
         if attachment is None:
             raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
         return AttachedCluster(spec, attachment, nodes_dir)
-    if backend == "docker":
-        return _docker_cluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
-    if backend != "process":
+    if backend not in ("process", "docker"):
         raise BadInput(f"there is no backend '{backend}'")
-    if unmet := needs - _LAID:
-        raise BadInput(f"not possible here yet: {', '.join(sorted(unmet))}")
-    return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
+    if unmet := needs - BACKENDS[backend].lays:
+        raise BadInput(f"not possible on the backend {backend} yet: {', '.join(sorted(unmet))}")
+    if backend == "process":
+        return ProcessCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
+    # The libraries that speak to an engine are loaded only for those who ask for one (0.2 s).
+    from ackproof.cluster.backends.docker.cluster import DockerCluster
+
+    return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)
 
 
 def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: ProgressSink = ignore) -> None:
@@ -59,22 +59,22 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
 
     Raises `BadInput`.
     """
-    if backend in ("process", "docker"):
-        clocks.require(needs)
+    if not BACKENDS[backend].lays:
+        return
+    clocks.require(needs)
+    disks.require(needs)
     if backend == "process":
         links.require(needs, progress)
-        disks.require(needs)
-    if backend == "docker":
-        disks.require(needs)
-        container_links.require(needs, progress)
-        from ackproof.cluster.containers.engine import connect
-        from ackproof.cluster.containers.images import image_for
+        return
+    container_links.require(needs, progress)
+    from ackproof.cluster.containers.engine import connect
+    from ackproof.cluster.containers.images import image_for
 
-        engine = connect()
-        try:
-            image_for(engine, spec.kafka, progress)
-        finally:
-            engine.close()
+    engine = connect()
+    try:
+        image_for(engine, spec.kafka, progress)
+    finally:
+        engine.close()
 
 
 def resolve(backend: str) -> str:
@@ -90,20 +90,3 @@ def resolve(backend: str) -> str:
     except BadInput:
         return "process"
     return "docker"
-
-
-def _docker_cluster(
-    spec: ClusterSpec,
-    nodes_dir: Path,
-    tag: RunTag,
-    on_event: OnNodeEvent,
-    *,
-    installed: Installation | None,
-    needs: Set[Need],
-) -> RunningCluster:
-    """The libraries that speak to an engine are loaded only for those who ask for one (0.2 s)."""
-    from ackproof.cluster.backends.docker.cluster import DockerCluster
-
-    if unmet := needs - _LAID:
-        raise BadInput(f"not possible on the backend docker yet: {', '.join(sorted(unmet))}")
-    return DockerCluster(spec, nodes_dir, tag, on_event, installed=installed, needs=needs)

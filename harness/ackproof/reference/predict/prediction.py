@@ -120,7 +120,7 @@ def _predict(
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
     """Why nothing can be predicted of a case or run at all."""
-    if case.experiment.backend == "attach" and not decided:
+    if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
     asked = None if events is None else {event.fault for event in events}
     for fault in case.faults:

@@ -1,0 +1,68 @@
+"""Where a case can run: one row for each backend, with what it lacks and why.
+
+A new backend is a row here (and a word of `Backend`), and a folder in `ackproof.cluster.backends`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final, Literal, TypeAlias
+
+from ackproof.experiment.needs import DISKS, LINKS, Need
+
+Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
+
+
+class Ability(StrEnum):
+    """What a kind of fault takes of a backend (`FaultSpec.ASKS`) beside requests in Kafka's protocol."""
+
+    PROCESSES = "nodes that can be killed, paused and started again"
+    RELEASES = "nodes that can be started with another release"
+    LINKS = "links that can be broken"
+    CLOCKS = "wall clocks that can be set"
+    DISKS = "disks that can be broken and looked at"
+    ZOOKEEPER = "ZooKeeper's servers within reach"
+    DELETION = "topics that may be deleted while a case runs"
+
+
+@dataclass(frozen=True)
+class BackendRow:
+    """What a backend is, for whoever plans, runs or judges a case on it."""
+
+    lacks: Mapping[Ability, str] = field(default_factory=dict)
+    """Abilities that it has not, each with the reason: "not possible on this backend, because …"."""
+    lays: frozenset[Need] = frozenset()
+    """What it can lay before a cluster starts."""
+    foreign: bool = False
+    """Whether someone else runs the cluster: only the topics of the case are ours, and no file of it is here."""
+
+
+_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS}
+
+BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
+    {
+        "process": BackendRow(lays=_LAID),
+        "docker": BackendRow(
+            lacks={Ability.RELEASES: "its containers are made from the image of one release"},
+            lays=_LAID,
+        ),
+        "auto": BackendRow(lays=_LAID),
+        "attach": BackendRow(
+            lacks={
+                Ability.PROCESSES: "the processes of a cluster that someone else runs are out of reach; "
+                "use `command`",
+                Ability.RELEASES: "the brokers of a cluster that someone else runs are not ours to restart",
+                Ability.LINKS: "the links of a cluster that someone else runs are not ours to break",
+                Ability.CLOCKS: "the clocks of a cluster that someone else runs are out of reach; use `command`",
+                Ability.DISKS: "the disks of a cluster that someone else runs are not ours to break or look at",
+                Ability.ZOOKEEPER: "ZooKeeper of a cluster that someone else runs is not ours to touch",
+                Ability.DELETION: "on a cluster that someone else runs nothing is deleted before the end",
+            },
+            foreign=True,
+        ),
+        "model": BackendRow(),
+    }
+)
