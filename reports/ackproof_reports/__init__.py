@@ -1,4 +1,4 @@
-"""Reports: a batch folder → `report.html`, `junit.xml`, `summary.md` (DESIGN §5).
+"""Reports: a batch folder → `report.html`, `junit.xml`, `summary.md`.
 
 Belongs here: how facts on disk look to a reader. Does not belong here: counting (audit), deciding (judge), running.
 It reads run directories through `ackproof.rundir` and nothing else; what is absent there is said to be absent.

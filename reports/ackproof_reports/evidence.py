@@ -32,7 +32,7 @@ class Piece:
 
 
 def evidence_of(case: CaseView, course: Course, series: Series | None) -> list[Piece]:
-    """Everything that DESIGN §1.1 asks for, in its order, with what is on disk about it."""
+    """What a verdict needs, in the order of docs/architecture.md, with what is on disk about it."""
     return [
         *_run(case),
         *_final_read(case),

@@ -288,5 +288,5 @@ _MEANINGS: Final[Mapping[int, str]] = {
 
 
 def exit_meaning(code: int) -> str:
-    """What an exit code says (DESIGN §1)."""
+    """What an exit code says."""
     return _MEANINGS.get(code, "unknown")

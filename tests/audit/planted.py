@@ -1,4 +1,4 @@
-"""Ledgers of any size with known flaws, written from the definitions of DESIGN §6 alone: what to find is counted here.
+"""Ledgers of any size with known flaws, written from docs/audit.md alone: what to find is counted here.
 
 Partitions are filled in blocks of eight records by two producers, with one offset behind them that nobody holds. Each
 flaw has a block of its own, so that no two of them touch; where one leads to another partition, it ends in the free

@@ -1,4 +1,4 @@
-"""The audit a second time: slow, plain, straight from the definitions and wordings of DESIGN §6.
+"""The audit a second time: slow, plain, straight from the definitions and wordings of docs/audit.md.
 
 Shares nothing with ackproof.audit. A ledger is two lists of rows; everything is a dict, a set or a loop. Where the
 design leaves an edge open, the README of the audit room decides.

@@ -1,4 +1,4 @@
-"""The table of exit codes of DESIGN §5, row by row: what cannot be audited, what is incomplete. Never a silent 0."""
+"""The exit codes of an audit (docs/architecture.md), row by row. Never a silent 0."""
 
 from __future__ import annotations
 

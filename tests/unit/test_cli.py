@@ -1,4 +1,4 @@
-"""Every way out of the command goes through the exit codes of DESIGN §1."""
+"""Every way out of the command goes through the exit codes of docs/architecture.md."""
 
 from __future__ import annotations
 

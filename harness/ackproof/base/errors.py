@@ -56,7 +56,7 @@ class EvidenceMissing(AckproofError):
 
 
 class AuditFailed(AckproofError):
-    """The audit could not count. `code` is the exit code of DESIGN §5: 2 incomplete, 254 bad input."""
+    """The audit could not count. `code` is its exit code: 2 incomplete, 254 bad input."""
 
     def __init__(self, message: str, code: int) -> None:
         self.code = code

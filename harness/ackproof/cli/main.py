@@ -41,7 +41,7 @@ _FILES = click.Path(path_type=Path)
 
 
 def entry() -> None:
-    """Entry point of the command: every way out goes through DESIGN §1's exit codes."""
+    """Entry point of the command: every way out goes through the exit codes of docs/architecture.md."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):

@@ -1,4 +1,4 @@
-"""Whom a fault is aimed at: a role, resolved when the fault is due (DESIGN §3.3).
+"""Whom a fault is aimed at: a role, resolved when the fault is due.
 
 ::
 

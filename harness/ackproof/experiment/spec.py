@@ -1,4 +1,4 @@
-"""The parts of an experiment as types: what a file says, with every default filled in (DESIGN §4).
+"""The parts of an experiment as types: what a file says, with every default filled in (docs/experiments.md).
 
 Durations are seconds, sizes bytes, rates records per second. The descriptions here are what editors show while a
 file is being written (`ackproof.plan.schema`).

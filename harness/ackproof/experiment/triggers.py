@@ -1,4 +1,4 @@
-"""When a fault begins: at a time, in a state, or after another fault (DESIGN §3.3).
+"""When a fault begins: at a time, in a state, or after another fault.
 
 Times count in seconds from the start of the workload, which is when every partition has acknowledged something. A
 state is a comparison of one quantity:

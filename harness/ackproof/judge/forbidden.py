@@ -1,4 +1,4 @@
-"""Which anomaly class the settings forbid, where no prediction says it more exactly (DESIGN §1, §6)."""
+"""Which anomaly class the settings forbid, where no prediction says it more exactly (docs/audit.md, Classes)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PRESENCE: Final = frozenset(
         "early-read",
     }
 )
-"""Classes of which one specimen proves itself: forbidden, they are FAIL even without full evidence (§1.2)."""
+"""Classes of which one specimen proves itself: forbidden, they are FAIL even without full evidence."""
 
 
 class Stand(Enum):

@@ -1,4 +1,4 @@
-"""The second witness: what the replicas had on disk, beside what the final reader was handed (DESIGN §3.6).
+"""The second witness: what the replicas had on disk, beside what the final reader was handed (docs/audit.md).
 
 The reader could be wrong, and then nothing may be called lost. The replicas could differ, and then what a reader is
 handed depends on who leads: below the high watermark no configuration permits that.

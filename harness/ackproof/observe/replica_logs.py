@@ -1,4 +1,4 @@
-"""The replicas' logs on disk at the end of a run: the second witness of what was kept (DESIGN §3.6).
+"""The replicas' logs on disk at the end of a run: the second witness of what was kept.
 
 Read from the files of live brokers that are at rest: what a broker appended is in its file at once, fsync or not.
 """

@@ -1,4 +1,4 @@
-"""Experiment files → cases: reading, checking, the matrix, the seeded schedule (DESIGN §4).
+"""Experiment files → cases: reading, checking, the matrix, the seeded schedule.
 
 `load` reads a file or says everything that is wrong with it; `cases` spreads it into cases; `timeline` shows what a
 case will do. Everything here is pure but for the reading of the file.

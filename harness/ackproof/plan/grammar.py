@@ -1,4 +1,4 @@
-"""An `ExperimentSpec` back in the words of a file: what is written here can be read again (DESIGN §4)."""
+"""An `ExperimentSpec` back in the words of a file: what is written here can be read again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is running, what was left behind, and the broom (`ackproof list`, `ackproof clean`; DESIGN §3.9).
+"""What is running, what was left behind, and the broom (`ackproof list`, `ackproof clean`).
 
 A run is left behind when the harness that started it is dead. Its processes are ended by id, what its clients had
 written is turned into Parquet, its broker data is removed. Ledgers and logs are never touched.

@@ -1,4 +1,7 @@
-"""The next case's cluster starts while the present case comes to its end (DESIGN §3.10: once it has healed)."""
+"""The next case's cluster starts while the present case comes to its end.
+
+Not before that one has healed: two clusters at once would take the processors from each other under faults.
+"""
 
 from __future__ import annotations
 

@@ -168,5 +168,5 @@ class ConformanceFile(Document):
 
     @property
     def unexplained_records(self) -> int:
-        """Lost and not explained: DESIGN §1.4."""
+        """Lost and explained by no observed step: FAIL under any settings."""
         return sum(explained.unexplained for explained in self.classes)

@@ -1,4 +1,4 @@
-"""The JSON documents of a run and a batch, as types (DESIGN §5). Files are replaced whole, never half written."""
+"""The JSON documents of a run and a batch, typed (docs/architecture.md). Each is replaced whole, never half written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (DESIGN §5).
+"""The ledgers on disk: Parquet parts in `ledger/{produced,consumed}/client=<id>/` (docs/architecture.md, The ledgers).
 
 A part appears whole or not at all: it is written under a name that no reader of parts takes for one, then renamed.
 Its rows are sorted by topic, partition and order (seq of a produced row, read_seq of a consumed one), with a row

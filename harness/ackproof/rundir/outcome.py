@@ -1,4 +1,4 @@
-"""The closed vocabularies of a run: outcomes, phases, verdicts, exit codes (DESIGN §1, §5)."""
+"""The closed vocabularies of a run: outcomes, phases, verdicts, exit codes (docs/architecture.md, Exit codes)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrow schemas of every columnar file of a run (DESIGN §5). They are contracts with tools outside the project.
+"""Arrow schemas of every columnar file of a run: contracts with tools outside the project (docs/architecture.md).
 
 No column is ever null. Readers ignore extra columns and accept the columns in any order.
 """

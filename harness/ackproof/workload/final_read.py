@@ -1,4 +1,4 @@
-"""The final read (DESIGN §1): every partition, from its log start to its log end, once the cluster is at rest.
+"""The final read (docs/audit.md): every partition, from its log start to its log end, once the cluster is at rest.
 
 After every producer is closed: wait until each partition has an ISR of the declared size and its high watermark,
 last stable offset and leader's log end are one and the same, at two looks a second apart in one leader epoch. Write

@@ -1,4 +1,4 @@
-"""What became of a produce attempt: the one table (DESIGN §3.2), and the words that document it.
+"""What became of a produce attempt: the one table (docs/architecture.md, Principles), and the words that document it.
 
 An attempt is *failed* only if nobody can ever read its record: the client library refused it before any send, or
 the broker answered with a code that is thrown only before the append and no send before that one can have been

@@ -1,4 +1,4 @@
-"""Predictions and explanations in a verdict (DESIGN §1.4–6, §3.5)."""
+"""Predictions and explanations in a verdict."""
 
 from __future__ import annotations
 

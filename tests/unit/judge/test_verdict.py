@@ -1,4 +1,4 @@
-"""The order of DESIGN §1, one test per step, on run directories made by hand."""
+"""The order of docs/architecture.md (The verdict), one test per step, on run directories made by hand."""
 
 from __future__ import annotations
 

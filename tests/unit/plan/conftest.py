@@ -74,7 +74,7 @@ repeat: 2
 seed: 7
 """
 
-DESIGN = """\
+DOCUMENTED = """\
 # yaml-language-server: $schema=./experiment.schema.json
 name: leader-kill-under-lagging-followers
 claims: [C09]
@@ -102,7 +102,7 @@ expect:
 repeat: 1
 seed: 7
 """
-"""The example of the design."""
+"""The example of docs/experiments.md, with a wider matrix."""
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
@@ -118,7 +118,7 @@ def good() -> str:
 def good_files() -> dict[str, str]:
     """Texts of good experiments by a name."""
     catalogue = {path.name: path.read_text("utf-8") for path in sorted(EXPERIMENTS.glob("*.yaml"))}
-    return {"good": GOOD, "design": DESIGN, **catalogue}
+    return {"good": GOOD, "documented": DOCUMENTED, **catalogue}
 
 
 @pytest.fixture

@@ -23,8 +23,8 @@ Load = Callable[[str], ExperimentSpec]
 SMALL = "name: small\ntopics: {t: {}}\n"
 
 
-def test_design_example(load_text: Load, good_files: dict[str, str]) -> None:
-    spec = load_text(good_files["design"])
+def test_documented_example(load_text: Load, good_files: dict[str, str]) -> None:
+    spec = load_text(good_files["documented"])
     assert spec.cluster.config == {"broker.session.timeout.ms": "6000"}
     assert spec.topics["orders"].partitions == 3
     assert spec.workload.producers.rate == 5000.0

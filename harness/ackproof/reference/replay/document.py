@@ -1,4 +1,4 @@
-"""A finished run replayed through the reference core, and the losses that its steps explain (DESIGN §7, conform).
+"""A finished run replayed through the reference core, and the losses that its steps explain.
 
 A function of the run directory alone: it can be repeated on an old run.
 """
