@@ -43,7 +43,6 @@ class Archive:
         return self.path.with_name(f".{self.path.name}.{os.getpid()}-{start}.tmp")
 
     def ready(self) -> bool:
-        """Whether it is there."""
         return self.path.exists()
 
     def use(self) -> tuple[str, ...]:

@@ -57,7 +57,6 @@ class Part:
 
     @property
     def rows(self) -> int:
-        """Rows of the file."""
         return sum(group.rows for group in self.groups)
 
 

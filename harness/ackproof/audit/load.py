@@ -75,7 +75,6 @@ class Piece:
 
     @property
     def rows(self) -> int:
-        """Rows in these groups."""
         return sum(group.rows for group in self.groups)
 
 

@@ -96,7 +96,6 @@ class Spill:
         return Spilled(str(self._path), start, len(rows), tuple(columns))
 
     def close(self) -> None:
-        """Close the file."""
         self._file.close()
 
 
@@ -127,7 +126,6 @@ class Pile:
         return self.length
 
     def add(self, rows: Rows) -> None:
-        """Put rows on the pile."""
         if not len(rows):
             return
         self._held.append(rows)

@@ -97,7 +97,6 @@ class Rows:
         return self.columns[name].astype(np.int64, copy=False)
 
     def flags(self, name: str) -> Bools:
-        """A bool column."""
         return self.columns[name].astype(np.bool_, copy=False)
 
     def take(self, which: Array) -> Rows:
@@ -112,7 +111,6 @@ class Rows:
         )
 
     def slice(self, start: int, stop: int) -> Rows:
-        """The rows start … stop−1."""
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
     def copied(self) -> Rows:

@@ -202,6 +202,5 @@ class Starting:
         return self._context
 
     def close(self) -> None:
-        """End it."""
         self._through.wait()
         self._stack.close()

@@ -71,7 +71,6 @@ class Whole:
 
     @property
     def rows(self) -> int:
-        """Rows to read."""
         return sum(piece.rows for piece in self.pieces)
 
 
@@ -88,7 +87,6 @@ class BucketUnit:
 
     @property
     def rows(self) -> int:
-        """Rows to read."""
         return sum(piece.rows for piece in self.pieces) + sum(spilled.length for _, spilled in self.spilled)
 
 
@@ -102,7 +100,6 @@ class SplitUnit:
 
     @property
     def rows(self) -> int:
-        """Rows to read."""
         return sum(piece.rows for piece in self.pieces)
 
 

@@ -33,7 +33,6 @@ class QuorumWatch:
         self._thread = threading.Thread(target=self._run, name="quorum-watch", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -64,7 +64,6 @@ class Sampler:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin."""
         if self._watch is not None:
             self._watch.start()
         self._thread.start()

@@ -34,7 +34,6 @@ class KafkaJars:
 
     @property
     def classpath_argument(self) -> str:
-        """For `java -cp`."""
         return ":".join(map(str, self.classpath))
 
 

@@ -35,7 +35,6 @@ class Lock:
         return hashlib.sha256(self.text().encode()).hexdigest()[:12]
 
     def text(self) -> str:
-        """The lock as its file holds it."""
         return "".join(f"{name} {self.jars[name]}\n" for name in sorted(self.jars))
 
 

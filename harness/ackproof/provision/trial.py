@@ -62,7 +62,6 @@ class TrialNode:
 
     @property
     def name(self) -> str:
-        """Its folder's name."""
         return f"{self.roles.replace(',', '-')}-{self.node_id}"
 
     @property
@@ -89,7 +88,6 @@ class Trial:
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
         return ",".join(f"{_HOST}:{self._ports[node.node_id, 'BROKER']}" for node in self._brokers())
 
     def __enter__(self) -> Self:
@@ -140,7 +138,6 @@ class Trial:
         return (home / "stdout.log").read_text(encoding="utf-8", errors="replace")
 
     def pid(self, node_id: int) -> int:
-        """Process of a node."""
         return self._children[node_id].pid
 
     def _start(self, node: TrialNode, cluster_id: str, checkpoint: Path) -> None:

@@ -86,5 +86,4 @@ class Board:
         self.words[_INDETERMINATE] = count
 
     def total(self) -> int:
-        """Sum over all places."""
         return sum(self.counts)

@@ -16,7 +16,6 @@ class ClusterEnds:
         self._cluster = cluster
 
     def look(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
-        """Ask now. See `Ends.look`."""
         topics = tuple(dict.fromkeys(topic for topic, _ in places))
         ends = self._cluster.partition_ends(topics)
         states = self._cluster.topic_state(topics)

@@ -125,7 +125,6 @@ class Chunk:
         return bool(self.matrix[:, DONE].all())
 
     def used(self) -> bool:
-        """Whether any row was sent."""
         return bool(self.matrix[:, SENT].any())
 
 
@@ -156,7 +155,6 @@ class Journal:
 
     @property
     def current(self) -> Chunk:
-        """The newest chunk."""
         return self._chunks[len(self.views) - 1]
 
     def resolved(self) -> list[Chunk]:

@@ -29,7 +29,6 @@ class Pace:
         return max(0, due)
 
     def sent(self, count: int) -> None:
-        """So many were sent."""
         self._sent += count
 
     def wait_s(self, now_s: float) -> float:

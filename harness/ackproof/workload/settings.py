@@ -74,7 +74,6 @@ class ProducerSettings:
     abort_share: float = 0.0
 
     def write(self, path: Path) -> None:
-        """Write as JSON."""
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
     @classmethod
@@ -142,7 +141,6 @@ class ReaderSettings:
     share: Share = Share()
 
     def write(self, path: Path) -> None:
-        """Write as JSON."""
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
     @classmethod

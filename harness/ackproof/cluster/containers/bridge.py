@@ -35,7 +35,6 @@ class Bridge:
 
     @property
     def name(self) -> str:
-        """What the engine calls it."""
         return self.network.name
 
     def create(self) -> None:

@@ -64,7 +64,6 @@ class Engine:
         return "0:0" if self.rootless else f"{os.getuid()}:{os.getgid()}"
 
     def close(self) -> None:
-        """Close the connections."""
         self.client.close()
 
 

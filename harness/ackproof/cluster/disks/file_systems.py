@@ -71,7 +71,6 @@ class FileSystem:
 
     @property
     def mounted(self) -> bool:
-        """Whether it is."""
         return os.path.ismount(self.at)
 
     def unmount(self) -> None:
@@ -144,7 +143,6 @@ class FileSystem:
         return seen.f_bavail * seen.f_frsize
 
     def size(self) -> int:
-        """Its size in bytes (statvfs)."""
         seen = os.statvfs(self.at)
         return seen.f_blocks * seen.f_frsize
 

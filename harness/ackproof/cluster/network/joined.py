@@ -29,7 +29,6 @@ class JoinedMesh:
         self._of(link).lift(owner, link)
 
     def imposed(self, link: Link) -> tuple[str, ...]:
-        """What is in force on a link."""
         return self._of(link).imposed(link)
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:

@@ -143,7 +143,6 @@ class PacketRules:
             self._made = True
 
     def remove(self, mark: str) -> None:
-        """Remove the rules with this mark."""
         with self._lock:
             lines = [
                 f"delete rule inet {self.table} {chain} handle {handle}"

@@ -73,7 +73,6 @@ class ProxiedMesh:
         return frozenset(self._ways)
 
     def open(self) -> None:
-        """Make the proxies."""
         self._server.api.add(
             (way.name, f"{way.listen[0]}:{way.listen[1]}", f"{way.upstream[0]}:{way.upstream[1]}")
             for ways in self._ways.values()

@@ -92,7 +92,6 @@ class Toxiproxy:
         return {name: _proxy(values) for name, values in found.items()}
 
     def proxy(self, name: str) -> ProxyState:
-        """One of them."""
         return _proxy(self._call("get", f"/proxies/{name}"))
 
     def enable(self, name: str, *, enabled: bool) -> None:
