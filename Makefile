@@ -4,13 +4,18 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 UV := $(BIN)/uv
+# What `make test` and `make unit` run instead of all (a file, -k …), and how they tell of it (--junitxml=…).
 PYTEST_ARGS ?=
+PYTEST_OPTIONS ?=
+# What `make test-all` runs: folders, files, or an expression with -k or -m; all of it if empty.
+PART ?=
 NIGHT_ARGS ?=
-# Tests that need nothing but a processor; the others are alone on the machine, one after the other.
+# Most tests with brokers wait: one worker more than there are processors. How they share the tests: tests/support/spread.py
+WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 QUICK := tests/unit tests/model tests/repo
 
 .DEFAULT_GOAL := help
-.PHONY: help run test unit lint nightly setup setup-dev doctor bench healthy schema lock clean
+.PHONY: help run test test-all unit lint nightly setup setup-dev doctor bench healthy schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -20,16 +25,18 @@ run: setup ## set everything up and run the main job (acks 0/1/all x min.insync.
 
 test: setup-dev ## set everything up and pass the tests (real brokers included)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
-	@$(BIN)/mypy
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(BIN)/pytest -n logical --dist loadfile $(QUICK)
-	@$(BIN)/pytest $(addprefix --ignore=,$(QUICK))
+	@$(BIN)/pytest -m alone
+	@$(BIN)/pytest -n $(WORKERS) -m "not alone" $(PYTEST_OPTIONS)
 else
-	@$(BIN)/pytest $(PYTEST_ARGS)
+	@$(BIN)/pytest $(PYTEST_OPTIONS) $(PYTEST_ARGS)
 endif
 
-unit: setup-dev ## the tests that need neither Java nor a browser, in seconds
-	@$(BIN)/pytest $(QUICK) $(PYTEST_ARGS)
+test-all: setup-dev ## all tests, those of the night too, or PART of them: make test-all PART=tests/docker
+	@$(BIN)/pytest --nightly -n $(WORKERS) $(PYTEST_OPTIONS) $(PART)
+
+unit: setup-dev ## the tests that need neither Java nor a browser
+	@$(BIN)/pytest -n $(WORKERS) $(PYTEST_OPTIONS) $(or $(PYTEST_ARGS),$(QUICK))
 
 lint: setup-dev ## ruff, mypy and the layers
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy && $(BIN)/lint-imports

@@ -6,18 +6,26 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
 
 import traces
+from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
-from faultbench import TABLE
+from faultbench import TABLE, Bite
+from spread import Spread, in_order
 
 _LEFT: list[str] = []
 _LEFT_BY_WORKER = "left to the night"
+_BITES_BY_WORKER = "faults that were done"
 _STATE = pytest.StashKey[Path]()
+_BEFORE = pytest.StashKey[traces.Traces]()
+_LEFT_BEHIND = pytest.StashKey[list[str]]()
 GONE_WITHIN_S = 10.0
 
 
@@ -58,45 +66,65 @@ def _name_what_failed(reporter: pytest.TerminalReporter) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--nightly"):
-        return
-    left = [item for item in items if item.get_closest_marker("nightly")]
-    if left:
+    if not config.getoption("--nightly"):
+        left = [item for item in items if item.get_closest_marker("nightly")]
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-        config.hook.pytest_deselected(items=left)
+        if left:
+            config.hook.pytest_deselected(items=left)
         _LEFT.extend(item.nodeid for item in left)
-        if hasattr(config, "workeroutput"):
-            config.workeroutput[_LEFT_BY_WORKER] = _LEFT
+    if hasattr(config, "workerinput"):
+        items[:] = in_order(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    config.option.loadscopereorder = False
+    return Spread(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_testnodedown(node: object, error: object) -> None:
-    """All workers of xdist leave the same ones; whoever prints them has collected nothing."""
+    """What a worker has to tell. All leave the same tests to the night; whoever prints them has collected nothing."""
     del error
-    left = getattr(node, "workeroutput", {}).get(_LEFT_BY_WORKER, [])
-    _LEFT.extend(name for name in left if name not in _LEFT)
+    told = getattr(node, "workeroutput", {})
+    _LEFT.extend(name for name in told.get(_LEFT_BY_WORKER, []) if name not in _LEFT)
+    TABLE.rows.extend(Bite(**row) for row in told.get(_BITES_BY_WORKER, []))
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """After the tests of a module that break something, the machine shows nothing that it did not show before.
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """What the machine shows before the tests, where nobody else is at work (CI): others' runs come and go."""
+    if os.environ.get("CI") and not hasattr(session.config, "workerinput"):
+        session.config.stash[_BEFORE] = traces.look()
 
-    Only where nobody else is at work (CI): another's run comes and goes as it likes.
-    """
-    node = request.node
-    if not os.environ.get("CI") or not any(node.get_closest_marker(name) for name in ("cluster", "docker")):
-        yield
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    config = session.config
+    if hasattr(config, "workeroutput"):
+        config.workeroutput[_LEFT_BY_WORKER] = _LEFT
+        config.workeroutput[_BITES_BY_WORKER] = [asdict(row) for row in TABLE.rows]
         return
-    before = traces.look()
-    yield
-    # The kernel takes the links of a network namespace down a moment after the last process in it has ended.
-    wait_until(
-        lambda: not traces.left(before, traces.look()),
-        what="nothing to be left behind",
-        timeout_s=GONE_WITHIN_S,
-        interval_s=0.2,
-        state=lambda: "\n".join(traces.left(before, traces.look())),
-    )
+    config.stash[_LEFT_BEHIND] = left = _left_behind(config)
+    if exitstatus == pytest.ExitCode.OK and (left or _empty_cells(config)):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _left_behind(config: pytest.Config) -> list[str]:
+    """What the machine shows that it did not show before: whatever tests break and start, they mend and end."""
+    before = config.stash.get(_BEFORE, None)
+    if before is None:
+        return []
+    try:
+        # The kernel takes the links of a network namespace down a moment after the last process in it has ended.
+        wait_until(
+            lambda: not traces.left(before, traces.look()),
+            what="nothing to be left behind",
+            timeout_s=GONE_WITHIN_S,
+            interval_s=0.2,
+        )
+    except WaitTimeout:
+        return traces.left(before, traces.look())
+    return []
 
 
 @pytest.hookimpl(wrapper=True)
@@ -123,11 +151,6 @@ def _empty_cells(config: pytest.Config) -> list[str]:
     return TABLE.missing(refused, asked)
 
 
-def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    if exitstatus == pytest.ExitCode.OK and _empty_cells(session.config):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if TABLE.rows:
         terminalreporter.section("faults × backends: seconds until it bit, was healed, ISRs full again")
@@ -139,6 +162,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("faults that nobody saw bite, heal and recover")
         for cell in cells:
             terminalreporter.write_line(cell)
+    if left := terminalreporter.config.stash.get(_LEFT_BEHIND, []):
+        terminalreporter.section("left behind on this machine")
+        for line in left:
+            terminalreporter.write_line(line)
     if _LEFT and os.environ.get("CI"):
         terminalreporter.section("left to the night (make nightly)")
         for name in _LEFT:

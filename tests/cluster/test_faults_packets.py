@@ -11,7 +11,7 @@ from ackproof.cluster.launch import Installation
 from ackproof.cluster.network import packets
 from ackproof.experiment.needs import Need
 from faultbench import Bench
-from faultbench.links import PACKET_FAULTS, no_bite_astray
+from faultbench.links import PACKET_FAULTS, no_bite_astray, tables_of
 
 pytestmark = [
     pytest.mark.cluster,
@@ -23,11 +23,10 @@ pytestmark = [
 def bench(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
-    before = packets.tables()
     needs = frozenset({Need.BROKER_LINKS, Need.PACKETS})
     with Bench(tmp_path_factory.mktemp("bench"), installed=installs("4.3.1"), needs=needs) as made:
         yield made
-    assert packets.tables() == before
+    assert tables_of(os.getpid()) == []
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
-from ackproof.cluster.network import packets
+from faultbench.links import tables_of
 
 pytestmark = pytest.mark.cluster
 
@@ -61,12 +61,11 @@ def _bitten(folder: Path) -> bool:
     ],
 )
 def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str) -> None:
-    before = packets.tables()
     process = _start(tmp_path, fault)
     try:
         wait_until(lambda: _bitten(tmp_path), what="the fault to bite", timeout_s=90)
         assert "toxiproxy" in _roles(tmp_path)
-        tables = set(packets.tables()) - set(before)
+        tables = set(tables_of(process.pid))
         assert len(tables) == (1 if fault == LOSS else 0)
     finally:
         process.send_signal(signal.SIGKILL)
@@ -74,4 +73,4 @@ def test_nothing_is_left_after_kill_9_and_clean(tmp_path: Path, fault: str) -> N
     cleaned = subprocess.run([ACKPROOF, "clean", "--json"], capture_output=True, text=True, check=True)
     assert set(json.loads(cleaned.stdout)["rules"]) >= tables
     assert _roles(tmp_path) == set()
-    assert packets.tables() == before
+    assert tables_of(process.pid) == []

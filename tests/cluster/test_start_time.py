@@ -12,7 +12,7 @@ from ackproof.experiment.spec import TopicSpec
 from .conftest import Clusters
 from .helpers import produce
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.alone]
 
 RUNS = 2
 BAR_S = 2.5

@@ -12,7 +12,7 @@ from ackproof.cluster.network import packets
 from ackproof.cluster.network.mesh import Cut, Link
 from ackproof.experiment.needs import Need
 from faultbench import Bench
-from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray
+from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray, tables_of
 
 pytestmark = [
     pytest.mark.docker,
@@ -22,12 +22,11 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    before = packets.tables()
     needs = frozenset({Need.BROKER_LINKS, Need.CLIENT_LINKS, Need.PACKETS})
     folder = tmp_path_factory.mktemp("bench")
     with Bench(folder, backend="docker", installed=installed(), needs=needs) as made:
         yield made
-    assert packets.tables() == before
+    assert tables_of(os.getpid()) == []
 
 
 SLOW = "isolate: {target: leader(t/0), silent: true}"

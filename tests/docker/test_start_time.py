@@ -15,7 +15,7 @@ from ackproof.cluster.backends.docker.cluster import DockerCluster
 from ackproof.cluster.launch import Installation
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.alone]
 
 RUNS = 2
 BAR_S = 5.0

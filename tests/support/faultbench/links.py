@@ -32,6 +32,11 @@ PACKET_FAULTS = (
 """Root's."""
 
 
+def tables_of(pid: int) -> list[str]:
+    """The tables of rules of the runs that this process drives; others may be at work beside it."""
+    return [name for name in packets.tables() if name.startswith(f"{packets.PREFIX}{pid}_")]
+
+
 def no_bite_astray(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, elsewhere: Callable[[int], packets.Stream]
 ) -> None:
