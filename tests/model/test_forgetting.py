@@ -77,7 +77,13 @@ def answers_the_dead(row: tuple[Hashable, ...], scope: Scope) -> bool:
     )
 
 
-@pytest.mark.parametrize("name", SCOPES)
+LARGE = ("a cut", "no broker epochs", "no ELR")
+"""Left to the night; a kill of two with power, a clean stop and the moves have the same rules with every push."""
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.nightly) if name in LARGE else name for name in SCOPES]
+)
 def test_the_states_are_those_of_the_whole_search_with_something_left_out(
     explore: Explorer, name: str
 ) -> None:

@@ -165,15 +165,17 @@ MUTATIONS: list[Mutation] = [
     one_character,
     other_scalar,
 ]
-PER_KIND = 20
+PER_KIND = 3
+AT_NIGHT = 40
 
 
+@pytest.mark.parametrize("count", [PER_KIND, pytest.param(AT_NIGHT, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.__name__)
-def test_mutations(mutation: Mutation, good_files: dict[str, str], load_text: Load) -> None:
+def test_mutations(mutation: Mutation, count: int, good_files: dict[str, str], load_text: Load) -> None:
     for name, text in good_files.items():
         draw = random.Random(f"{name}/{mutation.__name__}")
         made = 0
-        while made < PER_KIND:
+        while made < count:
             mutant = mutation(text.splitlines(), draw)
             if mutant is not None:
                 made += 1
