@@ -48,7 +48,7 @@ def main() -> int:
     orders = parser.parse_args()
     began, count, bad, lost = time.monotonic(), 0, 0, 0
     for file in orders.files:
-        if lacks(load(file)) is not None:
+        if lacks(load(file).spec) is not None:
             continue
         for case in cases(load(file, backend="model"), repeat=1):
             for seed in range(orders.seeds):

@@ -17,7 +17,7 @@ from ackproof_simulator.sweep import linger_for, with_linger
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
-POSSIBLE = [file for file in FILES if lacks(load(file)) is None]
+POSSIBLE = [file for file in FILES if lacks(load(file).spec) is None]
 COUNTED = ("lost", "duplicate", "surfaced")
 
 

@@ -30,7 +30,7 @@ from ackproof_simulator.control import Control
 from simulated_run import simulated
 
 ROOT = Path(__file__).parents[2]
-FILES = [file for file in sorted((ROOT / "experiments").glob("*.yaml")) if lacks(load(file)) is None]
+FILES = [file for file in sorted((ROOT / "experiments").glob("*.yaml")) if lacks(load(file).spec) is None]
 
 
 def replayed(case: Case, folder: Path, seed: int) -> ConformanceFile:

@@ -81,6 +81,13 @@ def nodes_of(data: Data) -> Node:
             return ScalarNode(data, "null" if data is None else str(data))
 
 
+def root_of(data: dict[str, Data]) -> MapNode:
+    """The nodes of a whole document, likewise."""
+    root = nodes_of(data)
+    assert isinstance(root, MapNode)
+    return root
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """Text from a file, fit for one line of a message."""
     shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)

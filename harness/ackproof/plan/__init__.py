@@ -9,17 +9,19 @@ from __future__ import annotations
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import InvalidExperiment, Problem
-from ackproof.plan.cases import cases, load
+from ackproof.plan.cases import Plan, cases, load, plan_of
 from ackproof.plan.schedule import PlannedFault, describe, timeline
 
 __all__ = [
     "Case",
     "ExperimentSpec",
     "InvalidExperiment",
+    "Plan",
     "PlannedFault",
     "Problem",
     "cases",
     "describe",
     "load",
+    "plan_of",
     "timeline",
 ]

@@ -8,10 +8,9 @@ from typing import cast
 
 from pydantic import JsonValue
 
-from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import path_text
-from ackproof.experiment.spec import LONGEST_TOPIC, attached_topic
+from ackproof.experiment.spec import attached_topic
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.paths import parse_path
 
@@ -19,17 +18,14 @@ Names = Mapping[str, str]
 
 
 def own_names(case: Case, run_id: str) -> dict[str, str]:
-    """The run's own name of each topic: `ackproof-<run>-<name>`. Raises `BadInput` for one that gets too long."""
-    names = {name: attached_topic(name, run_id) for name in case.experiment.topics}
-    if too_long := [name for name, own in names.items() if len(own) > LONGEST_TOPIC]:
-        raise BadInput(f"the topic's name {too_long[0]} leaves no room for the run's own prefix")
-    return names
+    """The run's own name of each topic: `ackproof-<run>-<name>`."""
+    return {name: attached_topic(name, run_id) for name in case.experiment.topics}
 
 
 def on_foreign_ground(case: Case, run_id: str) -> Case:
     """The same case with the run's own topics, wherever topics are named: roles, triggers, expectations, commands.
 
-    Its id and settings stay in the words of the file. Raises `BadInput`.
+    Its id and settings stay in the words of the file.
     """
     names = own_names(case, run_id)
     resolved = cast(dict[str, JsonValue], case_to_json(case))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -19,19 +19,18 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, Drawn
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import MapNode, ScalarNode, nodes_of
+from ackproof.experiment.nodes import ScalarNode, root_of
 from ackproof.experiment.problems import hint
 from ackproof.faults.storm.specification import Storm, draw_storm
 from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.grammar import experiment_data, fault_data
-from ackproof.plan.matrix import Cell, analyse
+from ackproof.plan.matrix import MAX_CASES, Cell, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
+from ackproof.plan.reader import reread
 from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
 from ackproof.rundir.documents import Document, Scalar
-
-MAX_CASES: Final = 10_000
 
 
 class _ResolvedStorm(Document):
@@ -76,10 +75,8 @@ def case_from_json(value: JsonValue) -> Case:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         raise BadInput(f"not a resolved case: {where}: {first['msg']}") from error
-    _, cells = analyse(f"case {written.case}", _root(written.experiment))
-    if len(cells) != 1:
-        raise BadInput(f"case {written.case}: a resolved case has no matrix")
-    experiment = cells[0].experiment
+    # As it was checked then, whatever this version would refuse.
+    experiment = reread(f"case {written.case}", written.experiment)
     # As they were drawn then, whatever this version would draw.
     drawn = {
         number: Drawn(read_drawn(number, [dict(one) for one in storm.faults]), storm.left_out)
@@ -96,7 +93,17 @@ def case_from_json(value: JsonValue) -> Case:
     )
 
 
-def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> ExperimentSpec:
+@dataclass(frozen=True)
+class Plan:
+    """An experiment that was read and checked."""
+
+    spec: ExperimentSpec
+    """What the file says."""
+    cells: tuple[Cell, ...]
+    """Every combination of its matrix."""
+
+
+def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> Plan:
     """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
 
     `backend` is checked as if the file said it: what it cannot do is refused here and not while it runs.
@@ -106,12 +113,16 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
     root = with_settings(spelt_out(root), settings)
     if backend is not None:
         root = override(root, ("backend",), ScalarNode(backend, backend))
-    spec, _ = analyse(file, root)
-    return spec
+    return Plan(*analyse(file, root))
+
+
+def plan_of(spec: ExperimentSpec) -> Plan:
+    """An experiment that was made in Python, checked as a file is. Raises `InvalidExperiment`."""
+    return Plan(*analyse(f"experiment {spec.name}", root_of(experiment_data(spec))))
 
 
 def cases(
-    spec: ExperimentSpec,
+    plan: Plan,
     *,
     seed: int | None = None,
     repeat: int | None = None,
@@ -120,15 +131,15 @@ def cases(
     """All cases in the order of the matrix (the last axis varies fastest), the repeats of a cell side by side.
 
     `seed` and `repeat` replace the experiment's. `only` keeps the cases of these ids; an id without its `#n` means
-    all its repeats. Raises `InvalidExperiment` if the experiment (made in Python) does not fit together, `BadInput`
-    for an id that does not exist and for more than `MAX_CASES` cases.
+    all its repeats. Raises `BadInput` for an id that does not exist, a repeat below 1, more than `MAX_CASES` cases.
     """
-    changes = {"seed": seed, "repeat": repeat}
-    data = experiment_data(spec) | {name: value for name, value in changes.items() if value is not None}
-    whole, cells = analyse(f"experiment {spec.name}", _root(data))
-    if len(cells) * whole.repeat > MAX_CASES:
-        raise BadInput(f"{len(cells)} cells × {whole.repeat} repeats are more than {MAX_CASES} cases")
-    every = [_case(cell, number, whole.seed) for cell in cells for number in range(1, whole.repeat + 1)]
+    times = plan.spec.repeat if repeat is None else repeat
+    own = plan.spec.seed if seed is None else seed
+    if times < 1:
+        raise BadInput(f"repeat: each case runs at least once, not {times} times")
+    if len(plan.cells) * times > MAX_CASES:
+        raise BadInput(f"{len(plan.cells)} cells × {times} repeats are more than {MAX_CASES} cases")
+    every = [_case(cell, number, own) for cell in plan.cells for number in range(1, times + 1)]
     return every if only is None else _chosen(every, [only] if isinstance(only, str) else only)
 
 
@@ -145,7 +156,8 @@ def case_seed(seed: int, case_id: str) -> int:
 
 def _case(cell: Cell, number: int, seed: int) -> Case:
     case_id = f"{cell.name}#{number}"
-    return _drawn(case_id, cell.settings, number, case_seed(seed, case_id), cell.experiment)
+    experiment = cell.experiment.model_copy(update={"seed": seed})
+    return _drawn(case_id, cell.settings, number, case_seed(seed, case_id), experiment)
 
 
 def _drawn(
@@ -174,9 +186,3 @@ def _chosen(every: list[Case], only: Sequence[str]) -> list[Case]:
         if not any(wanted in (name, name.rpartition("#")[0]) for name in ids):
             raise BadInput(f"no case is called '{wanted}'{hint(wanted, ids, 'there is', most=8)}")
     return chosen
-
-
-def _root(data: dict[str, JsonValue]) -> MapNode:
-    root = nodes_of(data)
-    assert isinstance(root, MapNode)
-    return root

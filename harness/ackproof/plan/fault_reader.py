@@ -12,7 +12,7 @@ from typing import Final
 from pydantic import TypeAdapter, ValidationError
 
 from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
-from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
+from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain, root_of
 from ackproof.experiment.problems import InvalidExperiment, Path
 from ackproof.experiment.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.experiment.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
@@ -48,9 +48,7 @@ def read_faults(found: Problems) -> list[FaultSpec | None]:
 
 def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
     """The faults that a storm drew, from what `fault_data` wrote. Raises `InvalidExperiment`."""
-    root = nodes_of({"faults": list(entries)})
-    assert isinstance(root, MapNode)
-    found = Problems(f"storm {storm}", root)
+    found = Problems(f"storm {storm}", root_of({"faults": list(entries)}))
     faults = [_read_fault(found, ("faults", index), nodes_of(entry)) for index, entry in enumerate(entries)]
     if found.problems:
         raise InvalidExperiment(found.problems)

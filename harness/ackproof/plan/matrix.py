@@ -23,6 +23,7 @@ from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
 
 MAX_CELLS: Final = 1000
+MAX_CASES: Final = 10_000
 MAX_AXES: Final = 20
 MAX_WORK: Final = 500_000
 """Most values that all cells together may have: each cell is read and checked as a whole experiment."""
@@ -65,7 +66,8 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
     if not axes:
         check(spec, found)
     cells = _Cells(found, axes)
-    cells.read()
+    cells.read(spec)
+    _check_number(found, spec, len(cells.names))
     expecting = Expecting(found, spec, [axis.path for axis in axes])
     matched = expecting.match([cell for cell in cells.specs if cell is not None], complete=not cells.problems)
     if found.problems or cells.problems:
@@ -116,6 +118,12 @@ def _axes(found: Problems) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
+def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
+    if cells * spec.repeat > MAX_CASES and found.sound(("repeat",)):
+        message = f"{cells} cells × {spec.repeat} repeats are more than {MAX_CASES} cases"
+        found.report(("repeat",), message)
+
+
 class _Cells:
     """All combinations of the axes, read and checked one by one."""
 
@@ -139,14 +147,14 @@ class _Cells:
         ]
         return ",".join(pairs) or "case"
 
-    def read(self) -> None:
-        """Read and check every cell; fills `specs` and `problems`."""
+    def read(self, whole: ExperimentSpec) -> None:
+        """Read and check every cell; fills `specs` and `problems`. Without axes the one cell is the whole."""
         self._check_names()
+        if not self._axes:
+            self.specs.append(whole)
+            return
         by_problem: dict[Problem, list[Choice]] = {}
         for choice in self._choices:
-            if not self._axes:
-                self.specs.append(read_experiment(Problems(self._found.file, self._found.root)))
-                continue
             if len(by_problem) > MOST_PROBLEMS:
                 # Enough is known; the file is refused in any case.
                 self.specs.append(None)

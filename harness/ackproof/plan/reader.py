@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode, plain
-from ackproof.experiment.problems import Path
+from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, plain, root_of
+from ackproof.experiment.problems import InvalidExperiment, Path
 from ackproof.experiment.quantities import FROM_FILE
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.fault_reader import read_faults
@@ -42,6 +42,20 @@ def read_experiment(found: Problems) -> ExperimentSpec | None:
                 report_error(found, detail, (), path)
                 _take_out(data, path, found)
     return None
+
+
+def reread(name: str, data: dict[str, Data]) -> ExperimentSpec:
+    """A resolved cell from what `experiment_data` wrote. Raises `InvalidExperiment`.
+
+    It was checked when it was planned; what no longer fits (a setting that is refused by now) ran all the same.
+    """
+    found = Problems(name, root_of(data))
+    spec = read_experiment(found)
+    if spec is not None and spec.matrix:
+        found.report(("matrix",), "a resolved case has no matrix", key=True)
+    if spec is None or found.problems:
+        raise InvalidExperiment(found.problems)
+    return spec
 
 
 def _take_out(data: dict[str, object], path: Path, found: Problems) -> None:

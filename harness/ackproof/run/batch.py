@@ -137,10 +137,10 @@ def plan_cases(orders: BatchOrders) -> list[tuple[Path, Case]]:
     if orders.attachment is not None:
         orders.attachment.check()
     for file in orders.files:
-        spec = load(file, orders.settings, backend=orders.backend)
-        if (backend := resolve(spec.backend)) != spec.backend:
-            spec = load(file, orders.settings, backend=backend)
-        found += [(file, case) for case in cases(spec, seed=orders.seed, repeat=orders.repeat)]
+        plan = load(file, orders.settings, backend=orders.backend)
+        if (backend := resolve(plan.spec.backend)) != plan.spec.backend:
+            plan = load(file, orders.settings, backend=backend)
+        found += [(file, case) for case in cases(plan, seed=orders.seed, repeat=orders.repeat)]
     if orders.only:
         found = [
             (file, case) for file, case in found if {case.id, case.id.rpartition("#")[0]} & set(orders.only)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import Data, MapNode, nodes_of
+from ackproof.experiment.nodes import Data, root_of
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.matrix import analyse
@@ -47,16 +47,14 @@ def _read(what: str, cluster: object, topics: object) -> Wanted:
         raise BadInput(f"{what}: topics: expected names and what they are, such as {{'orders': {{}}}}")
     brokers = cluster.get("brokers", 3) if isinstance(cluster, Mapping) else 3
     copies = min(_MOST_COPIES, brokers) if isinstance(brokers, int) and brokers > 0 else _MOST_COPIES
-    whole = {
+    whole: dict[str, object] = {
         "name": "pytest",
         "cluster": cluster,
         "topics": {name: _with_copies(said, copies) for name, said in topics.items()}
         or {_NO_TOPIC: {"replication_factor": 1}},
     }
-    root = nodes_of(_plain(whole))
-    assert isinstance(root, MapNode)
     try:
-        spec, _ = analyse(what, root)
+        spec, _ = analyse(what, root_of({name: _plain(said) for name, said in whole.items()}))
     except InvalidExperiment as error:
         lines = [
             f"{what}: {problem.path.removeprefix('cluster.')}: {problem.message}"

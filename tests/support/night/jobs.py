@@ -73,7 +73,7 @@ def plan_night(
     refused: list[Refused] = []
     for file in sorted(files):
         varies = (
-            _RELEASE in load(file).matrix
+            _RELEASE in load(file).spec.matrix
         )  # which also tells a broken file from one that a release refuses
         for release in (None,) if varies else releases:
             for backend in backends:
@@ -110,10 +110,10 @@ def _job(file: Path, release: str | None, backend: str, date: datetime.date) -> 
     name = f"{file.stem} on {release}, {backend}" if release else f"{file.stem}, {backend}"
     settings = (f"{_RELEASE}={release}",) if release else ()
     try:
-        spec = load(file, settings, backend=backend)
+        plan = load(file, settings, backend=backend)
     except InvalidExperiment as error:
         return Refused(name, "; ".join(dict.fromkeys(problem.message for problem in error.problems)))
     words = [word for setting in settings for word in ("--set", setting)] + ["--backend", backend]
-    if spec.name.startswith(STORM):
+    if plan.spec.name.startswith(STORM):
         words += ["--seed", f"{date:%Y%m%d}"]
-    return Job(name, len(cases(spec)), file, tuple(words), spec.name.startswith(CONTROL))
+    return Job(name, len(cases(plan)), file, tuple(words), plan.spec.name.startswith(CONTROL))

@@ -173,7 +173,7 @@ def spec_of(kind: str, **body: object) -> FaultSpec:
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
         json.dump(data, file)
         file.flush()
-        return load(Path(file.name)).faults[0]
+        return load(Path(file.name)).spec.faults[0]
 
 
 def named(ground: Ground, fault: FaultSpec) -> set[str]:

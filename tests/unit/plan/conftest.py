@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.plan import ExperimentSpec, load
+from ackproof.plan import Plan, load
 
 CARET = "‸"
 """Stands in a test's text where a problem is expected to be reported; taken out before the text is read."""
@@ -106,7 +106,7 @@ seed: 7
 
 EXPERIMENTS = Path(__file__).parents[3] / "experiments"
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +125,7 @@ def good_files() -> dict[str, str]:
 def load_text(tmp_path: Path) -> Load:
     """Load an experiment from its text."""
 
-    def load_it(text: str) -> ExperimentSpec:
+    def load_it(text: str) -> Plan:
         path = tmp_path / "e.yaml"
         path.write_text(text, encoding="utf-8")
         return load(path)

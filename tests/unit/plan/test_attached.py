@@ -7,16 +7,16 @@ from typing import cast
 
 import pytest
 
-from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
+from ackproof.experiment.spec import LONGEST_TOPIC
 from ackproof.experiment.triggers import When
 from ackproof.faults.command.specification import CommandFault
-from ackproof.plan import ExperimentSpec, cases
+from ackproof.plan import Plan, cases
 from ackproof.plan.attached import on_foreign_ground, own_names
 from ackproof.plan.cases import case_from_json, case_to_json
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 TEXT = """\
 name: x
@@ -75,9 +75,11 @@ def test_faults_triggers_and_expectations_speak_of_them(load_text: Load) -> None
 
 
 def test_a_name_that_leaves_no_room_is_refused(load_text: Load) -> None:
-    case = cases(load_text(f"name: x\nbackend: attach\ntopics: {{{'t' * 240}: {{}}}}\n" + VALUE))[0]
-    with pytest.raises(BadInput, match="leaves no room"):
-        on_foreign_ground(case, "0123456789abcdef")
+    with pytest.raises(InvalidExperiment, match="at most 229 characters"):
+        load_text(f"name: x\nbackend: attach\ntopics: {{{'t' * 230}: {{}}}}\n" + VALUE)
+    case = cases(load_text(f"name: x\nbackend: attach\ntopics: {{{'t' * 229}: {{}}}}\n" + VALUE))[0]
+    (own,) = on_foreign_ground(case, "0123456789abcdef").experiment.topics
+    assert len(own) == LONGEST_TOPIC
 
 
 VALUE = "workload: {producers: {value_size: 1kB}}\n"
@@ -94,7 +96,7 @@ GOOD = "command: {inject: [a], check: [b], heal: [c]}"
 
 @pytest.mark.parametrize("backend", ["process", "attach"])
 def test_commands_go_everywhere(load_text: Load, backend: str) -> None:
-    fault = cast(CommandFault, load_text(FAULT.format(backend=backend, fault=GOOD)).faults[0])
+    fault = cast(CommandFault, load_text(FAULT.format(backend=backend, fault=GOOD)).spec.faults[0])
     assert (fault.inject, fault.looks, fault.heal, fault.heal_check) == (("a",), ("b",), ("c",), None)
     assert fault.targets == ()
 

@@ -14,17 +14,18 @@ from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import After, At, Condition, When
 from ackproof.faults.processes.specification import Kill, Pause
-from ackproof.plan import ExperimentSpec, InvalidExperiment, cases, describe, load, timeline
+from ackproof.plan import ExperimentSpec, InvalidExperiment, Plan, cases, describe, load, plan_of, timeline
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.rundir.layout import safe_name
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 SMALL = "name: small\ntopics: {t: {}}\n"
 
 
 def test_documented_example(load_text: Load, good_files: dict[str, str]) -> None:
-    spec = load_text(good_files["documented"])
+    plan = load_text(good_files["documented"])
+    spec = plan.spec
     assert spec.cluster.config == {"broker.session.timeout.ms": "6000"}
     assert spec.topics["orders"].partitions == 3
     assert spec.workload.producers.rate == 5000.0
@@ -37,7 +38,7 @@ def test_documented_example(load_text: Load, good_files: dict[str, str]) -> None
         ),
         Kill(number=2, target=Role.parse("leader(orders/0)"), trigger=After(1, 1.0), hold=5.0),
     )
-    assert [case.id for case in cases(spec)] == [
+    assert [case.id for case in cases(plan)] == [
         "acks=0,min.insync.replicas=1#1",
         "acks=0,min.insync.replicas=2#1",
         "acks=1,min.insync.replicas=1#1",
@@ -173,8 +174,10 @@ def test_repeat_and_too_many(load_text: Load) -> None:
     assert len(cases(spec, repeat=3)) == 60
     with pytest.raises(BadInput, match="more than 10000 cases"):
         cases(spec, repeat=501)
-    with pytest.raises(InvalidExperiment, match="repeat"):
+    with pytest.raises(BadInput, match="repeat"):
         cases(spec, repeat=0)
+    with pytest.raises(InvalidExperiment, match="more than 10000 cases"):
+        load_text(SMALL + f"repeat: 501\nmatrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
 
 
 def test_experiments_made_in_python() -> None:
@@ -185,10 +188,10 @@ def test_experiments_made_in_python() -> None:
         faults=(Kill(number=1, target=Role.parse("leader(t/0)"), trigger=At(1.0)),),
         matrix={"workload.producers.acks": (1, "all")},
     )
-    assert [case.id for case in cases(spec)] == ["acks=1#1", "acks=all#1"]
+    assert [case.id for case in cases(plan_of(spec))] == ["acks=1#1", "acks=all#1"]
     wrong = spec.model_copy(update={"topics": {"t": TopicSpec(replication_factor=2)}})
     with pytest.raises(InvalidExperiment, match=r"experiment made:.*need as many brokers"):
-        cases(wrong)
+        plan_of(wrong)
 
 
 def test_schedule(load_text: Load) -> None:
@@ -230,7 +233,7 @@ def test_a_resolved_experiment_is_a_file(load_text: Load, good: str) -> None:
     case = cases(load_text(good))[0]
     resolved = case_to_json(case)
     assert isinstance(resolved, dict)
-    again = load_text(json.dumps(resolved["experiment"]))
+    again = load_text(json.dumps(resolved["experiment"])).spec
     assert again == case.experiment
 
 
@@ -280,6 +283,6 @@ def test_a_release_without_a_feature_is_refused_where_the_axis_names_it(load_tex
 def test_the_backend_of_the_command_is_checked_as_the_files(tmp_path: Path) -> None:
     file = tmp_path / "small.yaml"
     file.write_text(SMALL, encoding="utf-8")
-    assert load(file, backend="process").backend == "process"
+    assert load(file, backend="process").spec.backend == "process"
     with pytest.raises(InvalidExperiment, match="moon"):
         load(file, backend="moon")

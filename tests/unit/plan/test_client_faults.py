@@ -15,7 +15,7 @@ HEAD = "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: %d}\nfaul
 def read(folder: Path, fault: str, *, live: int = 0):  # type: ignore[no-untyped-def]
     file = folder / "e.yaml"
     file.write_text(HEAD % live + fault, encoding="utf-8")
-    return load(file)
+    return load(file).spec
 
 
 def test_whom_they_mean() -> None:
@@ -77,7 +77,7 @@ def test_a_producer_is_fenced_where_producers_write_in_transactions(tmp_path: Pa
     fence = "  - fence_producer: {client: %s}\n    at: 1s\n"
     coordinator = "  - kill: {target: leader(__transaction_state/%d)}\n    at: 1s\n    restart_after: 1s\n"
     file.write_text(IN_TRANSACTIONS + fence % "producer(0)" + coordinator % 0, encoding="utf-8")
-    first, second = load(file).faults
+    first, second = load(file).spec.faults
     assert isinstance(first, FenceProducer) and str(second) == "kill leader(__transaction_state/0)"
     for head, fault, message in (
         (IN_TRANSACTIONS, fence % "reader(0)", "has no transactional id; name a producer"),

@@ -8,9 +8,9 @@ import pytest
 
 from ackproof.experiment.needs import Need
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x

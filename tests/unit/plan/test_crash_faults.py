@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x
@@ -38,7 +38,7 @@ def text(fault: str, cluster: str = "{controllers: 3}") -> str:
     ],
 )
 def test_what_there_is(load_text: Load, fault: str, said: str) -> None:
-    assert str(load_text(text(fault)).faults[0]) == said
+    assert str(load_text(text(fault)).spec.faults[0]) == said
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 
 from ackproof.experiment.needs import Need
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x
@@ -45,7 +45,7 @@ faults:
     ],
 )
 def test_what_there_is_and_what_it_needs(load_text: Load, fault: str, needs: set[Need]) -> None:
-    (found,) = load_text(FRAME.format(fault=fault)).faults
+    (found,) = load_text(FRAME.format(fault=fault)).spec.faults
     assert found.needs == needs
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from ackproof.plan import ExperimentSpec, InvalidExperiment
+from ackproof.plan import InvalidExperiment, Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 Changed = Callable[[str, str], tuple[str, int, int]]
 
 # fmt: off

@@ -8,9 +8,9 @@ import pytest
 
 from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.needs import Need
-from ackproof.plan import ExperimentSpec, InvalidExperiment
+from ackproof.plan import ExperimentSpec, InvalidExperiment, Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: links
@@ -24,7 +24,7 @@ faults:
 
 
 def loaded(load_text: Load, fault: str) -> ExperimentSpec:
-    return load_text(FRAME.format(fault=fault))
+    return load_text(FRAME.format(fault=fault)).spec
 
 
 @pytest.mark.parametrize(

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.experiment.nodes import plain
-from ackproof.plan import ExperimentSpec, InvalidExperiment, cases, load
+from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 SCHEMA = Draft202012Validator(experiment_schema())
 
 FIELD = re.compile(

@@ -29,13 +29,14 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_a_setting_takes_its_place(file: Path) -> None:
-    spec = load(
+    plan = load(
         file, ["cluster.kafka=4.2.1", "topics.orders.config[min.insync.replicas]=1", "faults[1].at=2s"]
     )
+    spec = plan.spec
     assert spec.cluster.kafka == "4.2.1"
     assert spec.topics["orders"].config["min.insync.replicas"] == "1"
     assert str(spec.faults[0].trigger).startswith("2s")
-    assert len(cases(spec)) == 3
+    assert len(cases(plan)) == 3
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x
@@ -38,7 +38,7 @@ faults:
     ],
 )
 def test_what_there_is(load_text: Load, fault: str, text: str) -> None:
-    assert str(load_text(FRAME.format(fault=fault)).faults[0]) == text
+    assert str(load_text(FRAME.format(fault=fault)).spec.faults[0]) == text
 
 
 @pytest.mark.parametrize(
@@ -84,5 +84,5 @@ def test_a_broker_whose_replicas_nobody_could_take_stays(load_text: Load) -> Non
 
 
 def test_an_upgrade_takes_another_release(load_text: Load) -> None:
-    (fault,) = load_text(FRAME.format(fault='upgrade: {to: "4.3.1"}')).faults
+    (fault,) = load_text(FRAME.format(fault='upgrade: {to: "4.3.1"}')).spec.faults
     assert fault.releases == ("4.3.1",)

@@ -27,7 +27,7 @@ from ackproof.experiment.spec import (
 from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.faults.storm.specification import Dish, Storm
-from ackproof.plan import ExperimentSpec, cases, load
+from ackproof.plan import ExperimentSpec, cases, load, plan_of
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.schema import experiment_schema
@@ -35,9 +35,17 @@ from ackproof.plan.schema import experiment_schema
 SCHEMA = Draft202012Validator(experiment_schema())
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
 CONFIG = st.dictionaries(
-    st.sampled_from(["retention.ms", "segment.bytes", "x.y-z", "flush.ms"]),
+    st.sampled_from(["background.threads", "x.y-z", "log.flush.interval.ms"]),
     st.text(alphabet=st.characters(codec="ascii", categories=("L", "N", "P", "Zs")), max_size=8),
     max_size=2,
+)
+TOPIC_CONFIG = st.dictionaries(
+    st.sampled_from(["retention.ms", "flush.ms", "segment.bytes"]),
+    st.integers(1 << 20, 1 << 30).map(str),
+    max_size=2,
+)
+CLIENT_CONFIG = st.dictionaries(
+    st.sampled_from(["client.rack", "client.software.name"]), st.sampled_from(["a", "1", "x-y"]), max_size=2
 )
 
 
@@ -62,8 +70,8 @@ PRODUCERS = st.builds(
     rate=maybe(st.integers(1, 10**6).map(float) | st.floats(0.01, FASTEST)),
     value_size=st.integers(100, 1 << 20),
     delivery_timeout=durations(1_000_000),
-    request_timeout=maybe(durations()),
-    config=CONFIG,
+    request_timeout=maybe(durations(1_000)),
+    config=CLIENT_CONFIG,
 )
 
 
@@ -76,7 +84,7 @@ def topics(draw: st.DrawFn, brokers: int) -> dict[str, TopicSpec]:
         rows = tuple(tuple(order[:factor]) for order in orders) or None
         partitions = draw(st.integers(1, 5)) if rows is None else len(rows)
         made[name] = TopicSpec(
-            partitions=partitions, replication_factor=factor, assignment=rows, config=draw(CONFIG)
+            partitions=partitions, replication_factor=factor, assignment=rows, config=draw(TOPIC_CONFIG)
         )
     return made
 
@@ -176,7 +184,7 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
         topics=made,
         workload=WorkloadSpec(
             producers=draw(PRODUCERS),
-            consumers=ConsumerSpec(live=draw(st.integers(0, 3)), config=draw(CONFIG)),
+            consumers=ConsumerSpec(live=draw(st.integers(0, 3)), config=draw(CLIENT_CONFIG)),
             duration=draw(durations()),
         ),
         matrix=draw(
@@ -184,7 +192,7 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
                 [
                     {},
                     {"workload.producers.acks": (0, "all")},
-                    {f"topics.{min(made)}.config[a.b]": (True, "x", 1)},
+                    {f"topics.{min(made)}.config[flush.ms]": (1, "2", 3)},
                 ]
             )
         ),
@@ -208,6 +216,8 @@ def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.Te
     SCHEMA.validate(data)
     path = Path(tmp_path_factory.getbasetemp()) / "roundtrip.yaml"
     path.write_text(json.dumps(data), encoding="utf-8")
-    assert load(path) == spec
-    for case in cases(spec):
+    plan = load(path)
+    assert plan.spec == spec
+    assert plan_of(spec) == plan
+    for case in cases(plan):
         assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case

@@ -10,10 +10,10 @@ from ackproof.base.errors import BadInput
 from ackproof.cluster.properties import check_settings
 from ackproof.experiment.settings import RESERVED, Reserved, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
-from ackproof.plan import ExperimentSpec, InvalidExperiment
+from ackproof.plan import InvalidExperiment, Plan
 from ackproof.workload.config import producer_config, reader_config
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 PLACES = {
     Scope.BROKER: "cluster.config",
     Scope.TOPIC: "topics.t.config",

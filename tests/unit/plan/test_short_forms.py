@@ -9,11 +9,11 @@ from jsonschema import Draft202012Validator
 
 from ackproof.experiment.nodes import plain
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 from ackproof.plan.schema import experiment_schema
 from ackproof.plan.source import parse
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from ackproof.base.errors import BadInput
 from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
 from ackproof.experiment.problems import Problem
-from ackproof.plan import ExperimentSpec, InvalidExperiment, load
+from ackproof.plan import InvalidExperiment, Plan, load
 from ackproof.plan.source import MAX_BYTES, MAX_DEPTH, MAX_NODES, parse
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 
 def problems(text: str | bytes) -> list[Problem]:

@@ -12,7 +12,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
 from ackproof.faults.processes.specification import Kill, Pause
-from ackproof.plan import ExperimentSpec, InvalidExperiment, cases, load
+from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe
 
@@ -21,12 +21,12 @@ STORM = (
     "  - storm: {count: 12, menu: {pause: 3, kill: {weight: 1, lasting: 5s}}, gap: 0.5s..3s,"
     " roles: [leader(orders/0), broker], lasting: 1s..4s, at_least: 8}\n    at: 2s\n"
 )
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 
 @pytest.fixture
 def read(tmp_path: Path) -> Load:
-    def of(faults: str) -> ExperimentSpec:
+    def of(faults: str) -> Plan:
         file = tmp_path / "e.yaml"
         file.write_text(HEAD + faults, encoding="utf-8")
         return load(file)
@@ -34,8 +34,8 @@ def read(tmp_path: Path) -> Load:
     return of
 
 
-def drawn(spec: ExperimentSpec, seed: int = 1) -> Case:
-    return cases(spec, seed=seed)[0]
+def drawn(plan: Plan, seed: int = 1) -> Case:
+    return cases(plan, seed=seed)[0]
 
 
 def test_every_fault_is_drawn_beforehand_from_the_seed(read: Load) -> None:

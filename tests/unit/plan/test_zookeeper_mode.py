@@ -7,9 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.plan import ExperimentSpec
+from ackproof.plan import Plan
 
-Load = Callable[[str], ExperimentSpec]
+Load = Callable[[str], Plan]
 
 FRAME = """\
 name: x
@@ -28,7 +28,7 @@ def text(cluster: str = GOOD, target: str = "controller") -> str:
 
 @pytest.mark.parametrize("target", ["controller", "zookeeper", "zookeeper(103)", "leader(t/0)", "broker(2)"])
 def test_what_there_is(load_text: Load, target: str) -> None:
-    spec = load_text(text(target=target))
+    spec = load_text(text(target=target)).spec
     assert spec.cluster.controller_ids == (101, 102, 103)
     assert str(spec.faults[0].targets[0]) == target
 
@@ -82,7 +82,7 @@ faults:
 
 
 def test_a_session_of_brokers_can_be_expired(load_text: Load) -> None:
-    spec = load_text(EXPIRE.format(backend="process", cluster=GOOD, target="leader(t/0)", more=""))
+    spec = load_text(EXPIRE.format(backend="process", cluster=GOOD, target="leader(t/0)", more="")).spec
     assert str(spec.faults[0]) == "expire_session leader(t/0)"
 
 
