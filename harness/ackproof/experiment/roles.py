@@ -118,36 +118,25 @@ class Role:
         `order` is this fault's draw (`Case.order`): all brokers in a random order. A drawn role takes the first of
         them that qualify.
         """
-        nodes: tuple[int, ...]
+        if self.node is not None:
+            return (self.node,)
         followers = tuple(node for node in members.replicas if node != members.leader)
-        match self.kind:
-            case RoleKind.LEADER:
-                nodes = (members.leader,)
-            case RoleKind.FOLLOWERS:
-                nodes = followers
-            case RoleKind.FOLLOWER:
-                nodes = tuple(node for node in order if node in followers)[:1]
-            case RoleKind.ISR:
-                nodes = members.isr
-            case RoleKind.PREFERRED_LEADER:
-                nodes = members.replicas[:1]
-            case RoleKind.CONTROLLER:
-                nodes = (members.active_controller if self.node is None else self.node,)
-            case RoleKind.ZOOKEEPER if self.node is not None:
-                nodes = (self.node,)
-            case RoleKind.CONTROLLERS | RoleKind.ZOOKEEPER:
-                nodes = members.controllers
-            case RoleKind.BROKER if self.node is not None:
-                nodes = (self.node,)
-            case RoleKind.BROKER:
-                nodes = tuple(node for node in order if node in members.brokers)[:1]
-            case RoleKind.BROKERS:
-                nodes = members.brokers
-            case RoleKind.MINORITY:
-                nodes = tuple(order)[: minority_of(len(order))]
-            case RoleKind.MAJORITY:
-                nodes = tuple(order)[minority_of(len(order)) :]
-        return tuple(sorted({node for node in nodes if node >= 0}))
+        few = minority_of(len(order))
+        holders: dict[RoleKind, Sequence[int]] = {
+            RoleKind.LEADER: (members.leader,),
+            RoleKind.FOLLOWERS: followers,
+            RoleKind.FOLLOWER: [node for node in order if node in followers][:1],
+            RoleKind.ISR: members.isr,
+            RoleKind.PREFERRED_LEADER: members.replicas[:1],
+            RoleKind.CONTROLLER: (members.active_controller,),
+            RoleKind.CONTROLLERS: members.controllers,
+            RoleKind.ZOOKEEPER: members.controllers,
+            RoleKind.BROKER: [node for node in order if node in members.brokers][:1],
+            RoleKind.BROKERS: members.brokers,
+            RoleKind.MINORITY: order[:few],
+            RoleKind.MAJORITY: order[few:],
+        }
+        return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
 
 
 def minority_of(brokers: int) -> int:

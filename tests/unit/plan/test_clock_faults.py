@@ -28,7 +28,7 @@ faults:
 def test_what_there_is(load_text: Load, by: str, said: str) -> None:
     fault = load_text(
         FRAME.format(backend="process", fault=f"clock_jump: {{target: leader(t/0), by: {by}}}")
-    ).faults[0]
+    ).spec.faults[0]
     assert str(fault) == f"clock_jump leader(t/0) by {said}"
     assert fault.needs == {Need.CLOCKS}
 
