@@ -4,32 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
+from ackproof.rundir.anomalies import Anomaly, counted
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
 from ackproof_reports.loading import BatchView, CaseView, State
 from ackproof_reports.wording import joined, number, plural
-
-NOUNS: Final = {
-    "lost": ("acknowledged record", "acknowledged records"),
-    "overwritten": ("overwritten record", "overwritten records"),
-    "duplicate": ("duplicate copy", "duplicate copies"),
-    "resurrected": ("resurrected record", "resurrected records"),
-    "surfaced": ("surfaced record", "surfaced records"),
-    "phantom": ("phantom record", "phantom records"),
-    "misrouted": ("misrouted record", "misrouted records"),
-    "corrupted": ("corrupted record", "corrupted records"),
-    "displaced": ("displaced record", "displaced records"),
-    "reordered": ("reordered record", "reordered records"),
-    "vanished": ("vanished offset", "vanished offsets"),
-    "conflict": ("conflicting offset", "conflicting offsets"),
-    "skipped": ("skipped offset", "skipped offsets"),
-    "rewound": ("rewound read", "rewound reads"),
-    "aborted-read": ("read of an aborted record", "reads of aborted records"),
-    "torn-transaction": ("torn transaction", "torn transactions"),
-    "early-read": ("read before its commit", "reads before their commit"),
-}
 
 
 @dataclass(frozen=True)
@@ -123,11 +103,11 @@ def _failed(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
         if not classes:
             yield Clause(who, "failed: " + (_first_reason(runs) or "the judge gave no reason"), "bad")
             continue
-        counted = {name: sum(run.counts.get(name, 0) for run in runs) for name in classes}
-        lost = counted.pop("lost", 0)
-        told = [f"lost {plural(lost, *NOUNS['lost'])}"] if lost else []
-        if counted:
-            told.append("showed " + joined([_noun(name, count) for name, count in counted.items()]))
+        others = {name: sum(run.counts.get(name, 0) for run in runs) for name in classes}
+        lost = others.pop(Anomaly.LOST, 0)
+        told = [f"lost {counted(lost, Anomaly.LOST)}"] if lost else []
+        if others:
+            told.append("showed " + joined([counted(count, name) for name, count in others.items()]))
         yield Clause(who, joined(told), "bad", note=", which must not happen there")
 
 
@@ -141,11 +121,6 @@ def _forbidden(cell: Cell) -> list[str]:
     ]
     # Overwritten records are lost ones, told twice; the sentence says lost.
     return [name for name in dict.fromkeys(names) if not (name == "overwritten" and "lost" in names)]
-
-
-def _noun(name: str, count: int) -> str:
-    one, many = NOUNS.get(name, (name, name))
-    return plural(count, one, many)
 
 
 def _first_reason(runs: Sequence[CaseView]) -> str:
@@ -166,8 +141,8 @@ def _lost_of_acked(cells: Sequence[Cell]) -> str:
     acked = [run.audit.records.acked if run.audit else run.counts.get("acked") for run in runs]
     lost = number(sum(run.lost or 0 for run in runs))
     if any(count is None for count in acked):
-        return plural(sum(run.lost or 0 for run in runs), *NOUNS["lost"])
-    return f"{lost} of {plural(sum(n for n in acked if n is not None), *NOUNS['lost'])}"
+        return counted(sum(run.lost or 0 for run in runs), Anomaly.LOST)
+    return f"{lost} of {counted(sum(n for n in acked if n is not None), Anomaly.LOST)}"
 
 
 def _kept(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:

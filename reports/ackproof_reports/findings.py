@@ -15,29 +15,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from ackproof.rundir.anomalies import Anomaly, gravity
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.ranges import RANGED, Group, groups_of
 
 MAX_RANGED: Final = 2_000_000
-ORDER: Final = (
-    "lost",
-    "vanished",
-    "overwritten",
-    "conflict",
-    "torn-transaction",
-    "aborted-read",
-    "early-read",
-    "resurrected",
-    "phantom",
-    "corrupted",
-    "misrouted",
-    "duplicate",
-    "displaced",
-    "reordered",
-    "skipped",
-    "rewound",
-)
-"""What a reader wants to see first; classes not named come after these, `surfaced` last."""
 _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
@@ -55,7 +37,7 @@ class Findings:
     @property
     def lost(self) -> tuple[Group, ...]:
         """The groups of lost records."""
-        return tuple(group for group in self.groups if group.anomaly == "lost")
+        return tuple(group for group in self.groups if group.anomaly == Anomaly.LOST)
 
     @property
     def total(self) -> int:
@@ -137,13 +119,8 @@ def _count(column: pa.ChunkedArray) -> dict[str, int]:
 
 def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> dict[str, int]:
     """How many rows of each class the page carries, the most wanted class first."""
-    order = [*first, *ORDER]
-
-    def rank(name: str) -> tuple[int, str]:
-        return (order.index(name) if name in order else len(order) + (name == "surfaced"), name)
-
     quota: dict[str, int] = {}
-    for name in sorted(counts, key=rank):
+    for name in dict.fromkeys([*(name for name in first if name in counts), *sorted(counts, key=gravity)]):
         quota[name] = min(counts[name], max_rows)
         max_rows -= quota[name]
     return {name: rows for name, rows in quota.items() if rows}

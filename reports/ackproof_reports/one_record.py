@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.anomalies import gravity
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
@@ -38,21 +39,6 @@ _RECORD: Final = re.compile(r"(\d+):(\d+)")
 _PLACE: Final = re.compile(r"([^/@\s]+)/(\d+)@(\d+)")
 _NEAR: Final = frozenset({EventKind.LEADER, EventKind.ISR})
 _FINAL: Final = (ReadPhase.FINAL, ReadPhase.FINAL_COMMITTED)
-_WEIGHTY: Final = (
-    "lost",
-    "overwritten",
-    "displaced",
-    "vanished",
-    "torn",
-    "expired",
-    "conflict",
-    "corrupted",
-    "misrouted",
-    "phantom",
-    "duplicate",
-    "reordered",
-)
-"""Of which class the first finding is told when nobody says which record."""
 
 Row = dict[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does not leave this module
 
@@ -126,10 +112,10 @@ class RecordStory:
 
 
 def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
-    """The first finding of this class, else of the weightiest there is. Raises `BadInput` where there is none."""
+    """The first finding of this class, else of the gravest there is. Raises `BadInput` where there is none."""
     files = _findings(run)
     classes = set(_table(files, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
-    for name in [anomaly] if anomaly else [*_WEIGHTY, *sorted(classes - {*_WEIGHTY})]:
+    for name in [anomaly] if anomaly else sorted(classes, key=gravity):
         if name in classes:
             rows = _table(files, FINDINGS, pc.field("class") == name)
             order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]

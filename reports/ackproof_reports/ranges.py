@@ -9,7 +9,9 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-RANGED: Final = ("lost", "vanished")
+from ackproof.rundir.anomalies import Anomaly
+
+RANGED: Final = (Anomaly.LOST, Anomaly.VANISHED)
 """Classes whose places are shown as ranges."""
 MOST: Final = 200
 """Ranges kept of one group; how many there are is known all the same."""

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.audit import arrow
-from ackproof.audit.anomalies import Anomaly, Findings
+from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
 from ackproof.audit.pile import Pile, Scratch, Spill, ranges
@@ -33,6 +33,7 @@ from ackproof.audit.rows import (
 )
 from ackproof.audit.strangers import STRANGERS, Presence, Register, Strangers, shares
 from ackproof.audit.units import Limits, Target
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
@@ -294,7 +295,7 @@ def test_arrow_and_back(values, start, stop) -> None:
 
 
 def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("ackproof.audit.anomalies._FLUSH_ROWS", 10)
+    monkeypatch.setattr("ackproof.audit.findings._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = Findings(path)
     findings.add(Anomaly.LOST, TopicPartition("t", 1), length=0, offset=-1)

@@ -10,7 +10,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.audit import pipeline
-from ackproof.audit.anomalies import FINDINGS
 from ackproof.audit.ledger import Ledger
 from ackproof.audit.pipeline import _cause, _conclude, _Job, _Ready, audit_all
 from ackproof.audit.planning import plan
@@ -18,6 +17,7 @@ from ackproof.audit.results import exit_code
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
 from ackproof.audit.units import Broken, Limits, Target
+from ackproof.rundir.schema import FINDINGS
 
 from .agreement import agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.commits import CommitAudit, Parts
+from ackproof.audit.findings import Findings
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
@@ -19,6 +19,7 @@ from ackproof.audit.rows import Rows
 from ackproof.audit.series import series_of
 from ackproof.audit.strangers import Presence, Strangers
 from ackproof.audit.transactions import Table
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 

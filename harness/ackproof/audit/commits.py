@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.arrow import texts
+from ackproof.audit.findings import Findings
 from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.transactions import Fates, Table
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.arrow import joined
 from ackproof.audit.commits import CommitAudit, Parts
+from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
@@ -22,6 +22,7 @@ from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.strangers import STRANGERS, Presence, Strangers
 from ackproof.audit.transactions import Fates
+from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -33,7 +34,6 @@ _KEYS = ("producer", "seq")
 _FAR = int(np.iinfo(np.int64).max)
 
 
-BOTH_ACKED = "both acked"
 """Detail of a reordered record that is acked, as is one of a higher seq before it. The judge asks for it."""
 
 
@@ -201,7 +201,10 @@ class IdentityAudit:
             both = acked[wrong] & (
                 _least_behind(acked_offset, starts, of_last.lowest_acked)[wrong] < offset[wrong]
             )
-            for which, detail in ((wrong[both], BOTH_ACKED), (wrong[~both], "one of the two not acked")):
+            for which, detail in (
+                (wrong[both], Inversion.BOTH_ACKED),
+                (wrong[~both], Inversion.ONE_NOT_ACKED),
+            ):
                 self._add(Anomaly.REORDERED, produced, there[which], offset=offset[which], detail=detail)
         of_first = self._behind if self._behind.producer == first else _Behind()
         end = int(starts[1]) if len(starts) > 1 else len(there)

@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.audit.anomalies import Anomaly, Findings
+from ackproof.audit.findings import Findings
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
 from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 MOST_PLACES = 1000

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ackproof.audit.anomalies import Anomaly
 from ackproof.audit.units import FINDINGS as FINDINGS_FOLDER
 from ackproof.audit.units import SERIES_PARTS, Counted
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import ExitCode

@@ -13,11 +13,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.anomalies import Anomaly, Findings
 from ackproof.audit.commits import Parts, torn
+from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 STRANGERS: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}

@@ -17,8 +17,8 @@ from typing import TypeAlias
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.audit.anomalies import Findings
 from ackproof.audit.bucket import Bucket, Totals
+from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.pile import Scratch, Spill, Spilled

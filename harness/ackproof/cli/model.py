@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from ackproof.rundir.prediction import PredictionFile
 
 _FILES = click.Path(path_type=Path)
-_SHOWN = ("lost", "overwritten", "vanished", "conflict", "duplicate", "displaced", "reordered")
 INCONCLUSIVE = 2
 
 
@@ -111,9 +110,9 @@ def predict(
 
 def _known_classes(names: Sequence[str]) -> None:
     """Said before the search, which may take minutes."""
-    from ackproof.audit.anomalies import Anomaly
     from ackproof.base.errors import BadInput
     from ackproof.experiment.problems import hint
+    from ackproof.rundir.anomalies import Anomaly
 
     for name in names:
         if name not in list(Anomaly):
@@ -121,16 +120,26 @@ def _known_classes(names: Sequence[str]) -> None:
 
 
 def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> None:
+    from ackproof.rundir.anomalies import TABLE, RuledBy
+
+    plain = [row for row in TABLE.values() if not row.transactional]
+    never = [row.name for row in plain if row.always_forbidden]
+    shown = [
+        row.name
+        for rule in (RuledBy.LOSS, RuledBy.RETRIES, RuledBy.ORDER)
+        for row in plain
+        if row.ruled_by is rule
+    ]
     rows = [
-        (title, *(found.chance.value if (found := one.of(name)) else "not predicted" for name in _SHOWN))
+        (title, *(found.chance.value if (found := one.of(name)) else "not predicted" for name in shown))
         for title, one in told
     ]
-    whole = [("case", *_SHOWN), *rows]
+    whole = [("case", *shown), *rows]
     widths = [max(len(row[column]) for row in whole) for column in range(len(whole[0]))]
     for row in whole:
         console.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     console.line("")
-    console.line("Impossible in every case: resurrected, phantom, misrouted, corrupted, skipped, rewound.")
+    console.line(f"Impossible in every case: {', '.join(never)}.")
     notes: dict[str, None] = {}
     for title, one in told:
         notes[f"{title}: {one.scope or 'not explored'}; rules of Kafka {one.rules}, {one.states} states"] = (

@@ -12,41 +12,6 @@ from ackproof.experiment.base import OPERATORS, Spec
 from ackproof.experiment.quantities import wrong
 from ackproof.rundir.documents import Scalar
 
-ANOMALIES: Final = (
-    "lost",
-    "overwritten",
-    "duplicate",
-    "resurrected",
-    "surfaced",
-    "phantom",
-    "misrouted",
-    "corrupted",
-    "displaced",
-    "reordered",
-    "vanished",
-    "conflict",
-    "skipped",
-    "rewound",
-    "aborted-read",
-    "torn-transaction",
-    "early-read",
-)
-"""The classes that an expectation can bound, by the names of DESIGN §6."""
-
-ALWAYS_FORBIDDEN: Final = frozenset(
-    {
-        "resurrected",
-        "phantom",
-        "misrouted",
-        "corrupted",
-        "skipped",
-        "rewound",
-        "aborted-read",
-        "early-read",
-    }
-)
-"""No configuration allows these; an expectation cannot either."""
-
 _BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]{1,15})\s*\Z")
 BOUND_PATTERN: Final = r"^ *(>=|<=|==|>|<)? *[0-9]+ *$"
 

@@ -11,8 +11,8 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.expectations import ANOMALIES
 from ackproof.experiment.fault import FaultSpec
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
@@ -183,7 +183,7 @@ def _of_the_nodes(case: Case, events: Sequence[Event]) -> Iterator[str]:
 def _of_the_audit(case: Case, audit: AuditFile) -> Iterator[str]:
     if not audit.complete:
         yield "the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded")
-    uncounted = [anomaly for anomaly in ANOMALIES if anomaly not in audit.counts]
+    uncounted = [anomaly for anomaly in Anomaly if anomaly not in audit.counts]
     if uncounted:
         yield f"the audit did not look for {', '.join(uncounted)}"
     produced = audit.records.produced

@@ -4,28 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
 
-from ackproof.experiment.expectations import ALWAYS_FORBIDDEN
 from ackproof.experiment.promises import Promises
+from ackproof.rundir.anomalies import TABLE, RuledBy
 from ackproof.rundir.prediction import Chance
-
-LOSS: Final = ("lost", "overwritten", "vanished", "conflict", "torn-transaction")
-OF_TRANSACTIONS: Final = frozenset({"aborted-read", "early-read", "torn-transaction"})
-"""Classes that only records of transactions can show."""
-PRESENCE: Final = frozenset(
-    {
-        "resurrected",
-        "phantom",
-        "corrupted",
-        "misrouted",
-        "duplicate",
-        "conflict",
-        "aborted-read",
-        "early-read",
-    }
-)
-"""Classes of which one specimen proves itself: forbidden, they are FAIL even without full evidence."""
 
 
 class Stand(Enum):
@@ -47,21 +29,34 @@ class Ruling:
 
 def rule(anomaly: str, promises: Promises) -> Ruling:
     """What `promises` say of `anomaly`."""
-    if anomaly in OF_TRANSACTIONS and not promises.transactional:
+    row = TABLE.get(anomaly)
+    if row is None:
+        return Ruling(Stand.NOT_JUDGED, "a class this version does not know")
+    if row.transactional and not promises.transactional:
         return Ruling(Stand.FORBIDDEN, "not applicable: nothing is written in transactions")
-    if anomaly in ALWAYS_FORBIDDEN:
-        return Ruling(Stand.FORBIDDEN, "no configuration permits it")
-    if anomaly == "surfaced":
-        return Ruling(Stand.ALLOWED, "an indeterminate attempt may be present: for information")
-    if anomaly == "duplicate":
-        return _unless_retried(promises, "an idempotent producer writes no copies")
-    if anomaly == "displaced":
-        return _unless_retried(promises, "the acknowledged offset holds what was acknowledged")
-    if anomaly == "reordered":
-        return _reordered(promises)
-    if anomaly in LOSS:
-        return _loss(promises)
-    return Ruling(Stand.NOT_JUDGED, "a class this version does not know")
+    match row.ruled_by:
+        case RuledBy.NO_SETTING:
+            return Ruling(Stand.FORBIDDEN, "no configuration permits it")
+        case RuledBy.INFORMATION:
+            return Ruling(Stand.ALLOWED, "an indeterminate attempt may be present: for information")
+        case RuledBy.RETRIES:
+            return _unless_retried(promises, row.kept_by_idempotence)
+        case RuledBy.ORDER:
+            return _reordered(promises, row.kept_by_idempotence)
+        case RuledBy.LOSS:
+            return _loss(promises)
+
+
+def is_loss(anomaly: str) -> bool:
+    """Whether the prediction decides this class, where there is one."""
+    row = TABLE.get(anomaly)
+    return row is not None and row.ruled_by is RuledBy.LOSS
+
+
+def proves_itself(anomaly: str) -> bool:
+    """Whether one specimen, where it is forbidden, is FAIL even without full evidence."""
+    row = TABLE.get(anomaly)
+    return row is not None and row.proves
 
 
 def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
@@ -71,9 +66,9 @@ def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
     return Ruling(Stand.FORBIDDEN, why)
 
 
-def _reordered(promises: Promises) -> Ruling:
+def _reordered(promises: Promises, idempotent: str) -> Ruling:
     if promises.idempotence:
-        return Ruling(Stand.FORBIDDEN, "an idempotent producer keeps its order")
+        return Ruling(Stand.FORBIDDEN, idempotent)
     if promises.acks == "0":
         return Ruling(Stand.ALLOWED, "acks=0: nothing tells the producer of a failed request")
     if promises.in_flight_one or not promises.retry_possible:
@@ -101,4 +96,5 @@ def _loss(promises: Promises) -> Ruling:
 
 def acked_inversions_only(anomaly: str, promises: Promises) -> bool:
     """Whether `reordered` counts against this configuration only where both records of an inversion are acked."""
-    return anomaly == "reordered" and not promises.idempotence
+    row = TABLE.get(anomaly)
+    return row is not None and row.ruled_by is RuledBy.ORDER and not promises.idempotence

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.expectations import ANOMALIES, ExpectSpec
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.promises import Promises
-from ackproof.judge.forbidden import LOSS, Ruling, Stand, rule
+from ackproof.judge.forbidden import Ruling, Stand, is_loss, rule
 from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES, Watch
 from ackproof.reference.predict.cases import promises_for
 from ackproof.reference.predict.prediction import predict_case, predict_run
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 
@@ -52,7 +53,7 @@ def ruling(
 ) -> Ruling:
     """What is said of a class on one topic. Expectations decide nothing but where there is no prediction."""
     usual = rule(anomaly, promises)
-    if anomaly not in LOSS:
+    if not is_loss(anomaly):
         return usual
     bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
     demanded = any(bound.lowest > 0 for bound in bounds)
@@ -89,7 +90,7 @@ def _with_rules(case: Case, prediction: PredictionFile) -> PredictionFile:
     predicted = {(one.anomaly, topic) for one in prediction.classes for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}
     topics = case.experiment.topic_names()
-    for anomaly in ANOMALIES:
+    for anomaly in Anomaly:
         for topic in topics:
             if predicted & {(anomaly, ""), (anomaly, topic)}:
                 continue

@@ -15,12 +15,13 @@ from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.copies import sent_again
 from ackproof.judge.evidence import lacking
 from ackproof.judge.explanation import explanation
-from ackproof.judge.forbidden import PRESENCE, Ruling, Stand, acked_inversions_only
+from ackproof.judge.forbidden import Ruling, Stand, acked_inversions_only, proves_itself
 from ackproof.judge.outlook import outlook_on, ruling
 from ackproof.judge.witness import testimony
 from ackproof.plan.cases import case_from_json
 from ackproof.plan.on_model import MODEL
 from ackproof.reference.predict.cases import promises_for
+from ackproof.rundir.anomalies import Inversion
 from ackproof.rundir.documents import AuditFile, CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -72,7 +73,7 @@ def judge_case(run: CaseDir) -> VerdictFile:
             for breach in _broken_upper_bounds(expects, audit.counts)
         ]
 
-    proven = [*(b.reason for b in breaches if b.anomaly in PRESENCE), *logs.breaks]
+    proven = [*(b.reason for b in breaches if proves_itself(b.anomaly)), *logs.breaks]
     if proven:
         verdict, reasons = Verdict.FAIL, [*proven, *lacks]
     elif lacks:
@@ -176,12 +177,8 @@ def _count_against(
     if permitting:
         wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
-        wanted &= pc.match_substring(pc.field("detail"), ACKED_INVERSION)
+        wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
     return int(findings.count_rows(filter=wanted))
-
-
-ACKED_INVERSION = "both acked"
-"""What the audit writes into the detail of a `reordered` finding whose two records are both acknowledged."""
 
 
 def _broken_upper_bounds(expects: Sequence[ExpectSpec], counts: Mapping[str, int]) -> list[_Breach]:

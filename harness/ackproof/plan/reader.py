@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.experiment.expectations import Bound, ExpectSpec
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, plain, root_of
 from ackproof.experiment.problems import InvalidExperiment, Path
@@ -17,6 +17,7 @@ from ackproof.experiment.quantities import FROM_FILE
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.fault_reader import read_faults
 from ackproof.plan.refusals import ordered, report_error
+from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.documents import Scalar
 
 MAX_EXPECTATIONS: Final = 200
@@ -131,15 +132,15 @@ def _read_expectation(found: Problems, path: Path, node: Node) -> ExpectSpec | N
     for name, value in node.entries.items():
         if name == "given":
             continue
-        if name not in ANOMALIES:
-            found.unknown((*path, name), "anomaly class", [*ANOMALIES, "given"])
+        if name not in TABLE:
+            found.unknown((*path, name), "anomaly class", [*TABLE, "given"])
             continue
         try:
             bound = Bound.parse(value.value if isinstance(value, ScalarNode) else None)
         except ValueError as error:
             found.report((*path, name), f"{error}, not {describe(value)}")
             continue
-        if name in ALWAYS_FORBIDDEN and bound.highest != 0:
+        if TABLE[name].always_forbidden and bound.highest != 0:
             found.report(
                 (*path, name), f"'{name}' is forbidden in every configuration; only 0 can be expected"
             )

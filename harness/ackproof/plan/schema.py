@@ -12,7 +12,7 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, BOUND_PATTERN
+from ackproof.experiment.expectations import BOUND_PATTERN
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
 from ackproof.experiment.quantities import (
@@ -26,6 +26,7 @@ from ackproof.experiment.triggers import CONDITION_PATTERN, TRIGGER_KEYS
 from ackproof.faults import kinds as fault_families
 from ackproof.plan.fault_reader import HOLD_KEYS
 from ackproof.plan.short_forms import fields_beside
+from ackproof.rundir.anomalies import TABLE
 
 Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -242,8 +243,8 @@ def _body(kind: type[FaultSpec], parts: Schema) -> Schema:
 
 def _expectation() -> Schema:
     classes: Schema = {}
-    for name in ANOMALIES:
-        always = name in ALWAYS_FORBIDDEN
+    for name, row in TABLE.items():
+        always = row.always_forbidden
         what = (
             "Forbidden in every configuration: only 0 can be expected."
             if always
@@ -269,6 +270,6 @@ def _expectation() -> Schema:
         "title": "Expectation",
         "description": "Bounds on what the audit counts, for the cases that have the given settings.",
         "properties": {"given": given, **classes},
-        "anyOf": [{"required": [name]} for name in ANOMALIES],
+        "anyOf": [{"required": [name]} for name in TABLE],
         "additionalProperties": False,
     }

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackproof.base.errors import BadInput, EvidenceMissing
+from ackproof.rundir.anomalies import TABLE, Anomaly, Concern
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing import wording
 from ackproof.testing.book import Attempt, Book, Content
@@ -19,19 +20,9 @@ if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
 FLUSH_S: Final = 30.0
-_KAFKAS: Final = (
-    "lost",
-    "overwritten",
-    "displaced",
-    "corrupted",
-    "misrouted",
-    "resurrected",
-    "phantom",
-    "vanished",
-    "conflict",
-)
+_KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
 """Classes that `assert_durable` does not suffer. Retries may duplicate and reorder: that is asked for separately."""
-_READERS: Final = ("skipped", "rewound")
+_READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
 
 
 class Ledger:
@@ -119,7 +110,7 @@ class Ledger:
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
-        lines = wording.findings([one for one in evidence.findings if one.anomaly == "duplicate"])
+        lines = wording.findings([one for one in evidence.findings if one.anomaly == Anomaly.DUPLICATE])
         if by_content:
             several = {content: n for content, n in evidence.contents().items() if n > 1}
             if several:
@@ -207,7 +198,7 @@ def _is(client: object, kind: type) -> bool:
 
 def _ours(one: Finding) -> bool:
     """Records that no producer of this ledger wrote are not its business, unless a header of ours is broken."""
-    return one.anomaly != "phantom" or one.attempt is not None
+    return one.anomaly != Anomaly.PHANTOM or one.attempt is not None
 
 
 def _count(found: list[Attempt], what: str) -> str:

@@ -5,28 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from ackproof.rundir.anomalies import TABLE
 from ackproof.testing.book import Attempt
 from ackproof.testing.evidence import Finding
 
 MOST: Final = 10
 _LONGEST: Final = 60
-_MEANS: Final = {
-    "lost": "acknowledged, and not there",
-    "overwritten": "acknowledged, and another record holds its offset",
-    "displaced": "acknowledged at an offset where it is not",
-    "corrupted": "there, but not as it was sent",
-    "misrouted": "there, but not where it was sent to",
-    "resurrected": "reported as failed for good, and there",
-    "phantom": "there, and nobody sent it",
-    "vanished": "a consumer was handed it, and it is not there",
-    "conflict": "two reads of one offset gave different records",
-    "duplicate": "there more than once",
-    "skipped": "a consumer passed over it",
-    "rewound": "a consumer was handed what is not behind what it had",
-    "aborted-read": "of an aborted transaction, and handed over at read_committed",
-    "torn-transaction": "of a transaction that is not whole at read_committed",
-    "early-read": "handed over at read_committed before its commit",
-}
 
 
 def short(part: bytes | None) -> str:
@@ -47,7 +31,8 @@ def findings(found: Sequence[Finding]) -> list[str]:
     lines: list[str] = []
     for anomaly in dict.fromkeys(one.anomaly for one in found):
         of_class = [one for one in found if one.anomaly == anomaly]
-        lines.append(f"{anomaly}: {len(of_class)} ({_MEANS.get(anomaly, 'see DESIGN')})")
+        row = TABLE.get(anomaly)
+        lines.append(f"{anomaly}: {len(of_class)}" + (f" ({row.short})" if row else ""))
         lines += [f"  {_finding(one)}" for one in of_class[:MOST]]
         lines += _more(len(of_class))
     return lines

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel
 
-from ackproof.experiment.expectations import ANOMALIES
+from ackproof.rundir.anomalies import TABLE
 
 HARMLESS = frozenset({"surfaced"})
 """A record that failed or whose outcome is unknown may be there: also when nothing was broken on purpose."""
@@ -42,7 +42,7 @@ class JobResult(BaseModel):
         for case in self.cases:
             if case.verdict != "PASS":
                 yield f"{case.case}: {case.verdict or 'no verdict'}: {'; '.join(case.reasons) or 'no reason given'}"
-            found = {name: count for name, count in case.counts.items() if name in ANOMALIES}
+            found = {name: count for name, count in case.counts.items() if name in TABLE}
             if self.control and (wrong := {n: c for n, c in found.items() if n not in HARMLESS}):
                 said = ", ".join(f"{count} {name}" for name, count in wrong.items())
                 yield f"{case.case}: nothing was broken, and yet: {said}. A bug of the harness, or of Kafka"

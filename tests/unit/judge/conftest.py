@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.expectations import ANOMALIES
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.predict.answers import USUAL_STATES
+from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
@@ -251,7 +251,7 @@ def make_run(tmp_path: Path) -> MakeRun:
         pq.write_table(pa.Table.from_pylist(list(findings), schema=FINDINGS), run.findings / "part-0.parquet")
         AuditFile(
             **{
-                "counts": {anomaly: counts.get(anomaly, 0) for anomaly in ANOMALIES},
+                "counts": {anomaly: counts.get(anomaly, 0) for anomaly in TABLE},
                 "records": RecordCounts(produced=100, acked=100, consumed_final=100),
                 "complete": True,
                 **(audit or {}),

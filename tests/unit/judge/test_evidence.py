@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from ackproof.experiment.expectations import ANOMALIES
 from ackproof.judge import judge_case
+from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -254,9 +254,9 @@ def test_an_incomplete_audit_without_a_reason(make_run: MakeRun) -> None:
     lacks(make_run(audit={"complete": False}), "the audit is incomplete: no reason recorded")
 
 
-@pytest.mark.parametrize("anomaly", ANOMALIES)
+@pytest.mark.parametrize("anomaly", TABLE)
 def test_a_class_that_was_not_counted(make_run: MakeRun, anomaly: str) -> None:
-    counts = {name: 0 for name in ANOMALIES if name != anomaly}
+    counts = {name: 0 for name in TABLE if name != anomaly}
     lacks(make_run(audit={"counts": counts}), f"the audit did not look for {anomaly}")
 
 

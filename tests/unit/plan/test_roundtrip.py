@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.experiment.drawing import Range
-from ackproof.experiment.expectations import ALWAYS_FORBIDDEN, ANOMALIES, Bound, ExpectSpec
+from ackproof.experiment.expectations import Bound, ExpectSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import FASTEST
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
@@ -31,6 +31,7 @@ from ackproof.plan import ExperimentSpec, cases, load, plan_of
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.schema import experiment_schema
+from ackproof.rundir.anomalies import TABLE
 
 SCHEMA = Draft202012Validator(experiment_schema())
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)
@@ -169,7 +170,7 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
         heap=draw(st.integers(64 << 20, 1 << 30)),
     )
     bounds = st.dictionaries(
-        st.sampled_from([name for name in ANOMALIES if name not in ALWAYS_FORBIDDEN]),
+        st.sampled_from([name for name, row in TABLE.items() if not row.always_forbidden]),
         st.builds(Bound, st.sampled_from([">", ">=", "==", "<="]), st.integers(0, 9)),
         min_size=1,
         max_size=3,

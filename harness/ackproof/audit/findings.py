@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from enum import StrEnum
 from pathlib import Path
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -13,34 +11,9 @@ import pyarrow.parquet as pq
 
 from ackproof.audit import arrow
 from ackproof.audit.rows import Array
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
-
-
-class Anomaly(StrEnum):
-    """The classes of DESIGN §6 that this version looks for."""
-
-    LOST = "lost"
-    OVERWRITTEN = "overwritten"
-    DUPLICATE = "duplicate"
-    RESURRECTED = "resurrected"
-    SURFACED = "surfaced"
-    PHANTOM = "phantom"
-    MISROUTED = "misrouted"
-    CORRUPTED = "corrupted"
-    DISPLACED = "displaced"
-    REORDERED = "reordered"
-    VANISHED = "vanished"
-    CONFLICT = "conflict"
-    SKIPPED = "skipped"
-    REWOUND = "rewound"
-    ABORTED_READ = "aborted-read"
-    TORN_TRANSACTION = "torn-transaction"
-    EARLY_READ = "early-read"
-
-
-UNLEDGERED: Final = "unledgered"
-"""Counted beside the classes, and not among the findings."""
 
 _FLUSH_ROWS = 1 << 17
 _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]

@@ -1,0 +1,361 @@
+"""Every class of anomaly that the audit counts: the one table. All lists of classes are read from it.
+
+`python -m ackproof.rundir.anomalies` prints `docs/anomalies.md`; a test holds both equal.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+UNLEDGERED: Final = "unledgered"
+"""Counted beside the classes, and not among the findings."""
+
+
+class Anomaly(StrEnum):
+    """The names of the classes, in the order in which `audit.json` counts them."""
+
+    LOST = "lost"
+    OVERWRITTEN = "overwritten"
+    DUPLICATE = "duplicate"
+    RESURRECTED = "resurrected"
+    SURFACED = "surfaced"
+    PHANTOM = "phantom"
+    MISROUTED = "misrouted"
+    CORRUPTED = "corrupted"
+    DISPLACED = "displaced"
+    REORDERED = "reordered"
+    VANISHED = "vanished"
+    CONFLICT = "conflict"
+    SKIPPED = "skipped"
+    REWOUND = "rewound"
+    ABORTED_READ = "aborted-read"
+    TORN_TRANSACTION = "torn-transaction"
+    EARLY_READ = "early-read"
+
+
+class Unit(StrEnum):
+    """What one finding is about, and so what is counted."""
+
+    RECORD = "produced record (producer, seq)"
+    ROW = "row of the final read"
+    OFFSET = "offset of a partition"
+    READ = "read"
+    TRANSACTION = "transaction"
+
+
+class RuledBy(StrEnum):
+    """Which kind of rule says whether a configuration forbids a class, in the order in which they are told."""
+
+    LOSS = "prediction, else acks, min.insync.replicas and unclean election"
+    RETRIES = "forbidden unless a retry is possible"
+    ORDER = "idempotence, acks, requests in flight and retries"
+    NO_SETTING = "always forbidden"
+    INFORMATION = "never forbidden: for information"
+
+
+class Concern(StrEnum):
+    """Which promise of a log an anomaly breaks."""
+
+    DURABILITY = "what was acknowledged is there, and nothing else is"
+    ONCE_IN_ORDER = "once, and in the order in which it was sent"
+    READING = "a reader is handed every record, going forward"
+    TRANSACTIONS = "all of a transaction or nothing"
+    """Only records of transactions can show these."""
+    NOTHING = "none"
+
+
+class Inversion(StrEnum):
+    """The detail of a `reordered` finding, which is a code: the judge reads it."""
+
+    BOTH_ACKED = "both acked"
+    ONE_NOT_ACKED = "one of the two not acked"
+
+
+_WHOLE: Final = ("producer", "seq", "offset", "detail")
+_WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
+_OF_AN_OFFSET: Final = ("offset", "detail")
+_WEIGHT_OF_UNKNOWN: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class AnomalyClass:
+    """One row. `weight`: the heavier class is told first."""
+
+    name: Anomaly
+    weight: int
+    unit: Unit
+    ruled_by: RuledBy
+    concern: Concern
+    singular: str
+    short: str
+    """What became of one, said after its name."""
+    wording: str
+    """The definition."""
+    plural: str = ""
+    """Where it is not the singular with an s."""
+    proves: bool = False
+    """Whether one specimen proves itself: forbidden, it is FAIL even where the evidence is not whole."""
+    kept_by_idempotence: str = ""
+    """What an idempotent producer promises against it."""
+    columns: tuple[str, ...] = _WHOLE
+    """What a finding names beside class, topic and partition; the other columns are -1 or empty."""
+
+    @property
+    def always_forbidden(self) -> bool:
+        """Whether no configuration permits it, so that no expectation can either."""
+        return self.ruled_by is RuledBy.NO_SETTING
+
+    @property
+    def transactional(self) -> bool:
+        """Whether only records of transactions can show it."""
+        return self.concern is Concern.TRANSACTIONS
+
+
+_ROWS: Final = (
+    AnomalyClass(
+        name=Anomaly.LOST,
+        weight=17,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.DURABILITY,
+        singular="acknowledged record",
+        short="acknowledged, and not there",
+        wording=(
+            "It was acknowledged, and the final read does not hold it, intact, in the partition that it was sent to. "
+            "A record of a transaction can be lost only if its commit was acknowledged."
+        ),
+        columns=_WITHOUT_DETAIL,
+    ),
+    AnomalyClass(
+        name=Anomaly.OVERWRITTEN,
+        weight=15,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.DURABILITY,
+        singular="overwritten record",
+        short="acknowledged, and another record holds its offset",
+        wording="It is lost, and an intact record with another identity now holds its acknowledged offset.",
+    ),
+    AnomalyClass(
+        name=Anomaly.DUPLICATE,
+        weight=6,
+        unit=Unit.ROW,
+        ruled_by=RuledBy.RETRIES,
+        concern=Concern.ONCE_IN_ORDER,
+        proves=True,
+        singular="duplicate copy",
+        plural="duplicate copies",
+        short="there more than once",
+        wording="An intact copy of one identity beyond the first, wherever it is found.",
+        kept_by_idempotence="an idempotent producer writes no copies",
+    ),
+    AnomalyClass(
+        name=Anomaly.RESURRECTED,
+        weight=10,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.DURABILITY,
+        proves=True,
+        singular="resurrected record",
+        short="reported as failed for good, and there",
+        wording="Its outcome was that it failed for good, yet it is present.",
+        columns=_WITHOUT_DETAIL,
+    ),
+    AnomalyClass(
+        name=Anomaly.SURFACED,
+        weight=0,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.INFORMATION,
+        concern=Concern.NOTHING,
+        singular="surfaced record",
+        short="its outcome was never known, and it is there",
+        wording="Its outcome was never known, and it is present.",
+        columns=_WITHOUT_DETAIL,
+    ),
+    AnomalyClass(
+        name=Anomaly.PHANTOM,
+        weight=9,
+        unit=Unit.ROW,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.DURABILITY,
+        proves=True,
+        singular="phantom record",
+        short="there, and nobody sent it",
+        wording="It has no identity that can be read, or one that was never produced.",
+    ),
+    AnomalyClass(
+        name=Anomaly.MISROUTED,
+        weight=7,
+        unit=Unit.ROW,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.DURABILITY,
+        proves=True,
+        singular="misrouted record",
+        short="there, but not where it was sent to",
+        wording="Its partition differs from the one that its payload names, or from the one that it was produced to.",
+    ),
+    AnomalyClass(
+        name=Anomaly.CORRUPTED,
+        weight=8,
+        unit=Unit.ROW,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.DURABILITY,
+        proves=True,
+        singular="corrupted record",
+        short="there, but not as it was sent",
+        wording="The checksum over its payload is broken.",
+    ),
+    AnomalyClass(
+        name=Anomaly.DISPLACED,
+        weight=5,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.RETRIES,
+        concern=Concern.DURABILITY,
+        singular="displaced record",
+        short="acknowledged at an offset where it is not",
+        wording="It was acknowledged with an offset and is present, but no copy of it is at that offset.",
+        kept_by_idempotence="the acknowledged offset holds what was acknowledged",
+    ),
+    AnomalyClass(
+        name=Anomaly.REORDERED,
+        weight=4,
+        unit=Unit.RECORD,
+        ruled_by=RuledBy.ORDER,
+        concern=Concern.ONCE_IN_ORDER,
+        singular="reordered record",
+        short="behind a record that was sent after it",
+        wording=(
+            "Of the present records of one producer in one partition, each at its lowest offset, one sent later "
+            "stands before it."
+        ),
+        kept_by_idempotence="an idempotent producer keeps its order",
+    ),
+    AnomalyClass(
+        name=Anomaly.VANISHED,
+        weight=16,
+        unit=Unit.OFFSET,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.DURABILITY,
+        singular="vanished offset",
+        short="a consumer was handed it, and it is not there",
+        wording="A live reader was handed a record there that is not among the final ones there.",
+    ),
+    AnomalyClass(
+        name=Anomaly.CONFLICT,
+        weight=14,
+        unit=Unit.OFFSET,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.DURABILITY,
+        proves=True,
+        singular="conflicting offset",
+        short="two reads of one offset gave different records",
+        wording="Two reads there, live or final, by any readers, gave different records.",
+        columns=_OF_AN_OFFSET,
+    ),
+    AnomalyClass(
+        name=Anomaly.SKIPPED,
+        weight=3,
+        unit=Unit.OFFSET,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.READING,
+        singular="skipped offset",
+        short="a consumer passed over it",
+        wording=(
+            "A live reader went from an offset below it to one above it within one assignment, and a record is there "
+            "that had been written by then."
+        ),
+        columns=_OF_AN_OFFSET,
+    ),
+    AnomalyClass(
+        name=Anomaly.REWOUND,
+        weight=2,
+        unit=Unit.READ,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.READING,
+        singular="rewound read",
+        short="a consumer was handed what is not behind what it had",
+        wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
+    ),
+    AnomalyClass(
+        name=Anomaly.ABORTED_READ,
+        weight=12,
+        unit=Unit.READ,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.TRANSACTIONS,
+        proves=True,
+        singular="read of an aborted record",
+        plural="reads of aborted records",
+        short="of an aborted transaction, and handed over at read_committed",
+        wording="A record of an aborted transaction was handed to a reader at read_committed.",
+    ),
+    AnomalyClass(
+        name=Anomaly.TORN_TRANSACTION,
+        weight=13,
+        unit=Unit.TRANSACTION,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.TRANSACTIONS,
+        singular="torn transaction",
+        short="of a transaction that is not whole at read_committed",
+        wording="It was committed and is not wholly there at read_committed; or it is there in part.",
+    ),
+    AnomalyClass(
+        name=Anomaly.EARLY_READ,
+        weight=11,
+        unit=Unit.READ,
+        ruled_by=RuledBy.NO_SETTING,
+        concern=Concern.TRANSACTIONS,
+        proves=True,
+        singular="read before its commit",
+        plural="reads before their commit",
+        short="handed over at read_committed before its commit",
+        wording="A record was handed to a reader at read_committed before the commit of its transaction was asked for.",
+    ),
+)
+
+TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for row in _ROWS})
+"""The rows by name, in the order of `Anomaly`. A newer version's findings may name classes that are not in it."""
+
+
+def gravity(name: str) -> tuple[int, str]:
+    """Sorts names of classes, the gravest first; of unknown ones before those that are for information only."""
+    row = TABLE.get(name)
+    return (-row.weight if row else -_WEIGHT_OF_UNKNOWN, name)
+
+
+def counted(count: int, name: str) -> str:
+    """A count with the noun of its class: `2 duplicate copies`."""
+    row = TABLE.get(name)
+    if row is None:
+        return f"{count:,} {name}"
+    return f"{count:,} {row.singular if count == 1 else row.plural or row.singular + 's'}"
+
+
+def markdown() -> str:
+    """`docs/anomalies.md`."""
+    lines = [
+        "# Classes of anomalies",
+        "",
+        "Generated by `python -m ackproof.rundir.anomalies`; a test holds both equal. The gravest stand first, as",
+        "reports and `ackproof explain` tell them. The audit counts every class in every run; whether it is forbidden",
+        "is the judge's question. A class that proves itself is FAIL, where it is forbidden, even if the evidence of",
+        "the run is not whole.",
+        "",
+        "| class | counts | definition | forbidden | proves itself | a finding names |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in sorted(_ROWS, key=lambda one: gravity(one.name)):
+        forbidden = f"transactions only; {row.ruled_by}" if row.transactional else row.ruled_by
+        proves = "yes" if row.proves else "no"
+        lines.append(
+            f"| `{row.name}` | {row.unit} | {row.wording} | {forbidden} | {proves} | {', '.join(row.columns)} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+if __name__ == "__main__":
+    sys.stdout.write(markdown())

@@ -1,0 +1,48 @@
+"""The table of anomaly classes: whole, in the order of the audit, and what its documentation is generated from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.rundir.anomalies import TABLE, Anomaly, Concern, counted, gravity, markdown
+from ackproof.rundir.schema import FINDINGS
+
+DOCS = Path(__file__).parents[3] / "docs" / "anomalies.md"
+
+
+def test_the_documentation_is_that_of_the_table() -> None:
+    assert DOCS.read_text() == markdown()
+
+
+def test_each_class_has_one_row_in_the_order_of_the_audit() -> None:
+    assert list(TABLE) == list(Anomaly)
+    assert len({row.weight for row in TABLE.values()}) == len(Anomaly)
+
+
+def test_a_finding_names_columns_that_findings_have() -> None:
+    for row in TABLE.values():
+        assert set(row.columns) < set(FINDINGS.names)
+
+
+def test_a_class_that_proves_itself_breaks_a_promise() -> None:
+    assert not [row.name for row in TABLE.values() if row.proves and row.concern is Concern.NOTHING]
+
+
+def test_the_gravest_are_told_first_and_information_last() -> None:
+    told = sorted(["surfaced", "duplicate", "of-a-newer-version", "resurrected", "lost"], key=gravity)
+    assert told == ["lost", "resurrected", "duplicate", "of-a-newer-version", "surfaced"]
+
+
+@pytest.mark.parametrize(
+    ("count", "name", "words"),
+    [
+        (1, "duplicate", "1 duplicate copy"),
+        (2, "duplicate", "2 duplicate copies"),
+        (1200, "lost", "1,200 acknowledged records"),
+        (3, "of-a-newer-version", "3 of-a-newer-version"),
+    ],
+)
+def test_a_count_in_words(count: int, name: str, words: str) -> None:
+    assert counted(count, name) == words
