@@ -11,10 +11,10 @@ import pytest
 
 import fault_page
 from ackproof.cli.main import main, main_code
-from ackproof.experiment.expectations import ANOMALIES
 from ackproof.experiment.fault import KINDS
 from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.triggers import Quantity
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import ExitCode
 from pages import ROOT, Page
 
@@ -147,7 +147,7 @@ def _rows(page: str, heading: str) -> set[str]:
 
 
 def test_every_class_role_room_and_exit_code_has_its_row() -> None:
-    assert _rows("docs/audit.md", "## Classes") == set(ANOMALIES)
+    assert _rows("docs/audit.md", "## Classes") == set(Anomaly)
     assert {kind.value for kind in RoleKind} <= _rows("docs/experiments.md", "## Whom: roles")
     text = (DOCS / "experiments.md").read_text("utf-8")
     assert [quantity for quantity in Quantity if f"`{quantity}" not in text] == []
