@@ -23,7 +23,7 @@ from rich.text import Text
 
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timeline import Event, EventKind, fault_name
+from ackproof.rundir.timeline import Event, EventKind, PhaseBegan, fault_name
 
 _STYLE = {
     Verdict.PASS: "green",
@@ -255,8 +255,8 @@ class BatchView:
 
     def event(self, event: Event) -> None:
         """An event of the running case."""
-        if event.kind is EventKind.PHASE:
-            self._phase = str(event.detail.get("phase", ""))
+        if isinstance(event.what, PhaseBegan):
+            self._phase = event.what.phase
             self._set_status(f"{self._case}  {self._phase}")
             if not self._terminal:
                 self._say("    " + describe(event))

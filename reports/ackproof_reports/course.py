@@ -8,7 +8,22 @@ from typing import Final
 
 from pydantic import JsonValue
 
-from ackproof.rundir.timeline import Event, EventKind, fault_name
+from ackproof.rundir.timeline import (
+    ClientDied,
+    Event,
+    EventKind,
+    FaultAsked,
+    FaultConfirmed,
+    FaultFailed,
+    FaultHealed,
+    FaultMissed,
+    FaultRecovered,
+    IsrChanged,
+    LeaderChanged,
+    NodeDied,
+    PhaseBegan,
+    fault_name,
+)
 from ackproof_reports.wording import joined, one_line
 
 
@@ -98,7 +113,7 @@ def arrange(events: Sequence[Event]) -> Course:
 
 def _phases(events: Sequence[Event], end: int) -> tuple[Phase, ...]:
     begins = sorted(
-        ((event.t_ns, text(event.detail.get("phase"))) for event in events if event.kind is EventKind.PHASE),
+        ((event.t_ns, event.what.phase) for event in events if isinstance(event.what, PhaseBegan)),
         key=lambda begin: begin[0],
     )
     ends = [*(start for start, _ in begins[1:]), end][: len(begins)]
@@ -111,23 +126,22 @@ def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
         if event.fault is None:
             continue
         fault = faults.setdefault(event.fault, Fault(event.fault))
-        detail = event.detail
-        if event.kind is EventKind.FAULT_ASKED:
-            fault.asked = event.t_ns
-            fault.kind = text(detail.get("kind")) or "fault"
-            fault.role = text(detail.get("role"))
-            fault.nodes = _numbers(detail.get("nodes"))
-            fault.trigger = text(detail.get("trigger"))
-        elif event.kind is EventKind.FAULT_CONFIRMED:
-            fault.confirmed, fault.witness = event.t_ns, text(detail.get("witness"))
-        elif event.kind is EventKind.FAULT_HEALED:
-            fault.healed = event.t_ns
-        elif event.kind is EventKind.FAULT_RECOVERED:
-            fault.recovered, fault.healing_witness = event.t_ns, text(detail.get("witness"))
-        elif event.kind is EventKind.FAULT_FAILED:
-            fault.failed, fault.reason = event.t_ns, fault.reason or text(detail.get("reason"))
-        elif event.kind is EventKind.FAULT_MISSED:
-            fault.missed, fault.reason = event.t_ns, fault.reason or text(detail.get("reason"))
+        match event.what:
+            case FaultAsked(kind=kind, role=role, nodes=nodes, trigger=trigger):
+                fault.asked, fault.kind, fault.role = event.t_ns, kind or "fault", role
+                fault.nodes, fault.trigger = nodes, trigger
+            case FaultConfirmed(witness=witness):
+                fault.confirmed, fault.witness = event.t_ns, witness
+            case FaultHealed():
+                fault.healed = event.t_ns
+            case FaultRecovered(witness=witness):
+                fault.recovered, fault.healing_witness = event.t_ns, witness
+            case FaultFailed(reason=reason):
+                fault.failed, fault.reason = event.t_ns, fault.reason or reason
+            case FaultMissed(reason=reason):
+                fault.missed, fault.reason = event.t_ns, fault.reason or reason
+            case _:
+                pass
     return tuple(faults[number] for number in sorted(faults))
 
 
@@ -146,24 +160,6 @@ _MARKED: Final = {
 }
 
 
-def text(value: JsonValue) -> str:
-    """A detail as text: lists joined, nothing for null."""
-    if value is None:
-        return ""
-    if isinstance(value, list):
-        return ", ".join(text(item) for item in value)
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {text(item)}" for name, item in value.items())
-    return str(value)
-
-
-def _numbers(value: JsonValue) -> tuple[int, ...]:
-    items = value if isinstance(value, list) else []
-    return tuple(item for item in items if isinstance(item, int) and not isinstance(item, bool))
-
-
 def subject(event: Event) -> str:
     """Whom an event is about."""
     if event.fault is not None:
@@ -177,25 +173,41 @@ def subject(event: Event) -> str:
 
 def sentence(event: Event) -> str:
     """What an event says, without its time."""
-    detail = event.detail
-    get = {name: text(value) for name, value in detail.items()}
-    if event.kind is EventKind.PHASE:
-        return get.get("phase", "")
-    if event.kind is EventKind.FAULT_ASKED:
-        on = f" on node {get['nodes']}" if get.get("nodes") else ""
-        why = f" ({get['trigger']})" if get.get("trigger") else ""
-        return f"{get.get('kind', '')} {get.get('role', '')}{on}{why}".strip()
-    if event.kind is EventKind.LEADER:
-        leader = get.get("leader", "")
-        who = "no leader" if leader in {"-1", ""} else f"leader is {leader}"
-        return f"{who}, epoch {get['epoch']}" if "epoch" in get else who
-    if event.kind is EventKind.ISR:
-        return f"in-sync replicas are {get.get('isr') or 'none'}"
-    if event.kind in {EventKind.NODE_DIED, EventKind.CLIENT_DIED}:
-        status = f", status {get['status']}" if get.get("status") else ""
-        log = f": {get['log']}" if get.get("log") else ""
-        return f"{subject(event)} ended by itself{status}{log}"
-    return "; ".join(value if name in _PLAIN else f"{name} {value}" for name, value in get.items() if value)
+    match event.what:
+        case PhaseBegan(phase=phase):
+            return phase
+        case FaultAsked(kind=kind, role=role, nodes=nodes, trigger=trigger):
+            on = f" on node {_text(list(nodes))}" if nodes else ""
+            return f"{kind} {role}{on}{f' ({trigger})' if trigger else ''}".strip()
+        case LeaderChanged(leader=leader, epoch=epoch):
+            who = "no leader" if leader < 0 else f"leader is {leader}"
+            return who if epoch is None else f"{who}, epoch {epoch}"
+        case IsrChanged(isr=isr):
+            return f"in-sync replicas are {_text(list(isr)) or 'none'}"
+        case NodeDied(status=status, log=log):
+            return _ended(event, status, log)
+        case ClientDied(status=status):
+            return _ended(event, status, "")
+    told = {name: _text(value) for name, value in event.detail.items()}
+    return "; ".join(value if name in _PLAIN else f"{name} {value}" for name, value in told.items() if value)
+
+
+def _ended(event: Event, status: int | str | None, log: str) -> str:
+    told = f", status {status}" if status is not None and status != "" else ""
+    return f"{subject(event)} ended by itself{told}{f': {log}' if log else ''}"
+
+
+def _text(value: JsonValue) -> str:
+    """A detail as text: lists joined, nothing for null."""
+    if value is None:
+        return ""
+    if isinstance(value, list):
+        return ", ".join(_text(item) for item in value)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_text(item)}" for name, item in value.items())
+    return str(value)
 
 
 _PLAIN: Final = frozenset({"witness", "did", "reason", "error", "text", "note", "what"})

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from ackproof.rundir.timeline import EventKind
-from ackproof_reports.course import Course, Fault, text
+from ackproof.rundir.timeline import EventKind, RunFailed
+from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
 from ackproof_reports.series import Series
 from ackproof_reports.wording import moment, number, one_line, plural, share
@@ -49,7 +49,7 @@ def _run(case: CaseView) -> Iterator[Piece]:
     if not case.events:
         yield Piece(what, Standing.UNKNOWN, "no timeline")
         return
-    errors = [text(e.detail.get("error")) for e in case.events if e.kind is EventKind.ERROR]
+    errors = [e.what.error for e in case.events if isinstance(e.what, RunFailed)]
     if errors:
         yield Piece(what, Standing.LACKING, one_line("; ".join(errors), 600))
     elif not case.finished:

@@ -11,7 +11,7 @@ from typing import Final
 
 from ackproof.rundir.prediction import Chance
 from ackproof.rundir.simulation import Spread
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import Event, EventKind, IsrChanged, LeaderChanged
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import ABSENT, duration, number
 
@@ -167,14 +167,12 @@ def _times(events: tuple[Event, ...]) -> _Times:
     who = ABSENT
     for event in events:
         place = event.topic, event.partition
-        if event.kind is EventKind.LEADER and event.t_ns > first and leader is None:
-            number_of = event.detail.get("leader")
-            if isinstance(number_of, int) and number_of >= 0:
-                leader, who = (event.t_ns - first) / _NS_PER_MS, _who(number_of)
-        if event.kind is not EventKind.ISR:
+        what = event.what
+        if isinstance(what, LeaderChanged) and what.leader >= 0 and event.t_ns > first and leader is None:
+            leader, who = (event.t_ns - first) / _NS_PER_MS, _who(what.leader)
+        if not isinstance(what, IsrChanged):
             continue
-        isr = event.detail.get("isr")
-        size = len(isr) if isinstance(isr, list) else 0
+        size = len(what.isr)
         if event.t_ns > first and size < before.get(place, size) and shrink is None:
             shrink = (event.t_ns - first) / _NS_PER_MS
         before[place] = size

@@ -15,7 +15,7 @@ from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import EventKind, NodeDied, NodeEnded, NodeStarted, Timeline
 
 
 class NodeState(StrEnum):
@@ -84,11 +84,11 @@ def to_timeline(timeline: Timeline) -> OnNodeEvent:
 
     def write(event: NodeEvent) -> None:
         if event.kind is EventKind.NODE_STARTED:
-            timeline.add(event.kind, node=event.node, pid=event.pid)
+            timeline.add(NodeStarted(pid=event.pid), node=event.node)
         elif event.kind is EventKind.NODE_ENDED:
-            timeline.add(event.kind, node=event.node, pid=event.pid, status=event.status)
+            timeline.add(NodeEnded(pid=event.pid, status=event.status), node=event.node)
         else:
-            timeline.add(event.kind, node=event.node, pid=event.pid, status=event.status, log=event.log)
+            timeline.add(NodeDied(pid=event.pid, status=event.status, log=event.log), node=event.node)
 
     return write
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from ackproof.cluster.protocol import Cluster, PartitionState
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import Note, Timeline
 
 PERIOD_S: Final = 0.1
 FRESH_S: Final = 0.3
@@ -51,7 +51,7 @@ class QuorumWatch:
             while not self._stop.wait(PERIOD_S):
                 self._look()
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._timeline.add(EventKind.NOTE, note=f"ZooKeeper is watched no more: {error}")
+            self._timeline.add(Note(note=f"ZooKeeper is watched no more: {error}"))
 
     def _look(self) -> None:
         began = time.monotonic()
@@ -61,6 +61,4 @@ class QuorumWatch:
         controller = self._cluster.controller()
         if controller is not None and controller != self._controller:
             self._controller = controller
-            self._timeline.add(
-                EventKind.NOTE, node=controller, note=f"ZooKeeper: the controller is {controller}"
-            )
+            self._timeline.add(Note(note=f"ZooKeeper: the controller is {controller}"), node=controller)

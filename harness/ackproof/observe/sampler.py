@@ -20,7 +20,7 @@ from ackproof.observe.quorum_watch import QuorumWatch
 from ackproof.observe.views import Views
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
 """How long a look waits for answers: a broker in good health needs 2 ms."""
@@ -116,7 +116,7 @@ class Sampler:
                 due = max(due + self._period_s, time.monotonic())
                 self._stop.wait(due - time.monotonic())
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._timeline.add(EventKind.NOTE, note=f"sampling ended: {type(error).__name__}: {error}")
+            self._timeline.add(Note(note=f"sampling ended: {type(error).__name__}: {error}"))
         finally:
             for probe in self._probes.values():
                 probe.close()
@@ -182,15 +182,13 @@ class Sampler:
         before = self._newest.get(place)
         if before is None or (before.leader, before.leader_epoch) != (state.leader, state.leader_epoch):
             self._timeline.add(
-                EventKind.LEADER,
+                LeaderChanged(leader=state.leader, epoch=state.leader_epoch),
                 topic=place.topic,
                 partition=place.partition,
-                leader=state.leader,
-                epoch=state.leader_epoch,
             )
         if before is None or set(before.isr) != set(state.isr):
             self._timeline.add(
-                EventKind.ISR, topic=place.topic, partition=place.partition, isr=[*sorted(state.isr)]
+                IsrChanged(isr=tuple(sorted(state.isr))), topic=place.topic, partition=place.partition
             )
 
     def _fresh(self, topic: str, partition: int) -> Sample | None:

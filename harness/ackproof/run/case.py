@@ -44,7 +44,7 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import RunEntry, register
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 from ackproof.workload.clients import Workload
 from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import final_read
@@ -144,11 +144,11 @@ class CaseRun:
             with self.timeline:
                 if error is not None:
                     self.timeline.add(
-                        EventKind.ERROR, error=str(error) or type(error).__name__, traceback=_trace(error)
+                        RunFailed(error=str(error) or type(error).__name__, traceback=_trace(error))
                     )
                 self._end_everything()
                 if self._through:
-                    self.timeline.add(EventKind.END)
+                    self.timeline.add(RunEnded())
             self._entry.unlink(missing_ok=True)
 
     def prepare(self) -> None:
@@ -192,7 +192,7 @@ class CaseRun:
     # -- phases -------------------------------------------------------------------------------------------------
 
     def _phase(self, phase: Phase) -> None:
-        self.timeline.add(EventKind.PHASE, phase=phase.value)
+        self.timeline.add(PhaseBegan(phase=phase.value))
         hook = self.orders.hooks.get(phase)
         if hook is not None:
             hook(Running(self.case, self.run, self.cluster, self.workload))
@@ -246,7 +246,7 @@ class CaseRun:
                 "a first acknowledgement on every partition",
             )
         except WaitTimeout as error:
-            self.timeline.add(EventKind.NOTE, note=f"before the first fault: {error}")
+            self.timeline.add(Note(note=f"before the first fault: {error}"))
 
     def _load_after_healing(self, workload: Workload) -> None:
         """Load goes on until every targeted partition has acknowledged something after the last healing.
@@ -270,13 +270,13 @@ class CaseRun:
         try:
             self._watch(seen, AFTER_HEALING_BOUND_S, "acknowledgements on every partition")
         except WaitTimeout as error:
-            self.timeline.add(EventKind.NOTE, note=f"after the last healing: {error}")
+            self.timeline.add(Note(note=f"after the last healing: {error}"))
 
     def _drain(self, workload: Workload) -> None:
         try:
             workload.stop()
         except ClientDied as error:
-            self.timeline.add(EventKind.NOTE, note=str(error))
+            self.timeline.add(Note(note=str(error)))
         self._save_case(workload.clients)
 
     def _written(self) -> list[TopicPartition]:
@@ -337,7 +337,7 @@ class CaseRun:
         replica_logs.collect(log_dirs, self.spec.topics, self.run)
         servers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
         if failed := metadata_of(self.spec.cluster).collect(servers, self.run):
-            self.timeline.add(EventKind.NOTE, note=failed)
+            self.timeline.add(Note(note=failed))
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         """Who holds a role now, as the protocol says."""
@@ -369,7 +369,7 @@ class CaseRun:
         try:
             cluster.remove_data()
         except AckproofError as error:
-            self.timeline.add(EventKind.NOTE, note=f"not removed: {error}")
+            self.timeline.add(Note(note=f"not removed: {error}"))
 
     def _end_everything(self) -> None:
         """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
@@ -386,6 +386,4 @@ class CaseRun:
                 self._remove_data(self.cluster)
         # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
         for child, why in end_children(lambda child: child.run_id == self.run_id).left:
-            self.timeline.add(
-                EventKind.NOTE, note=f"{child.role} (pid {child.pid}) could not be ended: {why}"
-            )
+            self.timeline.add(Note(note=f"{child.role} (pid {child.pid}) could not be ended: {why}"))

@@ -10,9 +10,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from pydantic import Field, JsonValue, ValidationError
 
@@ -29,42 +30,181 @@ def fault_name(number: int) -> str:
 
 
 class EventKind(StrEnum):
-    """Every kind of event."""
+    """Every kind of event. What each says of itself: the class of that `KIND` below."""
 
     PHASE = "phase"
-    """A phase begins: `detail.phase`."""
     FAULT_ASKED = "fault-asked"
-    """`fault`, `detail.kind`, `detail.role`, `detail.nodes` (the resolution), `detail.trigger`."""
     FAULT_CONFIRMED = "fault-confirmed"
-    """`fault`, `detail.witness`."""
     FAULT_HEALED = "fault-healed"
-    """Healing was asked for: `fault`."""
     FAULT_RECOVERED = "fault-recovered"
-    """Healing is confirmed: `fault`, `detail.witness`."""
     FAULT_FAILED = "fault-failed"
-    """The fault or its healing was not confirmed, or its trigger never fired: `fault`, `detail.reason`."""
     FAULT_MISSED = "fault-missed"
-    """A fault that a storm drew found nothing to break, or did not bite: `fault`, `detail.reason`."""
     NODE_STARTED = "node-started"
     NODE_DIED = "node-died"
-    """A node ended by itself: `node`, `detail.status`, `detail.log`."""
     NODE_ENDED = "node-ended"
-    """A node ended because the harness asked: `node`, `detail.status`."""
     LEADER = "leader"
-    """A partition has another leader or epoch: `topic`, `partition`, `detail.leader`, `detail.epoch`."""
     ISR = "isr"
-    """A partition has another ISR: `topic`, `partition`, `detail.isr`."""
     CLIENT_STARTED = "client-started"
     CLIENT_ENDED = "client-ended"
-    """`client`, `detail.status`."""
     CLIENT_DIED = "client-died"
     CLIENT_RESET = "client-reset"
-    """A reader was reset, or a producer came back as a new one after a fatal error."""
     NOTE = "note"
-    """With `detail.unread_bytes`: `detail.producer` closed (acks=0) before brokers had read all that it had sent."""
     ERROR = "error"
-    """The run cannot go on: `detail.error`."""
     END = "end"
+
+
+class Happening(Document):
+    """What an event of one kind says: its `detail`, typed. Whom it is about stands in the event."""
+
+    KIND: ClassVar[EventKind]
+
+
+class PhaseBegan(Happening):
+    """A phase begins."""
+
+    KIND = EventKind.PHASE
+    phase: str = ""
+
+
+class FaultAsked(Happening):
+    """A fault is asked for. `nodes`: whom its role was resolved to; `left_out`: kinds that a storm does not draw."""
+
+    KIND = EventKind.FAULT_ASKED
+    kind: str = ""
+    role: str = ""
+    nodes: tuple[int, ...] = ()
+    trigger: str = ""
+    left_out: tuple[str, ...] = ()
+
+
+class FaultConfirmed(Happening):
+    """A fault was seen to bite."""
+
+    KIND = EventKind.FAULT_CONFIRMED
+    did: str = ""
+    witness: str = ""
+
+
+class FaultHealed(Happening):
+    """Healing was asked for."""
+
+    KIND = EventKind.FAULT_HEALED
+    did: str = ""
+
+
+class FaultRecovered(Happening):
+    """Healing is confirmed."""
+
+    KIND = EventKind.FAULT_RECOVERED
+    witness: str = ""
+
+
+class FaultFailed(Happening):
+    """The fault or its healing was not confirmed, or its trigger never fired."""
+
+    KIND = EventKind.FAULT_FAILED
+    reason: str = ""
+
+
+class FaultMissed(Happening):
+    """A fault that a storm drew found nothing to break, or did not bite."""
+
+    KIND = EventKind.FAULT_MISSED
+    reason: str = ""
+
+
+class NodeStarted(Happening):
+    """A node's process runs. A run of the model has no processes."""
+
+    KIND = EventKind.NODE_STARTED
+    pid: int | None = None
+
+
+class NodeDied(Happening):
+    """A node ended by itself. `log`: the end of what it said."""
+
+    KIND = EventKind.NODE_DIED
+    pid: int | None = None
+    status: int | str | None = None
+    log: str = ""
+
+
+class NodeEnded(Happening):
+    """A node ended because the harness asked."""
+
+    KIND = EventKind.NODE_ENDED
+    pid: int | None = None
+    status: int | str | None = None
+
+
+class LeaderChanged(Happening):
+    """A partition has another leader or epoch. `leader` -1: none."""
+
+    KIND = EventKind.LEADER
+    leader: int = -1
+    epoch: int | None = None
+
+
+class IsrChanged(Happening):
+    """A partition has another ISR."""
+
+    KIND = EventKind.ISR
+    isr: tuple[int, ...] = ()
+
+
+class ClientStarted(Happening):
+    """A client's process runs."""
+
+    KIND = EventKind.CLIENT_STARTED
+    pid: int | None = None
+
+
+class ClientEnded(Happening):
+    """A client ended as it should."""
+
+    KIND = EventKind.CLIENT_ENDED
+    status: int | str | None = None
+
+
+class ClientDied(Happening):
+    """A client ended by itself. `output`: the end of what it said."""
+
+    KIND = EventKind.CLIENT_DIED
+    status: int | str | None = None
+    output: str = ""
+
+
+class ClientReset(Happening):
+    """A reader was reset, or a producer came back as a new one after a fatal error."""
+
+    KIND = EventKind.CLIENT_RESET
+    reason: str = ""
+
+
+class Note(Happening):
+    """Something worth knowing. With `unread_bytes`: `producer` closed (acks=0) before brokers had read all it sent."""
+
+    KIND = EventKind.NOTE
+    note: str = ""
+    producer: int | None = None
+    unread_bytes: int | None = None
+
+
+class RunFailed(Happening):
+    """The run cannot go on."""
+
+    KIND = EventKind.ERROR
+    error: str = ""
+    traceback: str = ""
+
+
+class RunEnded(Happening):
+    """The run went through: the last event."""
+
+    KIND = EventKind.END
+
+
+_HAPPENINGS: Final = {kind.KIND: kind for kind in Happening.__subclasses__()}
 
 
 class Event(Document):
@@ -80,6 +220,11 @@ class Event(Document):
     partition: int | None = None
     detail: dict[str, JsonValue] = Field(default_factory=dict)
 
+    @cached_property
+    def what(self) -> Happening:
+        """What it says, by its kind; details that this version does not know are left out. Raises ValidationError."""
+        return _HAPPENINGS[self.kind].model_validate(self.detail)
+
 
 class Timeline:
     """Writer of the events of one run; safe to use from several threads."""
@@ -93,7 +238,7 @@ class Timeline:
 
     def add(
         self,
-        kind: EventKind,
+        what: Happening | EventKind,
         /,
         *,
         fault: int | None = None,
@@ -104,7 +249,12 @@ class Timeline:
         t_ns: int | None = None,
         **detail: JsonValue,
     ) -> Event:
-        """Append an event that happens now (or happened at `t_ns`)."""
+        """Append an event that happens now (or happened at `t_ns`).
+
+        `detail` with a kind alone is taken as it is: what another process said of itself.
+        """
+        kind = what if isinstance(what, EventKind) else what.KIND
+        said = {} if isinstance(what, EventKind) else what.model_dump(mode="json", exclude_unset=True)
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns
@@ -117,7 +267,7 @@ class Timeline:
                 client=client,
                 topic=topic,
                 partition=partition,
-                detail=detail,
+                detail={**said, **detail},
             )
             self._file.write(event.model_dump_json(exclude_defaults=True) + "\n")
             self._file.flush()
@@ -147,9 +297,12 @@ def read_timeline(path: Path) -> tuple[list[Event], bool]:
         return events, False
     for line in _lines(path):
         try:
-            events.append(Event.model_validate_json(line))
+            event = Event.model_validate_json(line)
+            _ = event.what  # so that a detail of another shape makes the line unreadable, not its reader fail
         except ValidationError:
             whole = False
+        else:
+            events.append(event)
     return events, whole
 
 

@@ -19,7 +19,8 @@ from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
+from ackproof.rundir.timeline import ClientEnded, ClientStarted, EventKind, Happening, Timeline
 from ackproof.workload.board import State
 from ackproof.workload.config import (
     delivery_timeout_s,
@@ -303,7 +304,7 @@ class Workload:
         handle = self._launcher.start(outfit.client, outfit.module, outfit.places, outfit.write)
         name = outfit.client.id
         self._shared.handles[name] = handle
-        self._event(EventKind.CLIENT_STARTED, name, pid=handle.child.pid)
+        self._event(ClientStarted(pid=handle.child.pid), name)
         return handle
 
     def _all_ready(self) -> bool:
@@ -355,22 +356,22 @@ class Workload:
         name = handle.client.id
         if status == EXIT_RESET and self._shared.resets < _MOST_RESETS:
             self._shared.resets += 1
-            self._event(EventKind.CLIENT_ENDED, name, status=status)
+            self._event(ClientEnded(status=status), name)
             if not self._shared.stopping and not handle.succeeded:
                 self._start_producer(name)
         elif handle.killed or (handle.expected and status == EXIT_CLEAN):
-            self._event(EventKind.CLIENT_ENDED, name, status=status)
+            self._event(ClientEnded(status=status), name)
         else:
             tail = handle.tail()
-            self._event(EventKind.CLIENT_DIED, name, status=status, output=tail)
+            self._event(ClientDiedEvent(status=status, output=tail), name)
             self._shared.failure = self._shared.failure or (
                 f"{handle.client.kind} {name} ended by itself with status {status}"
                 + (f"; its last output:\n{tail}" if tail else "")
             )
 
-    def _event(self, kind: EventKind, client: str, **detail: Any) -> None:  # noqa: ANN401 - JSON, as Timeline.add
+    def _event(self, what: Happening, client: str) -> None:
         if self._timeline is not None:
-            self._timeline.add(kind, client=client, **detail)
+            self._timeline.add(what, client=client)
 
     def _end_watch(self) -> None:
         self._watch_stop.set()

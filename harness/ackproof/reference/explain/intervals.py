@@ -19,7 +19,7 @@ from ackproof.reference.explain.rows import PRESENT, AckedRows
 from ackproof.reference.replay.lives import Life
 from ackproof.rundir.conformance import Interval
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, EventKind, fault_name
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, Note, fault_name
 
 _MARGIN_NS: Final = 1_000_000_000
 """What broke a moment earlier may still be noticed: connections are made anew in about this time."""
@@ -69,18 +69,19 @@ def _deletions(lives: Sequence[Life]) -> Iterator[Disturbance]:
 def left_unread(events: Sequence[Event]) -> dict[int, str]:
     """Producers that closed before brokers had read all that they had sent: what they sent last may be gone."""
     return {
-        number: f"{event.client} closed with {event.detail['unread_bytes']} bytes on their way that nobody read"
+        event.what.producer: (
+            f"{event.client} closed with {event.what.unread_bytes} bytes on their way that nobody read"
+        )
         for event in events
-        if event.kind is EventKind.NOTE
-        and isinstance(number := event.detail.get("producer"), int)
-        and "unread_bytes" in event.detail
+        if isinstance(event.what, Note)
+        and event.what.producer is not None
+        and event.what.unread_bytes is not None
     }
 
 
 def _fault(event: Event, until_ns: int) -> Disturbance:
-    return Disturbance(
-        event.t_ns, until_ns, f"fault {fault_name(event.fault or 0)} ({event.detail.get('kind', '?')})"
-    )
+    kind = event.what.kind if isinstance(event.what, FaultAsked) else "?"
+    return Disturbance(event.t_ns, until_ns, f"fault {fault_name(event.fault or 0)} ({kind})")
 
 
 def intervals(

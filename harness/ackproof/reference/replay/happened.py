@@ -19,15 +19,15 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicRemoved,
 )
-from ackproof.rundir.timeline import Event, EventKind, fault_name
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, IsrChanged, LeaderChanged, fault_name
 
-Told = tuple[str, Incidents]
+Counted = tuple[str, Incidents]
 """A sentence, and what it counts."""
 
 
 def happened(
     case: Case, topic: str, events: Sequence[Event], decided: Sequence[MetadataRecord]
-) -> Iterator[Told]:
+) -> Iterator[Counted]:
     """What happened to the brokers and to the worst hit partition of a topic."""
     brokers = set(case.experiment.cluster.broker_ids)
     down: Counter[int] = Counter()
@@ -61,15 +61,12 @@ def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[i
     """The faults that were injected, with the nodes that they struck (none given: none)."""
     struck: dict[int, list[int]] = {}
     for event in events:
-        if event.kind is EventKind.FAULT_ASKED and event.fault is not None:
-            nodes = event.detail.get("nodes")
-            struck[event.fault] = (
-                [node for node in nodes if isinstance(node, int)] if isinstance(nodes, list) else []
-            )
+        if isinstance(event.what, FaultAsked) and event.fault is not None:
+            struck[event.fault] = list(event.what.nodes)
     return [(fault, struck[fault.number]) for fault in case.faults if fault.number in struck]
 
 
-def _of_the_log(topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]) -> Iterator[Told]:
+def _of_the_log(topic: str, decided: Sequence[MetadataRecord], down: Mapping[int, int]) -> Iterator[Counted]:
     """Fencings of brokers that were not down, and the ISR shrinks and leader changes that they do not account for."""
     fencings, changes = _replayed(topic, decided)
     for broker, times in sorted(fencings.items()):
@@ -147,7 +144,7 @@ def _changed(old: PartitionDecided, new: PartitionDecided, gone: set[int]) -> In
     return Incidents(shrinks=len(slow), hand_overs=int(handed), unclean=int(unclean))
 
 
-def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Told]:
+def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator[Counted]:
     """ISR shrinks and changes of leader seen in samples, beyond those that brokers which went down account for."""
     isr: dict[int, set[int]] = {}
     leader: dict[int, int] = {}
@@ -156,13 +153,13 @@ def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator
     for event in events:
         if event.topic != topic or event.partition is None:
             continue
-        nodes, at = event.detail.get("isr"), event.partition
-        if event.kind is EventKind.ISR and isinstance(nodes, list):
-            now = {node for node in nodes if isinstance(node, int)}
+        at = event.partition
+        if isinstance(event.what, IsrChanged):
+            now = set(event.what.isr)
             shrinks[at] += len(isr.get(at, now) - now)
             isr[at] = now
-        new = event.detail.get("leader")
-        if event.kind is EventKind.LEADER and isinstance(new, int) and new >= 0:
+        elif isinstance(event.what, LeaderChanged) and event.what.leader >= 0:
+            new = event.what.leader
             changes[at] += int(leader.get(at, new) != new)
             leader[at] = new
     dropped = max(shrinks.values(), default=0) - downs
@@ -173,7 +170,7 @@ def _of_the_samples(topic: str, events: Sequence[Event], downs: int) -> Iterator
         yield f"the leader changed {_times(moved)} without going down", Incidents(cuts=moved)
 
 
-def summed(told: Sequence[Told]) -> Incidents:
+def summed(told: Sequence[Counted]) -> Incidents:
     """All that was told, together."""
     return total([count for _, count in told])
 

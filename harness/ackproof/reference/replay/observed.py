@@ -25,7 +25,7 @@ from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import Sample, read_samples
-from ackproof.rundir.timeline import Event, EventKind, read_timeline
+from ackproof.rundir.timeline import Event, FaultAsked, read_timeline
 
 CUTS_LOGS: Final = frozenset(
     {
@@ -74,9 +74,7 @@ class Observed:
     @cached_property
     def fault_kinds(self) -> frozenset[str]:
         """The kinds of all faults that were asked for."""
-        return frozenset(
-            str(event.detail.get("kind", "")) for event in self.events if event.kind is EventKind.FAULT_ASKED
-        )
+        return frozenset(event.what.kind for event in self.events if isinstance(event.what, FaultAsked))
 
     @cached_property
     def stall_ns(self) -> int:
@@ -104,11 +102,9 @@ class Observed:
         """Which nodes had a fault of these kinds, and when the first one began."""
         first: dict[int, int] = {}
         for event in self.events:
-            if event.kind is EventKind.FAULT_ASKED and event.detail.get("kind") in kinds:
-                nodes = event.detail.get("nodes")
-                for node in nodes if isinstance(nodes, list) else []:
-                    if isinstance(node, int):
-                        first.setdefault(node, event.t_ns)
+            if isinstance(event.what, FaultAsked) and event.what.kind in kinds:
+                for node in event.what.nodes:
+                    first.setdefault(node, event.t_ns)
         return first
 
     def batches(self, replica: Replica) -> pa.Table:
