@@ -301,7 +301,7 @@ def last_before_the_others(ledger, block, _):
 
 @flaw
 def read_by_one_and_gone(ledger, block, _):
-    """A stranger's, and nobody's to which nothing is equal."""
+    """A unmatched row's, and nobody's to which nothing is equal."""
     at, (part, offset) = block * BLOCK + 7, ledger.hole(block)
     ledger.put("live 1", at, part, offset, new(at))
     ledger.find("vanished", part, offset)

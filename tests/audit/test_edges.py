@@ -14,13 +14,13 @@ from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.identity import distinct_copies
 from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
 from ackproof.audit.load import _words
-from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.planning import plan
 from ackproof.audit.rows import Rows, constant
 from ackproof.audit.series import _latencies
-from ackproof.audit.strangers import Presence, Register, shares
+from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.units import Limits, Target
+from ackproof.audit.unmatched import Presence, Register, shares
 from ackproof.base import processes
 from ackproof.rundir.partition import TopicPartition
 
@@ -236,20 +236,20 @@ def test_a_register_of_bitmaps_alone() -> None:
 
 def test_a_pile_keeps_no_more_in_memory_than_it_may(tmp_path) -> None:
     """And what it puts away comes back first, number for number, however far apart they are."""
-    pile = Pile({"a": "i8"}, 3, Scratch(tmp_path, "x"))
+    spillable = SpillableRows({"a": "i8"}, 3, Scratch(tmp_path, "x"))
     far = [-5, 2**32 - 2, 7]
-    pile.add(Rows({"a": np.array(far)}, 3))
+    spillable.add(Rows({"a": np.array(far)}, 3))
     assert list(tmp_path.iterdir()) == []
-    pile.add(Rows({"a": np.array([1])}, 1))
+    spillable.add(Rows({"a": np.array([1])}, 1))
     assert len(list(tmp_path.iterdir())) == 1
-    assert [row for chunk in pile.chunks() for row in chunk["a"].tolist()] == [*far, 1]
+    assert [row for chunk in spillable.chunks() for row in chunk["a"].tolist()] == [*far, 1]
 
 
 def test_very_many_ranges(tmp_path) -> None:
     """More than eight bits can number at once."""
-    pile = Pile({"a": "i8"}, 1000, Scratch(tmp_path, "x"))
-    pile.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
-    found = [rows["a"].tolist() for (rows,) in ranges([pile], ("a",), 1)]
+    spillable = SpillableRows({"a": "i8"}, 1000, Scratch(tmp_path, "x"))
+    spillable.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
+    found = [rows["a"].tolist() for (rows,) in ranges([spillable], ("a",), 1)]
     assert found == [[number] for number in reversed(range(400))]
 
 

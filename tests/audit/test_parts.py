@@ -17,7 +17,6 @@ from ackproof.audit import arrow
 from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
-from ackproof.audit.pile import Pile, Scratch, Spill, ranges
 from ackproof.audit.planning import bucket_units, plan, tasks
 from ackproof.audit.rows import (
     Rows,
@@ -31,8 +30,9 @@ from ackproof.audit.rows import (
     order_of,
     squeezed,
 )
-from ackproof.audit.strangers import STRANGERS, Presence, Register, Strangers, shares
+from ackproof.audit.spill import Scratch, SpillableRows, SpillFile, ranges
 from ackproof.audit.units import Limits, Target
+from ackproof.audit.unmatched import UNMATCHED, Presence, Register, UnmatchedRows, shares
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
@@ -172,7 +172,7 @@ def test_ranges(pieces, most, held) -> None:
     """Descending, disjoint, complete; and not larger than allowed unless one key alone is."""
     with tempfile.TemporaryDirectory() as folder:
         scratch = Scratch(Path(folder), "x")
-        first, second = Pile(SCHEMA, held, scratch), Pile(SCHEMA, held, scratch)
+        first, second = SpillableRows(SCHEMA, held, scratch), SpillableRows(SCHEMA, held, scratch)
         for number, piece in enumerate(pieces):
             (second if number % 2 else first).add(rows_of(piece))
         everything = [[one for piece in pieces[start::2] for one in piece] for start in (0, 1)]
@@ -198,7 +198,7 @@ def test_ranges(pieces, most, held) -> None:
 @given(pairs)
 def test_spilled_and_back(drawn) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        spill = Spill(Path(folder) / "x.rows")
+        spill = SpillFile(Path(folder) / "x.rows")
         rows = rows_of(drawn)
         places = [spill.add(rows), spill.add(rows.slice(0, len(rows) // 2)), spill.add(rows)]
         spill.close()
@@ -210,7 +210,7 @@ def test_spilled_and_back(drawn) -> None:
 
 
 def test_a_file_cut_short_is_an_error(tmp_path) -> None:
-    spill = Spill(tmp_path / "x.rows")
+    spill = SpillFile(tmp_path / "x.rows")
     place = spill.add(rows_of([(n, n) for n in range(100)]))
     spill.close()
     (tmp_path / "x.rows").write_bytes((tmp_path / "x.rows").read_bytes()[:-1])
@@ -219,7 +219,7 @@ def test_a_file_cut_short_is_an_error(tmp_path) -> None:
 
 
 def test_spilled_rows_are_narrow(tmp_path) -> None:
-    spill = Spill(tmp_path / "x.rows")
+    spill = SpillFile(tmp_path / "x.rows")
     far = 2**60 + np.arange(1000, dtype=np.int64)
     place = spill.add(Rows({"a": far, "b": constant(3, "i4", 1000)}, 1000))
     spill.close()
@@ -268,12 +268,12 @@ def test_what_the_register_knows(count) -> None:
         },
         len(asked),
     )
-    for number, share in shares(Strangers(place, rows), count):
-        at = share.strangers["offset"]
+    for number, share in shares(UnmatchedRows(place, rows), count):
+        at = share.unmatched["offset"]
         produced[at], present[at] = registers[number].find(
-            share.strangers["producer"], share.strangers.ints("seq")
+            share.unmatched["producer"], share.unmatched.ints("seq")
         )
-        assert set(share.strangers.columns) == set(STRANGERS)
+        assert set(share.unmatched.columns) == set(UNMATCHED)
     assert produced.tolist() == [True, True, True, False, True, True, True, True, True, True, False, False]
     assert present.tolist() == [True, False, False, False, True, False, True, True, True, False, False, False]
 

@@ -120,9 +120,9 @@ ROOMS = {
         options=("-m", "not audit"),
         # All that counts. The others start and end Spark's JVM (archive, frames, jvm, session).
         modules=(
-            *("identity.py", "places.py", "order.py", "strangers.py", "series.py", "lookup.py", "rows.py"),
+            *("identity.py", "places.py", "order.py", "unmatched.py", "series.py", "lookup.py", "rows.py"),
             *(
-                "pile.py",
+                "spill.py",
                 "load.py",
                 "ledger.py",
                 "clients.py",

@@ -13,12 +13,12 @@ from ackproof.audit.findings import Findings
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
-from ackproof.audit.pile import Pile, Scratch
 from ackproof.audit.places import Flaws, PartitionAudit
 from ackproof.audit.rows import Rows
 from ackproof.audit.series import series_of
-from ackproof.audit.strangers import Presence, Strangers
+from ackproof.audit.spill import Scratch, SpillableRows
 from ackproof.audit.transactions import Table
+from ackproof.audit.unmatched import Presence, UnmatchedRows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -59,8 +59,8 @@ class Bucket:
     def __init__(self, place: TopicPartition, most: int, scratch: Scratch, table: Table) -> None:
         self.place = place
         self._most = most
-        self._piles: dict[Stream, Pile] = {
-            stream: Pile(schema, most, scratch) for stream, schema in STREAMS.items()
+        self._spillables: dict[Stream, SpillableRows] = {
+            stream: SpillableRows(schema, most, scratch) for stream, schema in STREAMS.items()
         }
         self._scratch = scratch
         self._table = table
@@ -68,17 +68,21 @@ class Bucket:
         self.flaws = Flaws()
         self.series: pa.Table | None = None
 
-    def pile(self, stream: Stream) -> Pile:
+    def spillable(self, stream: Stream) -> SpillableRows:
         """Where the rows of one stream go."""
-        return self._piles[stream]
+        return self._spillables[stream]
 
-    def audit(self, findings: Findings) -> Iterator[Presence | Strangers | Parts]:
+    def audit(self, findings: Findings) -> Iterator[Presence | UnmatchedRows | Parts]:
         """Count everything. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
-        produced, live, final = self._piles["produced"], self._piles["live"], self._piles["final"]
-        committed, committed_live = self._piles["committed"], self._piles["live committed"]
+        produced, live, final = (
+            self._spillables["produced"],
+            self._spillables["live"],
+            self._spillables["final"],
+        )
+        committed, committed_live = self._spillables["committed"], self._spillables["live committed"]
         self._count()
         live_walk, committed_live_walk = walk(live, self._most), walk(committed_live, self._most)
         for back in (live_walk.back, committed_live_walk.back):
@@ -101,7 +105,7 @@ class Bucket:
         )
         self.series = series_of(self.place, produced, [live, committed_live], self._most)
 
-    def _rewound(self, back: Pile, findings: Findings) -> None:
+    def _rewound(self, back: SpillableRows, findings: Findings) -> None:
         for rows in back.chunks():
             findings.add(
                 Anomaly.REWOUND,
@@ -114,10 +118,10 @@ class Bucket:
             )
 
     def _count(self) -> None:
-        self.totals.consumed_live = len(self._piles["live"]) + len(self._piles["live committed"])
-        self.totals.consumed_final = len(self._piles["final"])
-        self.totals.consumed_committed = len(self._piles["committed"])
-        for rows in self._piles["produced"].chunks():
+        self.totals.consumed_live = len(self._spillables["live"]) + len(self._spillables["live committed"])
+        self.totals.consumed_final = len(self._spillables["final"])
+        self.totals.consumed_committed = len(self._spillables["committed"])
+        for rows in self._spillables["produced"].chunks():
             self._count_outcomes(rows)
 
     def _count_outcomes(self, rows: Rows) -> None:

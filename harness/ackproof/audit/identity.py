@@ -2,7 +2,7 @@
 phantom, misrouted, corrupted. One pass over ranges of (producer, seq), each with its produced and its final rows.
 
 What a bucket cannot know by itself goes out: which identities it produced and holds (`Presence`), and the final
-rows of identities that it did not produce (`Strangers`). `ackproof.audit.strangers` brings these together.
+rows of identities that it did not produce (`UnmatchedRows`). `ackproof.audit.unmatched` brings these together.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
-from ackproof.audit.pile import Pile, Scratch, ranges
 from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, group_starts, order_of
-from ackproof.audit.strangers import STRANGERS, Presence, Strangers
+from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.transactions import Fates
+from ackproof.audit.unmatched import UNMATCHED, Presence, UnmatchedRows
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -50,11 +50,11 @@ class _Behind:
 class IdentityPass:
     """What the pass over identities leaves to the pass over places."""
 
-    copies: Pile
+    copies: SpillableRows
     """The final rows, each once."""
-    lost: Pile
+    lost: SpillableRows
     """Lost records that were acked with an offset."""
-    skipped: Pile
+    skipped: SpillableRows
     """Offsets of present copies that a live reader passed over; not yet distinct."""
 
 
@@ -78,13 +78,19 @@ class IdentityAudit:
         self._commits = commits
         self._most = most
         self.result = IdentityPass(
-            Pile(COPIES, most, scratch), Pile(LOST, most, scratch), Pile(OFFSETS, most, scratch)
+            SpillableRows(COPIES, most, scratch),
+            SpillableRows(LOST, most, scratch),
+            SpillableRows(OFFSETS, most, scratch),
         )
         self._behind = _Behind()
 
     def run(
-        self, produced: Pile, final: Pile, committed: Pile, committed_live: Pile
-    ) -> Iterator[Presence | Strangers | Parts]:
+        self,
+        produced: SpillableRows,
+        final: SpillableRows,
+        committed: SpillableRows,
+        committed_live: SpillableRows,
+    ) -> Iterator[Presence | UnmatchedRows | Parts]:
         """`committed`, `committed_live`: what readers at read_committed were handed, in the final read and before.
 
         Raises `Rejected` if an identity was produced twice.
@@ -99,7 +105,7 @@ class IdentityAudit:
         final: Rows,
         committed: Rows | None = None,
         committed_live: Rows | None = None,
-    ) -> Iterator[Presence | Strangers | Parts]:
+    ) -> Iterator[Presence | UnmatchedRows | Parts]:
         produced = _in_order(produced)
         copies = distinct_copies(final if committed is None else concat([final, committed], FINAL))
         self.result.copies.add(Rows({name: copies[name] for name in COPIES}, len(copies)))
@@ -131,10 +137,10 @@ class IdentityAudit:
             self._skipped(self._committed_gaps, at[owed], epoch[owed])
             yield from self._commits.parts(produced, fates, visible)
         yield Presence(self._place, produced["producer"], seq, present)
-        strange = np.flatnonzero((found < 0) & ~_nobody(copies))
-        if len(strange):
-            yield Strangers(
-                self._place, Rows({name: copies[name][strange] for name in STRANGERS}, len(strange))
+        unmatched_at = np.flatnonzero((found < 0) & ~_nobody(copies))
+        if len(unmatched_at):
+            yield UnmatchedRows(
+                self._place, Rows({name: copies[name][unmatched_at] for name in UNMATCHED}, len(unmatched_at))
             )
 
     def _row_classes(self, copies: Rows, found: Ints) -> None:

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import Ints, Rows, concat, group_starts, order_of
+from ackproof.audit.spill import SpillableRows, ranges
 
 _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
@@ -33,13 +33,13 @@ class Walk:
     """What the reads of one bucket show of their order."""
 
     gaps: Gaps
-    back: Pile
+    back: SpillableRows
     """The reads that are at an offset not above the read just before."""
 
 
-def walk(reads: Pile, most: int) -> Walk:
+def walk(reads: SpillableRows, most: int) -> Walk:
     """Go through the reads of one bucket in the order in which they were handed over."""
-    back = Pile(reads.schema, most, reads.scratch)
+    back = SpillableRows(reads.schema, most, reads.scratch)
     found: list[tuple[Ints, Ints, Ints]] = []
     successor: Rows | None = None  # ranges come last first: the first row of the range behind this one
     for (rows,) in ranges([reads], _KEYS, most):

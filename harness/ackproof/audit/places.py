@@ -14,8 +14,8 @@ from ackproof.audit.findings import Findings
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
-from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
+from ackproof.audit.spill import SpillableRows, ranges
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
@@ -45,10 +45,10 @@ class PartitionAudit:
     def run(
         self,
         identities: IdentityPass,
-        live: Pile,
-        committed_live: Pile,
+        live: SpillableRows,
+        committed_live: SpillableRows,
         final_walk: Walk,
-        committed_back: Pile,
+        committed_back: SpillableRows,
     ) -> Flaws:
         """The findings go to the writer; what is wrong with the final read comes back.
 
@@ -56,10 +56,12 @@ class PartitionAudit:
         belong to aborted transactions, and where it does not the transaction is torn.
         """
         flaws = Flaws()
-        piles = [identities.copies, live, identities.lost, identities.skipped, final_walk.back]
+        spillables = [identities.copies, live, identities.lost, identities.skipped, final_walk.back]
         if len(committed_live) or len(committed_back):
-            piles += [committed_live, committed_back]
-        for copies, reads, lost, skipped, back, *of_transactions in ranges(piles, ("offset",), self.most):
+            spillables += [committed_live, committed_back]
+        for copies, reads, lost, skipped, back, *of_transactions in ranges(
+            spillables, ("offset",), self.most
+        ):
             if of_transactions:
                 reads = concat([reads, of_transactions[0]], LIVE)
                 back = concat([_offsets(back), _offsets(of_transactions[1])], _OFFSETS)

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from ackproof.audit.ledger import Ledger, Part, RowGroup
 from ackproof.audit.load import Piece, Stream
-from ackproof.audit.pile import Spilled
+from ackproof.audit.spill import Spilled
 from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Whole
 from ackproof.rundir.partition import TopicPartition
 

@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.arrow import numbers, repeated
-from ackproof.audit.pile import Pile, ranges
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
+from ackproof.audit.spill import SpillableRows, ranges
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
@@ -34,7 +34,9 @@ class _Bins(NamedTuple):
     columns: dict[str, Array]
 
 
-def series_of(place: TopicPartition, produced: Pile, live: Sequence[Pile], most: int) -> pa.Table:
+def series_of(
+    place: TopicPartition, produced: SpillableRows, live: Sequence[SpillableRows], most: int
+) -> pa.Table:
     """The series of one bucket, in order of time."""
     done: list[_Bins] = []
     longest, behind = (
@@ -57,8 +59,8 @@ def series_of(place: TopicPartition, produced: Pile, live: Sequence[Pile], most:
     return _table(place, done, _reads(live), -1.0 if longest < 0 else longest / _MS)
 
 
-def _timed(produced: Pile, most: int) -> Pile:
-    timed = Pile(_TIMES, most, produced.scratch)
+def _timed(produced: SpillableRows, most: int) -> SpillableRows:
+    timed = SpillableRows(_TIMES, most, produced.scratch)
     for rows in produced.chunks():
         at = rows.ints("at_ns")
         columns: dict[str, Array] = {name: rows[name] for name in ("at_ns", "latency_ns", "outcome")}
@@ -112,10 +114,10 @@ def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
     return columns
 
 
-def _reads(live: Sequence[Pile]) -> _Bins:
+def _reads(live: Sequence[SpillableRows]) -> _Bins:
     numbers: list[Ints] = []
     counts: list[Ints] = []
-    for rows in chain.from_iterable(pile.chunks() for pile in live):
+    for rows in chain.from_iterable(spillable.chunks() for spillable in live):
         number, count = np.unique(rows.ints("read_ns") // SERIES_BIN_NS, return_counts=True)
         numbers.append(number)
         counts.append(count)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import pyarrow as pa
 
 from ackproof.audit.planning import tasks
-from ackproof.audit.strangers import Share
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -35,6 +34,7 @@ from ackproof.audit.units import (
     do_split,
     do_whole,
 )
+from ackproof.audit.unmatched import Share
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

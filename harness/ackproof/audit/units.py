@@ -21,11 +21,11 @@ from ackproof.audit.bucket import Bucket, Totals
 from ackproof.audit.findings import Findings
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
-from ackproof.audit.pile import Scratch, Spill, Spilled
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
-from ackproof.audit.strangers import Share, resolve, shares
+from ackproof.audit.spill import Scratch, Spilled, SpillFile
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, Told
+from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
 
@@ -44,7 +44,7 @@ class Limits:
     split_rows: int = 1_500_000
     """Rows of mixed row groups that one task takes apart."""
     share_rows: int = 4_000_000
-    """Identities and strangers per share, about."""
+    """Identities and unmatched rows per share, about."""
     task_rows: int = 400_000
     """Small units are put together until a task has so many rows."""
 
@@ -175,7 +175,7 @@ def do_split(unit: SplitUnit) -> Split | Trouble:
             for stream, place, rows in read(piece):
                 gathered[place, stream].append(rows)
         scratch = Scratch(Path(unit.target.work) / ROWS, f"split-{unit.number}")
-        spill = Spill(scratch.new())
+        spill = SpillFile(scratch.new())
         try:
             found = tuple(
                 (place, stream, spill.add(concat(rows, STREAMS[stream])))
@@ -200,9 +200,9 @@ def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | 
             for stream, place, rows in read(piece):
                 if place != unit.place:
                     raise Mistrusted(piece.part.path)
-                bucket.pile(stream).add(rows)
+                bucket.spillable(stream).add(rows)
         for stream, spilled in unit.spilled:
-            bucket.pile(stream).add_spilled(spilled)
+            bucket.spillable(stream).add_spilled(spilled)
         for message in bucket.audit(findings):
             yield from shares(message, target.shares)
         findings.close()
@@ -226,7 +226,7 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
             for stream, place, rows in read(piece):
                 if place not in buckets:
                     buckets[place] = Bucket(place, limits.range_rows, scratch, table)
-                buckets[place].pile(stream).add(rows)
+                buckets[place].spillable(stream).add(rows)
         for place in sorted(buckets):
             for message in buckets[place].audit(findings):
                 given.extend(share for _, share in shares(message, 1))

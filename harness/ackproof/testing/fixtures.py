@@ -9,11 +9,11 @@ import pytest
 
 from ackproof.base.errors import AckproofError
 from ackproof.base.interrupts import sigterm_as_interrupt
-from ackproof.testing.calm import own_warnings
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.current import CLUSTERS, session_of
 from ackproof.testing.ledger import Ledger
 from ackproof.testing.marker import read_marker
+from ackproof.testing.own_warnings import own_warnings
 
 
 def cluster_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[KafkaCluster]:

@@ -27,7 +27,7 @@ from ackproof.run.batch import (
 from ackproof.run.case import Orders, run_case
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.timeline import Event
-from ackproof.testing.calm import own_warnings
+from ackproof.testing.own_warnings import own_warnings
 from ackproof_reports import render_batch
 
 

@@ -21,16 +21,16 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
 from ackproof.rundir.timeline import ClientEnded, ClientStarted, EventKind, Happening, Timeline
-from ackproof.workload.board import State
 from ackproof.workload.config import (
     delivery_timeout_s,
     producer_config,
     reader_config,
     verify,
 )
+from ackproof.workload.counters import State
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
-from ackproof.workload.outfits import Outfit, Outfitter
+from ackproof.workload.launch import Outfit, Outfitter
 from ackproof.workload.salvage import Salvaged, salvage
 from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET
 
@@ -171,8 +171,8 @@ class Workload:
                 handle.client = handle.client.model_copy(update={"killed": True})
         if handle.client.kind != "producer":
             return None
-        board = handle.board
-        return max(0, board.sent - board.total() - board.failed - board.indeterminate)
+        counters = handle.counters
+        return max(0, counters.sent - counters.total() - counters.failed - counters.indeterminate)
 
     def running(self) -> dict[str, ClientProcess]:
         """The clients that run, by id, in order of their start."""
@@ -219,7 +219,9 @@ class Workload:
         """Whether a client has sent or read something, or has come to its good end."""
         with self._shared.lock:
             handle = self._shared.handles[client_id]
-        return handle.board.sent > 0 or handle.board.total() > 0 or handle.board.state >= State.STOPPING
+        return (
+            handle.counters.sent > 0 or handle.counters.total() > 0 or handle.counters.state >= State.STOPPING
+        )
 
     def salvage(self) -> Salvaged:
         """Turn journals of ended clients into Parquet. Nothing to do after a `stop` in good order."""
@@ -255,27 +257,27 @@ class Workload:
     def done(self, client_id: str) -> int:
         """Records acknowledged to a producer, or handed to a reader, so far. Raises KeyError for an unknown id."""
         with self._shared.lock:
-            return self._shared.handles[client_id].board.total()
+            return self._shared.handles[client_id].counters.total()
 
     def sent(self) -> int:
         """Produce calls so far."""
-        return sum(handle.board.sent for handle in self._handles("producer"))
+        return sum(handle.counters.sent for handle in self._handles("producer"))
 
     def failed(self) -> int:
         """Attempts known to have failed so far."""
-        return sum(handle.board.failed for handle in self._handles("producer"))
+        return sum(handle.counters.failed for handle in self._handles("producer"))
 
     def indeterminate(self) -> int:
         """Attempts whose report leaves it open, so far; those still without a report are not in it."""
-        return sum(handle.board.indeterminate for handle in self._handles("producer"))
+        return sum(handle.counters.indeterminate for handle in self._handles("producer"))
 
     def _count(self, kind: str, topic: str | None, partition: int | None) -> int:
         total = 0
         for handle in self._handles(kind):
             if topic is None:
-                total += handle.board.total()
+                total += handle.counters.total()
                 continue
-            for place, count in zip(handle.places, handle.board.counts, strict=True):
+            for place, count in zip(handle.places, handle.counters.counts, strict=True):
                 if place.topic == topic and partition in (None, place.partition):
                     total += count
         return total
@@ -309,10 +311,10 @@ class Workload:
 
     def _all_ready(self) -> bool:
         self.check()
-        return all(handle.board.state >= State.READY for handle in self._handles())
+        return all(handle.counters.state >= State.READY for handle in self._handles())
 
     def _states(self) -> str:
-        return ", ".join(f"{handle.client.id} {handle.board.state.name}" for handle in self._handles())
+        return ", ".join(f"{handle.client.id} {handle.counters.state.name}" for handle in self._handles())
 
     # -- watching ------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.workload.board import Board
 from ackproof.workload.control import STOP
+from ackproof.workload.counters import SharedCounters
 from ackproof.workload.inbox import Inbox
 from ackproof.workload.settings import HIDDEN_FD, hide
 
@@ -27,7 +27,7 @@ class Handle:
 
     client: Client
     child: Child
-    board: Board
+    counters: SharedCounters
     folder: Path
     inbox: Inbox
     control: int
@@ -81,7 +81,7 @@ class Launcher:
         """Start a client; `write_settings(path, control_fd)` leaves its settings file."""
         folder = self.run.clients / client.id
         folder.mkdir(parents=True, exist_ok=True)
-        board = Board.create(folder / "counters", len(places))
+        counters = SharedCounters.create(folder / "counters", len(places))
         reading, writing = os.pipe()
         secret = hide(self._hidden) if self._hidden else None
         try:
@@ -102,4 +102,4 @@ class Launcher:
             os.close(reading)
             if secret is not None:
                 os.close(secret)
-        return Handle(client, child, board, folder, Inbox(folder / "events.jsonl"), writing, places)
+        return Handle(client, child, counters, folder, Inbox(folder / "events.jsonl"), writing, places)

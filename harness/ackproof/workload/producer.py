@@ -19,9 +19,9 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
-from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
 from ackproof.workload.converter import Converter
+from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.journal import RESULT, Journal, JournalMeta
 from ackproof.workload.pace import Pace
 from ackproof.workload.reports import Reports
@@ -52,12 +52,12 @@ class ProducerProcess:
         self.settings = settings
         self.stop = listen(settings.control_fd)
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
-        self.board = Board.open(folder / "counters", len(settings.places))
+        self.counters = SharedCounters.open(folder / "counters", len(settings.places))
         self.ledger = run.produced / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
         meta = JournalMeta(settings.client, settings.producer, settings.origin_ns, settings.places)
         self.journal = Journal(run.journal / settings.client, meta, settings.chunk_rows)
-        self.reports = Reports(settings, self.journal, self.board)
+        self.reports = Reports(settings, self.journal, self.counters)
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
             self.block -= 1
@@ -73,7 +73,7 @@ class ProducerProcess:
         self.sender = Sender(
             self.client,
             self.journal,
-            self.board,
+            self.counters,
             settings,
             serve=self._serve,
             ending=self._ending,
@@ -101,10 +101,10 @@ class ProducerProcess:
     def run(self) -> int:
         """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
         joined = self.transactions is None or self.transactions.join()
-        self.board.state = State.READY
+        self.counters.state = State.READY
         if joined:
             self._load()
-        self.board.state = State.STOPPING
+        self.counters.state = State.STOPPING
         if self.transactions is not None:
             self.transactions.finish(commit=True)
         self._flush()
@@ -118,7 +118,7 @@ class ProducerProcess:
 
             write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.journal.meta)
         mark_end(self.ledger)
-        self.board.state = State.CLOSED
+        self.counters.state = State.CLOSED
         gave_up = "" if self.transactions is None else self.transactions.gave_up
         if self.reports.fatal or gave_up:
             self.events.add("reset", reason=self.reports.fatal or gave_up)
@@ -145,7 +145,7 @@ class ProducerProcess:
                     stop = min(stop, at + self.transactions.room(seq + at))
                 sent = self.sender.send(seq + at, values[at:stop])
                 at += sent
-                self.board.sent = seq + at
+                self.counters.sent = seq + at
                 if pace is not None:
                     pace.sent(sent)
                 self._serve(0)

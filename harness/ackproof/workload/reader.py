@@ -28,8 +28,8 @@ from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
-from ackproof.workload.board import Board, State
 from ackproof.workload.control import Events, listen
+from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.rows import PartitionIndex, PartWriter, RowBuffer, timestamps_ms
 from ackproof.workload.settings import EXIT_CLEAN, ReaderSettings
 
@@ -77,7 +77,7 @@ class ReaderProcess:
         self.folder = folder
         self.stop = listen(settings.control_fd)
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
-        self.board = Board.open(folder / "counters", len(settings.places))
+        self.counters = SharedCounters.open(folder / "counters", len(settings.places))
         self.ledger = run.consumed / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
         self.index = PartitionIndex(settings.places)
@@ -97,7 +97,7 @@ class ReaderProcess:
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
         """As `positions`, but passing also over what holds no record, where the library says so."""
-        self.counts = np.frombuffer(self.board.counts, np.int64)
+        self.counts = np.frombuffer(self.counters.counts, np.int64)
         self.assignment = share.number - 1
         self.read_seq = share.first_read_seq
         self.resets: dict[int, int | None] = {}
@@ -109,12 +109,12 @@ class ReaderProcess:
     def run(self) -> int:
         """Read, then leave the ledger whole. The exit status."""
         self._assign()
-        self.board.state = State.READY
+        self.counters.state = State.READY
         if self.settings.final is None:
             self._live()
         else:
             self._final(np.array(self.settings.final.ends, np.int64), self.settings.final.idle_s)
-        self.board.state = State.STOPPING
+        self.counters.state = State.STOPPING
         self._flush()
         self.client.close()
         self.parts.finish()
@@ -122,7 +122,7 @@ class ReaderProcess:
             from ackproof.rundir.ledger import mark_end
 
             mark_end(self.ledger)
-        self.board.state = State.CLOSED
+        self.counters.state = State.CLOSED
         return EXIT_CLEAN
 
     def _live(self) -> None:

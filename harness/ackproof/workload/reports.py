@@ -20,7 +20,7 @@ import numpy.typing as npt
 from confluent_kafka import KafkaError, Message
 
 from ackproof.rundir.outcome import Outcome
-from ackproof.workload.board import Board
+from ackproof.workload.counters import SharedCounters
 from ackproof.workload.epochs import Epochs
 from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.workload.outcomes import reported
@@ -43,12 +43,12 @@ _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: i
 class Reports:
     """Takes the reports of one producer. `fatal` is the text of the error that ended its client, or ''."""
 
-    def __init__(self, settings: ProducerSettings, journal: Journal, board: Board) -> None:
+    def __init__(self, settings: ProducerSettings, journal: Journal, counters: SharedCounters) -> None:
         self.fatal = ""
         self._acked: list[Message] = []
         self._journal = journal
-        self._board = board
-        self._counts = np.frombuffer(board.counts, np.int64)
+        self._counters = counters
+        self._counts = np.frombuffer(counters.counts, np.int64)
         self._shift = settings.chunk_rows.bit_length() - 1
         self._mask = settings.chunk_rows - 1
         self._first = settings.first_place
@@ -86,7 +86,7 @@ class Reports:
         acked.clear()
 
     def _one_by_one(self) -> None:
-        now, views, counts = time.monotonic_ns(), self._journal.views, self._board.counts
+        now, views, counts = time.monotonic_ns(), self._journal.views, self._counters.counts
         for message in self._acked:
             (seq,) = _unpack(message.value(), _SEQ_AT)
             row = views[seq >> self._shift]
@@ -146,9 +146,9 @@ class Reports:
         row[at + RESULT] = pack_result(row[at + RESULT] & 0xFFFFFFFF, code, outcome)
         row[at + DONE] = done
         if outcome is Outcome.FAILED:
-            self._board.failed += 1
+            self._counters.failed += 1
         else:
-            self._board.indeterminate += 1
+            self._counters.indeterminate += 1
         self.ended_by(error)
 
     @property
@@ -179,8 +179,8 @@ class Reports:
         result = matrix[row, RESULT]
         once = row[self._epochs.unchanged(result & 0xFFFFFFFF, matrix[row, SENT], matrix[row, DONE])]
         matrix[once, RESULT] += (Outcome.FAILED - Outcome.INDETERMINATE) << 48
-        self._board.failed += len(once)
-        self._board.indeterminate -= len(once)
+        self._counters.failed += len(once)
+        self._counters.indeterminate -= len(once)
         return [int(one) for one in late]
 
     def ended_by(self, error: KafkaError) -> None:

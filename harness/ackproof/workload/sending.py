@@ -17,7 +17,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.partition import TopicPartition
-from ackproof.workload.board import Board
+from ackproof.workload.counters import SharedCounters
 from ackproof.workload.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
 from ackproof.workload.outcomes import REFUSED
 from ackproof.workload.settings import ProducerSettings
@@ -42,7 +42,7 @@ class Sender:
         self,
         client: Producer,
         journal: Journal,
-        board: Board,
+        counters: SharedCounters,
         settings: ProducerSettings,
         *,
         serve: Callable[[float], None],
@@ -51,7 +51,7 @@ class Sender:
     ) -> None:
         self._client = client
         self._journal = journal
-        self._board = board
+        self._counters = counters
         self._mask = settings.chunk_rows - 1
         self._first = settings.first_place
         self._places = settings.places
@@ -199,4 +199,4 @@ class Sender:
     def _fail(self, rows: Matrix, one: int, code: int) -> None:
         rows[one, RESULT] = pack_result(int(rows[one, RESULT]) & 0xFFFFFFFF, code, REFUSED)
         rows[one, DONE] = time.monotonic_ns()
-        self._board.failed += 1
+        self._counters.failed += 1

@@ -123,7 +123,7 @@ def test_killed_at_any_moment_the_ledger_has_every_record_and_every_ack(kafka, l
         moment = load.workload.acked() + dice.randrange(1, 1500)
         load.until(lambda moment=moment: load.workload.acked() >= moment, "acks")
         load.workload.kill(f"p{number}")
-        acked_before[number] = load.workload._handles("producer")[number].board.total()
+        acked_before[number] = load.workload._handles("producer")[number].counters.total()
     load.workload.stop()
     load.workload.check()
     assert not list(load.run.journal.iterdir())

@@ -14,7 +14,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.workload import sending
-from ackproof.workload.board import Board
+from ackproof.workload.counters import SharedCounters
 from ackproof.workload.journal import DONE, RESULT, SENT, Journal, JournalMeta
 from ackproof.workload.sending import Sender
 from ackproof.workload.settings import ProducerSettings
@@ -80,7 +80,7 @@ class Bench:
     library: Library
     sender: Sender
     journal: Journal
-    board: Board
+    counters: SharedCounters
     errors: list[KafkaError]
     served: list[float]
     ending: bool = False
@@ -122,22 +122,22 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         control_fd=0,
         config={},
     )
-    Board.create(tmp_path / "counters", len(PLACES))
+    SharedCounters.create(tmp_path / "counters", len(PLACES))
     journal = Journal(tmp_path / "journal", JournalMeta("p0", 0, 0, PLACES), ROWS)
     journal.extend()
     journal.current.matrix[:, RESULT] = (np.arange(ROWS) + 1) % len(PLACES)
     library, errors = Library(), list[KafkaError]()
-    board = Board.open(tmp_path / "counters", len(PLACES))
+    counters = SharedCounters.open(tmp_path / "counters", len(PLACES))
     sender = Sender(
         library,  # type: ignore[arg-type]
         journal,
-        board,
+        counters,
         settings,
         serve=lambda timeout_s: made.serve(timeout_s),
         ending=lambda: made.ending,
         failed=errors.append,
     )
-    made = Bench(library, sender, journal, board, errors, [])
+    made = Bench(library, sender, journal, counters, errors, [])
     yield made
 
 
@@ -208,7 +208,7 @@ def test_what_was_not_taken_before_the_end_leaves_no_gap(
         "what comes after the last that was taken is none"
     )
     assert {result[seq] >> 48 for seq in failed} <= {Outcome.FAILED}
-    assert bench.board.failed == len(failed)
+    assert bench.counters.failed == len(failed)
     if count == FEW:
         assert not failed
 
@@ -242,7 +242,7 @@ def test_what_the_library_refuses_is_a_failed_attempt(bench: Bench, count: int) 
     codes = [np.uint16(result[seq] >> 32 & 0xFFFF).astype(np.int16) for seq in (2, 7)]
     assert codes == [KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._UNKNOWN_PARTITION]
     assert [result[seq] & 0xFFFFFFFF for seq in range(count)] == [(seq + 1) % 3 for seq in range(count)]
-    assert bench.board.failed == 2
+    assert bench.counters.failed == 2
     assert {error.code() for error in bench.errors} == set(bench.library.refuse.values())
 
 
@@ -260,7 +260,7 @@ def test_a_topic_that_the_library_does_not_take_fails_all_that_was_for_it(bench:
     assert bench.sender.send(0, values(count)) == count
     failed = [seq for seq, done in enumerate(bench.column(DONE, count)) if done]
     assert failed == [seq for seq in range(count) if (seq + 1) % 3 == 2]
-    assert bench.board.failed == len(failed)
+    assert bench.counters.failed == len(failed)
 
 
 def test_the_real_library_takes_a_batch_as_the_one_above_does() -> None:

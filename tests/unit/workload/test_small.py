@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from ackproof.base.errors import BadInput
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.rundir.partition import TopicPartition
-from ackproof.workload.board import Board, State
 from ackproof.workload.config import (
     acks_of,
     delivery_timeout_s,
@@ -25,6 +24,7 @@ from ackproof.workload.config import (
     resend_after_s,
 )
 from ackproof.workload.control import Events
+from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.epochs import Epochs
 from ackproof.workload.inbox import Inbox
 from ackproof.workload.pace import Pace
@@ -56,8 +56,8 @@ def test_what_was_delayed_is_not_made_up_for_by_a_burst() -> None:
 
 def test_a_board_is_seen_from_both_sides(tmp_path: Path) -> None:
     ours, theirs = (
-        Board.create(tmp_path / "counters", 3),
-        Board.open(tmp_path / "counters", 3),
+        SharedCounters.create(tmp_path / "counters", 3),
+        SharedCounters.open(tmp_path / "counters", 3),
     )
     assert ours.state is State.STARTING
     theirs.state = State.READY

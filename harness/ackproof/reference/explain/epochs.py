@@ -32,7 +32,7 @@ NEVER: Final = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True)
-class Reign:
+class LeaderEpoch:
     """One leader epoch: from its election until its leader can have appended in it for the last time."""
 
     epoch: int
@@ -47,16 +47,16 @@ class Reign:
     """The state before its election, to be told."""
 
 
-def reigns(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[Reign]:
+def leader_epochs(history: Sequence[Moment], events: Sequence[Event], learns: int) -> list[LeaderEpoch]:
     """Every leader epoch of a partition that had a leader, oldest first. `learns`: see `learns_ns`."""
-    found: list[Reign] = []
+    found: list[LeaderEpoch] = []
     for number, moment in enumerate(history):
         leader, epoch = moment.partition.leader, moment.partition.leader_epoch
         before = history[number - 1].partition if number else None
         if leader == NO_LEADER or (before and (before.leader, before.leader_epoch) == (leader, epoch)):
             continue
         found.append(
-            Reign(
+            LeaderEpoch(
                 epoch,
                 leader,
                 moment.t_ns,
@@ -182,16 +182,16 @@ class Before(NamedTuple):
     gone: Bools
 
 
-def possible(reign: Reign, sent: Ints, done: Ints) -> Bools:
+def possible(leader_epoch: LeaderEpoch, sent: Ints, done: Ints) -> Bools:
     """Which records, sent and answered at these times, a leader can have appended in an epoch."""
-    end = min(reign.end_ns, NEVER - SLACK_NS) + SLACK_NS
-    can: Bools = (done >= reign.begin_ns - SLACK_NS) & (sent <= end)
+    end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
+    can: Bools = (done >= leader_epoch.begin_ns - SLACK_NS) & (sent <= end)
     return can
 
 
 def tell(
     log: KeptLog,
-    of: Sequence[Reign],
+    of: Sequence[LeaderEpoch],
     offsets: Ints,
     sent: Ints,
     done: Ints,
@@ -206,21 +206,23 @@ def tell(
     held = log.epoch_at(offsets)
     expired = offsets < log.log_start
     inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
-    newest = max([reign.epoch for reign in of] + [entry.epoch for entry in log.starts], default=-1)
+    newest = max(
+        [leader_epoch.epoch for leader_epoch in of] + [entry.epoch for entry in log.starts], default=-1
+    )
     gone = np.zeros(len(offsets), np.bool_) if before is None else before.gone.copy()
     kept = np.zeros(len(offsets), np.bool_)
     old_epoch = np.full(len(offsets), -1, np.int64)
     timely = np.zeros(len(offsets), np.bool_)
-    for reign in of:
-        can = possible(reign, sent, done)
+    for leader_epoch in of:
+        can = possible(leader_epoch, sent, done)
         timely |= can
-        kept |= can & (held == reign.epoch)
-        if reign.epoch < newest:
-            lost = can & (held != reign.epoch) & ~inside_hole & ~expired
+        kept |= can & (held == leader_epoch.epoch)
+        if leader_epoch.epoch < newest:
+            lost = can & (held != leader_epoch.epoch) & ~inside_hole & ~expired
             gone |= lost
             # The newest epoch below the one that holds it now: that one's log was cut.
-            better = lost & ((old_epoch < 0) | (reign.epoch < held) | (held < 0))
-            old_epoch[better] = reign.epoch
+            better = lost & ((old_epoch < 0) | (leader_epoch.epoch < held) | (held < 0))
+            old_epoch[better] = leader_epoch.epoch
     if not ended:
         # The times were read too narrowly where neither holds: it is there, and no step would take it away.
         here = timely | ~(timely if before is None else before.can)

@@ -22,7 +22,7 @@ from ackproof.reference.explain.epochs import (
     KeptLog,
     Told,
     kept_log,
-    reigns,
+    leader_epochs,
     tell,
 )
 from ackproof.reference.explain.intervals import disturbances, intervals, left_unread
@@ -90,8 +90,8 @@ def explain(observed: Observed, replayed: Mapping[TopicPartition, Sequence[Life]
         found.intervals += runs[: EXAMPLES - len(found.intervals)]
         _count(found.by_interval, rows, by_interval)
         learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
-        reign = reigns(alive.history, observed.events, learns) if alive is not None else []
-        _Place(Era(observed, place, reign, log), lives, rows, by_interval).into(found)
+        leader_epoch = leader_epochs(alive.history, observed.events, learns) if alive is not None else []
+        _Place(Era(observed, place, leader_epoch, log), lives, rows, by_interval).into(found)
     return found
 
 
@@ -115,7 +115,7 @@ def _count(counts: Counter[str], rows: AckedRows, which: Bools) -> None:
 
 @dataclass(frozen=True)
 class _Place:
-    """One partition on its way to being explained. `era`: its present life; without reigns when its topic is gone."""
+    """One partition on its way to being explained. `era`: its present life; without epochs when its topic is gone."""
 
     era: Era
     lives: Sequence[Life]
@@ -132,11 +132,11 @@ class _Place:
         )
         told = tell(
             self.era.log,
-            self.era.reigns,
+            self.era.leader_epochs,
             rows.offset,
             rows.sent,
             rows.done,
-            ended=not self.era.reigns,
+            ended=not self.era.leader_epochs,
             before=before,
         )
         gone, kept = self._settled(rows, told)
@@ -246,8 +246,8 @@ class _Place:
             return
         at, log = int(np.flatnonzero(nowhere)[0]), self.era.log
         before = "the topic is deleted"
-        if self.era.reigns:
-            last = self.era.reigns[-1]
+        if self.era.leader_epochs:
+            last = self.era.leader_epochs[-1]
             before = f"broker {last.leader} leads in epoch {last.epoch}; log {log.log_start} to {log.log_end}"
         found.forbidden.append(
             ForbiddenStep(

@@ -21,11 +21,11 @@ from ackproof.reference.explain.epochs import (
     NOTHING,
     SLACK_NS,
     Bools,
-    Reign,
+    LeaderEpoch,
     Told,
     kept_log,
+    leader_epochs,
     possible,
-    reigns,
     tell,
 )
 from ackproof.reference.explain.rows import AckedRows
@@ -73,7 +73,10 @@ class PastLife:
 
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
         """Told: `mine` went with it, of those in `either` nobody knows."""
-        removal, until = self.removal, max((reign.end_ns for reign in self.era.reigns), default=-1)
+        removal, until = (
+            self.removal,
+            max((leader_epoch.end_ns for leader_epoch in self.era.leader_epochs), default=-1),
+        )
         by = removal.by or "nobody who is known"
         return Deletion(
             topic=self.era.place[0],
@@ -97,7 +100,7 @@ class PastLife:
     def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
         """Acknowledged at offsets that its log did not have when it was deleted, and that no leader had truncated."""
         at = int(np.flatnonzero(nowhere)[0])
-        last = self.era.reigns[-1]
+        last = self.era.leader_epochs[-1]
         return ForbiddenStep(
             rule="ack above what its epoch kept",
             text=f"{self.era.name}, incarnation {self.number}: {int(nowhere.sum())} acknowledged offsets are not in "
@@ -139,7 +142,7 @@ def _past_life(
     samples = observed.samples.get(place, ())
     of = [
         replace(one, end_ns=min(one.end_ns, removal.t_ns + learns, _shorter_ns(one, removal, samples)))
-        for one in reigns(life.history, observed.events, learns)
+        for one in leader_epochs(life.history, observed.events, learns)
     ]
     if of and replica is not None and replica.newest_ms >= 0 and observed.stamped_when_sent(place[0]):
         newest = replica.newest_ms * 1_000_000 - observed.stamps_from_ns + 1_000_000 + _STAMP_NS
@@ -151,7 +154,7 @@ def _past_life(
     return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
 
 
-def _own(of: Sequence[Reign]) -> int:
+def _own(of: Sequence[LeaderEpoch]) -> int:
     """How many of the last epochs one broker led without a break: in these its log only grew."""
     return len(list(takewhile(lambda one: one.leader == of[-1].leader, reversed(of))))
 
@@ -166,12 +169,12 @@ def _deleted(replicas: Sequence[Replica], topic_id: str, leader: int) -> Replica
     return mine[0] if len(mine) == 1 else None
 
 
-def _shorter_ns(reign: Reign, removal: Removal, samples: Sequence[Sample]) -> int:
+def _shorter_ns(leader_epoch: LeaderEpoch, removal: Removal, samples: Sequence[Sample]) -> int:
     """When a leader's own log was seen to be shorter than it had been: then it had heard of the deletion."""
     longest = -1
     for sample in samples:
-        end = sample.log_ends.get(reign.leader)
-        if end is None or sample.t_ns < reign.begin_ns:
+        end = sample.log_ends.get(leader_epoch.leader)
+        if end is None or sample.t_ns < leader_epoch.begin_ns:
             continue
         if sample.t_ns <= removal.t_ns:
             longest = max(longest, end)
@@ -180,11 +183,11 @@ def _shorter_ns(reign: Reign, removal: Removal, samples: Sequence[Sample]) -> in
     return NEVER
 
 
-def _can(of: Sequence[Reign], rows: AckedRows, again_ns: int) -> Bools:
+def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
     """Which rows can be of these epochs, `again_ns` being when the next incarnation was created."""
     if not of:
         return np.zeros(len(rows), np.bool_)
-    each = [possible(reign, rows.sent, rows.done) for reign in of]
+    each = [possible(leader_epoch, rows.sent, rows.done) for leader_epoch in of]
     before = union(each[: len(of) - _own(of)], len(rows))
     last = union(each[len(of) - _own(of) :], len(rows))
     later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS

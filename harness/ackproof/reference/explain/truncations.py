@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.reference.explain.epochs import Bools, Ints, KeptLog, Reign, Told
+from ackproof.reference.explain.epochs import Bools, Ints, KeptLog, LeaderEpoch, Told
 from ackproof.reference.explain.rows import AckedRows
 from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import ForbiddenStep, Truncation
@@ -20,7 +20,7 @@ class Era:
 
     observed: Observed
     place: TopicPartition
-    reigns: Sequence[Reign]
+    leader_epochs: Sequence[LeaderEpoch]
     log: KeptLog
 
     @property
@@ -37,8 +37,8 @@ class Era:
             offsets: Ints = rows.offset[mine]
             lowest, highest = int(offsets.min()), int(offsets.max())
             taken = self.log.taken_over(epoch, lowest)
-            reign = self._successor(epoch, taken.epoch if taken else -1)
-            if reign is None:
+            leader_epoch = self._successor(epoch, taken.epoch if taken else -1)
+            if leader_epoch is None:
                 continue
             start = taken.start if taken else lowest
             cut = Truncation(
@@ -47,25 +47,28 @@ class Era:
                 from_offset=min(start, lowest),
                 to_offset=highest + 1,
                 old_epoch=epoch,
-                new_epoch=reign.epoch,
-                new_leader=reign.leader,
-                why=f"{reign.cause}: broker {reign.leader} led from offset {start} on in epoch {reign.epoch}"
-                + ("" if reign.clean else ", elected from outside of the ISR"),
+                new_epoch=leader_epoch.epoch,
+                new_leader=leader_epoch.leader,
+                why=f"{leader_epoch.cause}: broker {leader_epoch.leader} led from offset {start} on "
+                f"in epoch {leader_epoch.epoch}"
+                + ("" if leader_epoch.clean else ", elected from outside of the ISR"),
                 acked=int(mine.sum()),
             )
-            yield cut, self._acks_all(epoch, reign, lowest, int(mine.sum()))
+            yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
 
-    def _successor(self, old: int, new: int) -> Reign | None:
-        """The reign of an epoch; of one that left no mark (or had no leader on record), the next after `old`."""
-        exact = [reign for reign in self.reigns if reign.epoch == new]
-        return next(iter(exact or [reign for reign in self.reigns if reign.epoch > old]), None)
+    def _successor(self, old: int, new: int) -> LeaderEpoch | None:
+        """This leader epoch; of one that left no mark (or had no leader on record), the next after `old`."""
+        exact = [one for one in self.leader_epochs if one.epoch == new]
+        return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
 
-    def _acks_all(self, old: int, new: Reign, offset: int, count: int) -> ForbiddenStep | None:
+    def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
         """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
-        between = [reign for reign in self.reigns if old < reign.epoch <= new.epoch]
+        between = [
+            leader_epoch for leader_epoch in self.leader_epochs if old < leader_epoch.epoch <= new.epoch
+        ]
         acks = self.observed.experiment.workload.producers.acks
         cut = any(begin <= new.begin_ns for begin in self.observed.nodes_with(CUTS_LOGS).values())
-        if str(acks) not in {"all", "-1"} or cut or not all(reign.clean for reign in between):
+        if str(acks) not in {"all", "-1"} or cut or not all(leader_epoch.clean for leader_epoch in between):
             return None
         return ForbiddenStep(
             rule="ack above what its epoch kept",

@@ -86,11 +86,11 @@ def _of_the_leader_epoch(old: Partition, after: Partition) -> Broken | None:
 def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Broken | None:
     grown = set(after.isr) - set(old.isr)
     if not set(after.isr) <= set(after.replicas):
-        strangers = sorted(set(after.isr) - set(after.replicas))
+        unassigned = sorted(set(after.isr) - set(after.replicas))
         return Broken(
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
-            f"the ISR has {in_braces(tuple(strangers))}, who hold no replica",
+            f"the ISR has {in_braces(tuple(unassigned))}, who hold no replica",
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
         return Broken(

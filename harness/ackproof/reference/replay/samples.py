@@ -124,7 +124,7 @@ def _expansions(
     current: Sequence[tuple[Sample, Moment]],
     touched: Mapping[int, Sequence[int]],
 ) -> Iterator[ForbiddenStep]:
-    """Who joins the ISR holds all below the high watermark, and goes on holding it while the leader reigns.
+    """Who joins the ISR holds all below the high watermark, and goes on holding it while the leader leads.
 
     So no log end of its own that is seen afterwards is below a high watermark that was seen before it joined. A new
     member that never was seen afterwards proves nothing.
@@ -134,11 +134,11 @@ def _expansions(
         if not joined or now.partition.leader_epoch != before.partition.leader_epoch:
             continue
         epoch = now.partition.leader_epoch
-        reign = [sample for sample, _ in current if sample.leader_epoch == epoch]
-        marks = [sample.high_watermark for sample in reign if sample.t_ns <= now.t_ns - MARGIN_NS]
+        of_epoch = [sample for sample, _ in current if sample.leader_epoch == epoch]
+        marks = [sample.high_watermark for sample in of_epoch if sample.t_ns <= now.t_ns - MARGIN_NS]
         highest = max(marks, default=-1)
         for node in sorted(joined):
-            low = _lowest(node, now, history, reign, touched)
+            low = _lowest(node, now, history, of_epoch, touched)
             if low is not None and low.log_ends[node] < highest:
                 yield ForbiddenStep(
                     rule="ISR expansion below the high watermark",
@@ -157,7 +157,7 @@ def _lowest(
     node: int,
     joined: Moment,
     history: Sequence[Moment],
-    reign: Sequence[Sample],
+    of_epoch: Sequence[Sample],
     touched: Mapping[int, Sequence[int]],
 ) -> Sample | None:
     """The sample with the node's lowest log end while it was in that ISR and its process ran on."""
@@ -167,7 +167,7 @@ def _lowest(
     )
     # A broker is asked again once it has answered: an answer is newer than the one before it was taken. The first
     # one after a pause may be as old as the pause.
-    answers = [sample for sample in reign if node in sample.log_ends]
+    answers = [sample for sample in of_epoch if node in sample.log_ends]
     seen = [
         sample
         for previous, sample in pairwise(answers)

@@ -1,8 +1,8 @@
 """Rows that may be more than memory should hold: kept as they come, given back in ranges of a key.
 
-A pile that is small is one range. A larger one is cut at pivots, drawn from a sample of its own keys, into smaller
-piles on disk, and these again until each range fits. So every step of the audit is written once, as a pass over
-ranges, and a hot partition is nothing special: it has more ranges.
+Few rows are one range. More are cut at pivots, drawn from a sample of their own keys, into parts on disk, and these
+again until each range fits. So every step of the audit is written once, as a pass over ranges, and a hot partition is
+nothing special: it has more ranges.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Spilled:
         return Rows(read, self.length)
 
 
-class Spill:
+class SpillFile:
     """Writer of one file of spilled rows."""
 
     def __init__(self, path: Path) -> None:
@@ -109,7 +109,7 @@ def _narrowed(column: Array) -> tuple[Array, int]:
     return (column - least).astype(np.uint32), least
 
 
-class Pile:
+class SpillableRows:
     """Rows of one kind. More than `most` rows are put on disk, `most` at a time."""
 
     def __init__(self, schema: Schema, most: int, scratch: Scratch) -> None:
@@ -135,14 +135,14 @@ class Pile:
             self._put_away()
 
     def add_spilled(self, spilled: Spilled) -> None:
-        """Put rows on the pile that are on disk already."""
+        """Add rows that are on disk already."""
         self._spilled.append(spilled)
         self.length += spilled.length
 
     def _put_away(self) -> None:
         path = self.scratch.new()
         self._own_files.append(path)
-        spill = Spill(path)
+        spill = SpillFile(path)
         try:
             for start in range(0, self._held_length, self._most):
                 # One file a call, several chunks: a chunk is what `chunks` gives back at a time.
@@ -167,7 +167,7 @@ class Pile:
         return rows
 
     def remove(self) -> None:
-        """Forget the rows, and remove the files that this pile wrote."""
+        """Forget the rows, and remove the files that were written for them."""
         for path in self._own_files:
             path.unlink(missing_ok=True)
         self._own_files = []
@@ -185,41 +185,41 @@ def _cut(pieces: Sequence[Rows], start: int, stop: int, schema: Schema) -> Rows:
     return concat(wanted, schema)
 
 
-def ranges(piles: Sequence[Pile], keys: Sequence[str], most: int) -> Iterator[tuple[Rows, ...]]:
-    """Cut piles at common borders of a key; the ranges in DESCENDING order, each with the rows of every pile.
+def ranges(spillables: Sequence[SpillableRows], keys: Sequence[str], most: int) -> Iterator[tuple[Rows, ...]]:
+    """Cut all of them at common borders of a key; the ranges in DESCENDING order, each with the rows of every one.
 
-    `keys`: columns that all piles have, the most significant first. Rows of equal keys are in one range; inside a
-    range they are in no particular order. A range has at most `most` rows over all piles unless one key alone has
+    `keys`: columns that all of them have, the most significant first. Rows of equal keys are in one range; inside a
+    range they are in no particular order. A range has at most `most` rows of all together unless one key alone has
     more. Memory: the rows of one range, and one chunk.
     """
-    total = sum(len(pile) for pile in piles)
+    total = sum(len(spillable) for spillable in spillables)
     if total <= most:
-        yield tuple(pile.all() for pile in piles)
+        yield tuple(spillable.all() for spillable in spillables)
         return
-    pivots = _pivots(piles, keys, min(_MOST_RANGES, 1 + 2 * total // most))
+    pivots = _pivots(spillables, keys, min(_MOST_RANGES, 1 + 2 * total // most))
     if not pivots:
-        yield tuple(pile.all() for pile in piles)
+        yield tuple(spillable.all() for spillable in spillables)
         return
-    # What all parts of all piles hold in memory while they are filled stays below one range.
-    held = max(1, most // (len(piles) * (len(pivots) + 1)))
-    parts = [_split(pile, keys, pivots, held) for pile in piles]
+    # What all parts of all spillable rows hold in memory while they are filled stays below one range.
+    held = max(1, most // (len(spillables) * (len(pivots) + 1)))
+    parts = [_split(spillable, keys, pivots, held) for spillable in spillables]
     for number in reversed(range(len(pivots) + 1)):
         part = [piles_of_range[number] for piles_of_range in parts]
-        if sum(len(pile) for pile in part) == total:
+        if sum(len(spillable) for spillable in part) == total:
             yield tuple(
-                pile.all() for pile in part
+                spillable.all() for spillable in part
             )  # cannot happen with pivots above the least key; never loop
         else:
             yield from ranges(part, keys, most)
-        for pile in part:
-            pile.remove()
+        for spillable in part:
+            spillable.remove()
 
 
-def _pivots(piles: Sequence[Pile], keys: Sequence[str], count: int) -> list[tuple[int, ...]]:
+def _pivots(spillables: Sequence[SpillableRows], keys: Sequence[str], count: int) -> list[tuple[int, ...]]:
     samples: list[list[Array]] = [[] for _ in keys]
     weights: list[Array] = []
-    for pile in piles:
-        for chunk in pile.chunks():
+    for spillable in spillables:
+        for chunk in spillable.chunks():
             step = max(1, len(chunk) // _SAMPLE_OF_CHUNK)
             for sample, key in zip(samples, keys, strict=True):
                 sample.append(chunk[key][::step].astype(np.int64))
@@ -243,9 +243,11 @@ def _pivots(piles: Sequence[Pile], keys: Sequence[str], count: int) -> list[tupl
     return found
 
 
-def _split(pile: Pile, keys: Sequence[str], pivots: Sequence[tuple[int, ...]], held: int) -> list[Pile]:
-    parts = [Pile(pile.schema, held, pile.scratch) for _ in range(len(pivots) + 1)]
-    for chunk in pile.chunks():
+def _split(
+    spillable: SpillableRows, keys: Sequence[str], pivots: Sequence[tuple[int, ...]], held: int
+) -> list[SpillableRows]:
+    parts = [SpillableRows(spillable.schema, held, spillable.scratch) for _ in range(len(pivots) + 1)]
+    for chunk in spillable.chunks():
         columns = [chunk[key] for key in keys]
         number = np.zeros(len(chunk), dtype=np.uint8)
         for pivot in pivots:

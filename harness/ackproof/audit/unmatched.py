@@ -1,7 +1,7 @@
 """What no bucket can know alone: final rows of identities that it did not produce, and identities produced twice.
 
 Each bucket says which identities it produced and which of these it holds intact (`Presence`), and hands on the final
-rows that it cannot place (`Strangers`). Both are cut by a hash of (producer, block of seqs) into shares that go
+rows that it cannot place (`UnmatchedRows`). Both are cut by a hash of (producer, block of seqs) into shares that go
 through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities. With them
 goes what each bucket has of transactions (`Parts`), cut by a hash of (producer, block of transactions).
 """
@@ -21,7 +21,7 @@ from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty,
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
-STRANGERS: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
+UNMATCHED: Schema = {"producer": "i4", "seq": "i8", "offset": "i8", "intact": "?", "astray": "?"}
 _SPARSE: Schema = {"producer": "i4", "seq": "i8", "present": "?"}
 
 _BLOCK_BITS = 16
@@ -41,7 +41,7 @@ class Presence:
 
 
 @dataclass(frozen=True)
-class Strangers:
+class UnmatchedRows:
     """Final rows (each once) of one bucket, of identities that it did not produce; nobody's are not among them."""
 
     place: TopicPartition
@@ -65,22 +65,22 @@ class Share:
     place: TopicPartition
     blocks: tuple[Block, ...]
     sparse: Rows
-    strangers: Rows
+    unmatched: Rows
     parts: Rows | None = None
     """What it has of transactions."""
 
 
-def shares(message: Presence | Strangers | Parts, count: int) -> Iterator[tuple[int, Share]]:
+def shares(message: Presence | UnmatchedRows | Parts, count: int) -> Iterator[tuple[int, Share]]:
     """Cut a message into the shares (0 … count−1) that it concerns."""
     if not isinstance(message, Presence):
-        key = "seq" if isinstance(message, Strangers) else "txn"
+        key = "seq" if isinstance(message, UnmatchedRows) else "txn"
         number = _share_of(message.rows["producer"], message.rows.ints(key) >> _BLOCK_BITS, count)
         for share in np.unique(number).tolist():
             rows = message.rows.take(np.flatnonzero(number == share))
-            if isinstance(message, Strangers):
+            if isinstance(message, UnmatchedRows):
                 yield share, Share(message.place, (), empty(_SPARSE), rows)
             else:
-                yield share, Share(message.place, (), empty(_SPARSE), empty(STRANGERS), rows)
+                yield share, Share(message.place, (), empty(_SPARSE), empty(UNMATCHED), rows)
         return
     producer, seq, present = message.producer, message.seq, message.present
     if not len(seq):
@@ -99,7 +99,7 @@ def shares(message: Presence | Strangers | Parts, count: int) -> Iterator[tuple[
         )
     thin = np.repeat(~dense, ends - starts)
     sparse_share = np.repeat(share_of, ends - starts)
-    none = empty(STRANGERS)
+    none = empty(UNMATCHED)
     for share in range(count):
         which = np.flatnonzero(thin & (sparse_share == share))
         if len(which) or blocks[share]:
@@ -200,22 +200,22 @@ def _twice(producer: int, seq: int) -> Rejected:
 
 
 def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Findings) -> int:
-    """Judge the strangers of one share of one directory; how many final rows are unledgered.
+    """Judge the unmatched rows of one share of one directory; how many final rows are unledgered.
 
     Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the
     lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
     """
     register = Register(given)
     torn([Parts(share.place, share.parts) for share in given if share.parts is not None], findings)
-    strange = [share for share in given if len(share.strangers)]
-    if not strange:
+    having = [share for share in given if len(share.unmatched)]
+    if not having:
         return 0
-    places = sorted({share.place for share in strange})
+    places = sorted({share.place for share in having})
     rank = {place: number for number, place in enumerate(places)}
-    rows = concat([share.strangers for share in strange], STRANGERS)
+    rows = concat([share.unmatched for share in having], UNMATCHED)
     place = np.repeat(
-        np.asarray([rank[share.place] for share in strange], dtype=np.int64),
-        [len(share.strangers) for share in strange],
+        np.asarray([rank[share.place] for share in having], dtype=np.int64),
+        [len(share.unmatched) for share in having],
     )
     order = order_of([rows["producer"], rows["seq"], place, rows["offset"]])
     if order is not None:

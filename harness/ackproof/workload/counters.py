@@ -27,7 +27,7 @@ class State(IntEnum):
     CLOSED = 3
 
 
-class Board:
+class SharedCounters:
     """The counters of one client: acked records per place of a producer, records read per place of a reader."""
 
     def __init__(self, path: Path, places: int, *, create: bool) -> None:
