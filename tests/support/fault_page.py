@@ -12,6 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
 from ackproof.experiment.quantities import (
     BYTE_RATE_PATTERN,
@@ -90,7 +91,7 @@ def _section(kind: type[FaultSpec]) -> str:
         else "It ends by itself."
     )
     lines.append(f"{ends}{_short(kind)}")
-    refused = [f"backend `{name}`: {why}" for name, why in kind.NOT_ON.items()]
+    refused = [f"backend `{name}`: {why}" for name in BACKENDS if (why := kind.not_on(name))]
     refused += [f"`mode: {name}`: {why}" for name, why in kind.NOT_IN.items()]
     if refused:
         lines += ["Not on " + "; ".join(refused) + "."]
