@@ -29,7 +29,7 @@ class Clause:
 
 
 @dataclass(frozen=True)
-class Answer:
+class Headline:
     """The sentence for one experiment."""
 
     experiment: str
@@ -52,12 +52,12 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
     return groups
 
 
-def answers(batch: BatchView) -> list[Answer]:
+def answers(batch: BatchView) -> list[Headline]:
     """One sentence per experiment; a batch has one experiment unless several files were given."""
     groups = by_experiment(batch)
     if not groups:
-        return [Answer(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]
-    return [Answer(name, tuple(_clauses(cases))) for name, cases in groups.items()]
+        return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]
+    return [Headline(name, tuple(_clauses(cases))) for name, cases in groups.items()]
 
 
 def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:

@@ -10,7 +10,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
 from ackproof_reports.evidence import Piece, evidence_of
-from ackproof_reports.findings import Findings, read_findings
+from ackproof_reports.findings import CaseFindings, read_findings
 from ackproof_reports.loading import BatchView, CaseView
 from ackproof_reports.observed import read_strips
 from ackproof_reports.picture import Picture, picture_of
@@ -32,7 +32,7 @@ class CaseFacts:
     title: str
     course: Course
     series: Series | None
-    findings: Findings | None
+    findings: CaseFindings | None
     picture: Picture | None
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]

@@ -24,7 +24,7 @@ _PLACES: Final = ("class", "topic", "partition", "producer", "offset", "seq")
 
 
 @dataclass
-class Findings:
+class CaseFindings:
     """What the audit wrote down for one case."""
 
     counts: dict[str, int] = field(default_factory=dict)
@@ -54,13 +54,15 @@ class Findings:
         return _count(self.rows.column("class")) if self.rows is not None else {}
 
 
-def read_findings(folder: Path, max_rows: int, first: Sequence[str], absent: list[str]) -> Findings | None:
+def read_findings(
+    folder: Path, max_rows: int, first: Sequence[str], absent: list[str]
+) -> CaseFindings | None:
     """Read a case's findings. `first` names the classes that matter most. None when there is no such folder."""
     if not folder.is_dir():
         absent.append("findings/: missing, so single records cannot be shown")
         return None
     files = _readable(folder, absent)
-    found = Findings()
+    found = CaseFindings()
     ranged: list[pa.Table] = []
     room = MAX_RANGED
     for batch in _batches(files, _PLACES, absent):

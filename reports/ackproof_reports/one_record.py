@@ -44,7 +44,7 @@ Row = dict[str, Any]  # a row of Arrow, as its own to_pylist gives it; it does n
 
 
 @dataclass(frozen=True)
-class Identity:
+class RecordId:
     """A record by its producer and the number of its attempt there."""
 
     producer: int
@@ -111,7 +111,7 @@ class RecordStory:
         return [self.title, *told, *(f"  {one_line(fact, 300)}" for fact in self.facts)]
 
 
-def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
+def first_found(run: CaseDir, anomaly: str | None) -> RecordId | Spot:
     """The first finding of this class, else of the gravest there is. Raises `BadInput` where there is none."""
     files = _findings(run)
     classes = set(_table(files, FINDINGS, None, ["class"]).column("class").unique().to_pylist())
@@ -121,24 +121,24 @@ def first_found(run: CaseDir, anomaly: str | None) -> Identity | Spot:
             order = [(column, "ascending") for column in ("topic", "partition", "offset", "seq")]
             first: Row = rows.sort_by(order).slice(0, 1).to_pylist()[0]
             if first["producer"] >= 0 and first["seq"] >= 0:
-                return Identity(first["producer"], first["seq"])
+                return RecordId(first["producer"], first["seq"])
             return Spot(first["topic"], first["partition"], first["offset"])
     found = f"; there are {', '.join(sorted(classes))}" if classes else ""
     what = f"of class {anomaly}" if anomaly else "to tell of"
     raise BadInput(f"{run.path}: no finding {what}{found}. Name a record: --record PRODUCER:SEQ")
 
 
-def at(run: CaseDir, spot: Spot) -> list[Identity]:
+def at(run: CaseDir, spot: Spot) -> list[RecordId]:
     """The records that were acknowledged at an offset or read there. Raises `BadInput` where there is none."""
     there = spot.rows()
     rows = [*_rows(parts(run.produced), PRODUCED, there), *_rows(parts(run.consumed), CONSUMED, there)]
-    found = dict.fromkeys(Identity(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
+    found = dict.fromkeys(RecordId(row["producer"], row["seq"]) for row in rows if row["producer"] >= 0)
     if not found:
         raise BadInput(f"{run.path}: no ledger names a record at {spot}")
     return list(found)
 
 
-def story_of(run: CaseDir, who: Identity) -> RecordStory:
+def story_of(run: CaseDir, who: RecordId) -> RecordStory:
     """What became of it. Raises `BadInput` when neither ledger knows it."""
     attempts = _rows(parts(run.produced), PRODUCED, who.rows())
     reads = _rows(parts(run.consumed), CONSUMED, who.rows())
@@ -230,7 +230,7 @@ def _event(event: Event) -> str:
     return f"{subject(event)}{done}: {sentence(event).strip('; ') or event.kind.value}"
 
 
-def _facts(run: CaseDir, who: Identity, attempts: Sequence[Row], reads: Sequence[Row]) -> Iterator[str]:
+def _facts(run: CaseDir, who: RecordId, attempts: Sequence[Row], reads: Sequence[Row]) -> Iterator[str]:
     if not attempts:
         yield "no producer's ledger knows it"
     if any(row["done_ns"] < 0 for row in attempts):
@@ -264,11 +264,11 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
     )
 
 
-def _there_now(run: CaseDir, who: Identity, spot: Spot, held: bool) -> Iterator[str]:
+def _there_now(run: CaseDir, who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
     """What the final read holds at that offset, if it is not this record."""
     there = spot.rows() & pc.field("phase").isin([int(phase) for phase in _FINAL])
     others = dict.fromkeys(
-        (Identity(row["producer"], row["seq"]), row["leader_epoch"])
+        (RecordId(row["producer"], row["seq"]), row["leader_epoch"])
         for row in _rows(parts(run.consumed), CONSUMED, there)
     )
     for other, epoch in others:
@@ -299,7 +299,7 @@ def _on_disk(run: CaseDir, spot: Spot) -> Iterator[str]:
 
 
 def _causes(
-    replay: ConformanceFile, who: Identity, attempts: Sequence[Row], reads: Sequence[Row]
+    replay: ConformanceFile, who: RecordId, attempts: Sequence[Row], reads: Sequence[Row]
 ) -> Iterator[str]:
     """What the replay says that took it."""
     epochs = {row["leader_epoch"] for row in reads if row["leader_epoch"] >= 0}

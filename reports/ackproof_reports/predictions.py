@@ -17,7 +17,7 @@ MAX_DRAWN: Final = 24
 
 
 @dataclass(frozen=True)
-class Told:
+class Story:
     """A story: of which classes, why, and its diagram, or where it is drawn already."""
 
     anomalies: str
@@ -32,7 +32,7 @@ class Predictions:
     """What one case's section says of its prediction."""
 
     file: PredictionFile
-    stories: tuple[Told, ...]
+    stories: tuple[Story, ...]
 
 
 def predictions_of(facts: Sequence[CaseFacts]) -> list[Predictions | None]:
@@ -46,7 +46,7 @@ def predictions_of(facts: Sequence[CaseFacts]) -> list[Predictions | None]:
     ]
 
 
-def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...], str]) -> Iterator[Told]:
+def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...], str]) -> Iterator[Story]:
     alike: dict[tuple[StoryStep, ...], list[PredictedClass]] = {}
     for one in file.classes:
         if one.steps:
@@ -59,4 +59,4 @@ def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...]
             drawn[steps] = title
             ending = classes[0].story[-1].removeprefix("✗").strip() if classes[0].story else names
             drawing = Markup(sequence(steps, ending, f"The shortest way to: {names}"))
-        yield Told(names, classes[0].why, drawing, before)
+        yield Story(names, classes[0].why, drawing, before)

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.audit import arrow
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
 from ackproof.audit.planning import bucket_units, plan, tasks
@@ -297,7 +297,7 @@ def test_arrow_and_back(values, start, stop) -> None:
 def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ackproof.audit.findings._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
-    findings = Findings(path)
+    findings = FindingsWriter(path)
     findings.add(Anomaly.LOST, TopicPartition("t", 1), length=0, offset=-1)
     findings.add(Anomaly.LOST, TopicPartition("t", 1), length=25, offset=np.arange(25), producer=3)
     assert path.exists()
@@ -311,7 +311,7 @@ def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
 
 
 def test_no_findings_no_file(tmp_path) -> None:
-    findings = Findings(tmp_path / "part-0.parquet")
+    findings = FindingsWriter(tmp_path / "part-0.parquet")
     findings.close()
     assert list(tmp_path.iterdir()) == []
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.commits import CommitAudit, Parts
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
@@ -72,7 +72,7 @@ class Bucket:
         """Where the rows of one stream go."""
         return self._spillables[stream]
 
-    def audit(self, findings: Findings) -> Iterator[Presence | UnmatchedRows | Parts]:
+    def audit(self, findings: FindingsWriter) -> Iterator[Presence | UnmatchedRows | Parts]:
         """Count everything. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
@@ -105,7 +105,7 @@ class Bucket:
         )
         self.series = series_of(self.place, produced, [live, committed_live], self._most)
 
-    def _rewound(self, back: SpillableRows, findings: Findings) -> None:
+    def _rewound(self, back: SpillableRows, findings: FindingsWriter) -> None:
         for rows in back.chunks():
             findings.add(
                 Anomaly.REWOUND,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.arrow import texts
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
@@ -46,7 +46,7 @@ class Parts:
 class CommitAudit:
     """The classes of transactions in one bucket. `untold`: rows of transactions that the table does not know."""
 
-    def __init__(self, place: TopicPartition, findings: Findings, table: Table) -> None:
+    def __init__(self, place: TopicPartition, findings: FindingsWriter, table: Table) -> None:
         self._place = place
         self._findings = findings
         self._table = table
@@ -116,7 +116,7 @@ def _together(rows: Rows) -> tuple[Rows, Ints]:
     return Rows({**rows.take(starts).columns, **summed}, len(starts)), order[starts]
 
 
-def torn(given: Sequence[Parts], findings: Findings) -> None:
+def torn(given: Sequence[Parts], findings: FindingsWriter) -> None:
     """Transactions that are not whole at read_committed: committed, and not wholly there; or there in part.
 
     A finding stands at the first acknowledged record that is missing.

@@ -20,7 +20,7 @@ _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
 """A dictionary of offsets and seqs would be made and thrown away."""
 
 
-class Findings:
+class FindingsWriter:
     """Writer of one findings file, and counter of what it wrote. The file appears with its first row."""
 
     def __init__(self, path: Path) -> None:

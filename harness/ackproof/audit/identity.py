@@ -14,7 +14,7 @@ import numpy as np
 
 from ackproof.audit.arrow import joined
 from ackproof.audit.commits import CommitAudit, Parts
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
@@ -64,7 +64,7 @@ class IdentityAudit:
     def __init__(
         self,
         place: TopicPartition,
-        findings: Findings,
+        findings: FindingsWriter,
         gaps: Gaps,
         committed_gaps: Gaps,
         commits: CommitAudit,

@@ -18,7 +18,7 @@ from ackproof.audit.bucket import Totals
 from ackproof.audit.ledger import Ledger, Rejected, examine
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
-from ackproof.audit.transactions import Told, look
+from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
     Broken,
     BucketUnit,
@@ -213,7 +213,7 @@ def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[Counted | Trouble]) 
             ready[answer.number].troubles.append(answer)
 
 
-def _unsaid(told: Told, totals: Totals) -> Iterator[str]:
+def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:
     """What cannot be known of the transactions of a directory: no class of theirs may be 0 for want of looking."""
     if not totals.transactional:
         return

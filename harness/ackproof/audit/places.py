@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
@@ -39,7 +39,7 @@ class PartitionAudit:
     """The pass over the places of one bucket."""
 
     place: TopicPartition
-    findings: Findings
+    findings: FindingsWriter
     most: int
 
     def run(

@@ -29,7 +29,7 @@ _COLUMNS: Schema = {"producer": "i4", "txn": "i8", "outcome": "i1", "commit_ns":
 
 
 @dataclass(frozen=True)
-class Told:
+class TransactionFiles:
     """What a directory has about transactions."""
 
     paths: tuple[str, ...] = ()
@@ -40,7 +40,7 @@ class Told:
     """There was a final read at read_committed, though it may have been handed nothing."""
 
 
-NO_TRANSACTIONS = Told()
+NO_TRANSACTIONS = TransactionFiles()
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class Fates:
         return result
 
 
-def look(ledger: Ledger, set_aside: dict[str, str]) -> Told:
+def look(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
     """Look at the footers of the table; what is wrong with a part goes to the ledger's reasons. Raises `Rejected`."""
     case = CaseDir(ledger.directory)
     if not case.transactions.is_dir() and not _may_be_transactional(ledger.parts):
@@ -88,7 +88,7 @@ def look(ledger: Ledger, set_aside: dict[str, str]) -> Told:
         else:
             timeless = True
         paths.append(str(path))
-    return Told(tuple(paths), timeless, _was_read_committed(ledger, case))
+    return TransactionFiles(tuple(paths), timeless, _was_read_committed(ledger, case))
 
 
 def _check(where: str, schema: pa.Schema, name: str) -> None:
@@ -131,7 +131,7 @@ def _holds_committed(part: Part) -> bool:
 class Table:
     """The table of one directory, read when it is first asked for."""
 
-    def __init__(self, told: Told) -> None:
+    def __init__(self, told: TransactionFiles) -> None:
         self.told = told
 
     def fates(self, produced: Rows) -> tuple[Fates | None, int]:

@@ -18,13 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.audit.bucket import Bucket, Totals
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
 from ackproof.audit.spill import Scratch, Spilled, SpillFile
-from ackproof.audit.transactions import NO_TRANSACTIONS, Table, Told
+from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
@@ -59,7 +59,7 @@ class Target:
     """A folder inside it for everything that is not finished."""
     open_producers: frozenset[int]
     shares: int
-    transactions: Told = NO_TRANSACTIONS
+    transactions: TransactionFiles = NO_TRANSACTIONS
 
 
 @dataclass(frozen=True)
@@ -194,7 +194,7 @@ def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | 
     name = f"{unit.number:06d}"
     scratch = Scratch(Path(target.work) / ROWS, f"bucket-{name}")
     bucket = Bucket(unit.place, limits.range_rows, scratch, Table(target.transactions))
-    findings = Findings(Path(target.work) / FINDINGS / f"part-{name}.parquet")
+    findings = FindingsWriter(Path(target.work) / FINDINGS / f"part-{name}.parquet")
     try:
         for piece in unit.pieces:
             for stream, place, rows in read(piece):
@@ -218,7 +218,7 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
     target = unit.target
     scratch = Scratch(Path(target.work) / ROWS, "whole")
     buckets: dict[TopicPartition, Bucket] = {}
-    findings = Findings(Path(target.work) / FINDINGS / "part-0.parquet")
+    findings = FindingsWriter(Path(target.work) / FINDINGS / "part-0.parquet")
     given: list[Share] = []
     table = Table(target.transactions)
     try:
@@ -243,7 +243,7 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
 
 def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | Trouble:
     """Judge what the buckets of one directory could not, for one share of the identities."""
-    findings = Findings(Path(target.work) / FINDINGS / f"part-share-{number}.parquet")
+    findings = FindingsWriter(Path(target.work) / FINDINGS / f"part-share-{number}.parquet")
     try:
         unledgered = resolve(given, target.open_producers, findings)
         findings.close()
@@ -252,7 +252,7 @@ def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | T
     return Counted(target.number, counts=findings.counts, unledgered=unledgered)
 
 
-def _counted(target: Target, buckets: Sequence[Bucket], findings: Findings) -> Counted:
+def _counted(target: Target, buckets: Sequence[Bucket], findings: FindingsWriter) -> Counted:
     counted = Counted(target.number, counts=findings.counts)
     for bucket in buckets:
         counted.totals.add(bucket.totals)

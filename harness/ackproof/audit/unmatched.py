@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.commits import Parts, torn
-from ackproof.audit.findings import Findings
+from ackproof.audit.findings import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of
@@ -199,7 +199,7 @@ def _twice(producer: int, seq: int) -> Rejected:
     return Rejected(f"producer {producer}, seq {seq} was produced twice")
 
 
-def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Findings) -> int:
+def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: FindingsWriter) -> int:
     """Judge the unmatched rows of one share of one directory; how many final rows are unledgered.
 
     Of the intact copies of one identity the first is, in this order, one where it was produced, else the one at the

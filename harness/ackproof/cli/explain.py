@@ -29,16 +29,16 @@ def explain(
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
-    from ackproof_reports.one_record import Identity, Spot, at, first_found, story_of
+    from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
 
     if sum(map(bool, (records, spot, anomaly))) > 1:
         raise BadInput("--record, --at and --class each name records: give one of them")
     run = _case(directory, case)
     if records:
-        wanted = [Identity.parse(text) for text in records]
+        wanted = [RecordId.parse(text) for text in records]
     else:
         found = Spot.parse(spot) if spot else first_found(run, anomaly)
-        wanted = [found] if isinstance(found, Identity) else at(run, found)
+        wanted = [found] if isinstance(found, RecordId) else at(run, found)
     console = Console()
     console.line(f"{run.path}")
     for number, who in enumerate(wanted):

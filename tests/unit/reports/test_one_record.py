@@ -20,7 +20,7 @@ from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import EventKind, Timeline
-from ackproof_reports.one_record import MOST_EVENTS, Identity, Spot, at, first_found, story_of
+from ackproof_reports.one_record import MOST_EVENTS, RecordId, Spot, at, first_found, story_of
 
 PLACES = (("orders", 0), ("orders", 1))
 S = 1_000_000_000
@@ -138,7 +138,7 @@ def run(tmp_path: Path) -> CaseDir:
 
 
 def told(run: CaseDir, text: str) -> list[str]:
-    return [line.strip() for line in story_of(run, Identity.parse(text)).lines()]
+    return [line.strip() for line in story_of(run, RecordId.parse(text)).lines()]
 
 
 def test_the_story_of_a_lost_record(run: CaseDir) -> None:
@@ -226,8 +226,8 @@ def test_what_took_it(run: CaseDir, replay: dict[str, object], line: str) -> Non
 
 
 def test_which_record_is_told_when_nobody_says(run: CaseDir) -> None:
-    assert first_found(run, None) == Identity(0, 5)
-    assert first_found(run, "overwritten") == Identity(0, 5)
+    assert first_found(run, None) == RecordId(0, 5)
+    assert first_found(run, "overwritten") == RecordId(0, 5)
     with pytest.raises(BadInput, match=r"no finding of class torn; there are lost, overwritten"):
         first_found(run, "torn")
     findings(run, ("conflict", "orders", 1, -1, 3, -1, ""), ("surfaced", "orders", 0, 0, 6, 4, ""))
@@ -235,8 +235,8 @@ def test_which_record_is_told_when_nobody_says(run: CaseDir) -> None:
 
 
 def test_who_was_at_an_offset(run: CaseDir) -> None:
-    assert at(run, Spot.parse("orders/0@7")) == [Identity(0, 5), Identity(1, 2)]
-    assert at(run, Spot.parse("orders/0@6")) == [Identity(0, 4)]
+    assert at(run, Spot.parse("orders/0@7")) == [RecordId(0, 5), RecordId(1, 2)]
+    assert at(run, Spot.parse("orders/0@6")) == [RecordId(0, 4)]
     with pytest.raises(BadInput, match="no ledger names a record at orders/1@7"):
         at(run, Spot("orders", 1, 7))
 

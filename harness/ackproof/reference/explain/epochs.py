@@ -162,7 +162,7 @@ NOTHING: Final = KeptLog(_NONE, _NONE, _NONE, (), 0, 0)
 
 
 @dataclass(frozen=True)
-class Told:
+class OffsetFates:
     """Per acked offset what the replay says: it can be gone, it can be kept (both: the times do not tell)."""
 
     gone: Bools
@@ -198,7 +198,7 @@ def tell(
     *,
     ended: bool = False,
     before: Before | None = None,
-) -> Told:
+) -> OffsetFates:
     """Say it of acked offsets, sent and answered at these times.
 
     `ended`: the log went with its topic after these epochs. `before`: what earlier topics of that name say of them.
@@ -227,4 +227,4 @@ def tell(
         # The times were read too narrowly where neither holds: it is there, and no step would take it away.
         here = timely | ~(timely if before is None else before.can)
         kept |= ~gone & (held >= 0) & here
-    return Told(gone, kept, expired, old_epoch, timely)
+    return OffsetFates(gone, kept, expired, old_epoch, timely)

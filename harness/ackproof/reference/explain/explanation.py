@@ -20,7 +20,7 @@ from ackproof.reference.explain.epochs import (
     Before,
     Bools,
     KeptLog,
-    Told,
+    OffsetFates,
     kept_log,
     leader_epochs,
     tell,
@@ -173,7 +173,7 @@ class _Place:
     def _observed(self) -> Observed:
         return self.era.observed
 
-    def _settled(self, rows: AckedRows, told: Told) -> tuple[Bools, Bools]:
+    def _settled(self, rows: AckedRows, told: OffsetFates) -> tuple[Bools, Bools]:
         """Of those that can be gone and kept, what the timestamp says of what stands at their offset now."""
         both = told.gone & told.kept
         if not both.any() or not self._observed.stamped_when_sent(self.era.place[0]):
@@ -208,7 +208,9 @@ class _Place:
                 )
             )
 
-    def _truncations(self, era: Era, rows: AckedRows, told: Told, gone: Bools, found: Explanation) -> None:
+    def _truncations(
+        self, era: Era, rows: AckedRows, told: OffsetFates, gone: Bools, found: Explanation
+    ) -> None:
         for cut, forbidden in era.truncations(rows, told, gone):
             found.truncations.append(cut)
             found.forbidden += [forbidden] if forbidden is not None else []
@@ -217,7 +219,7 @@ class _Place:
         self,
         past: Sequence[PastLife],
         rows: AckedRows,
-        told: Told,
+        told: OffsetFates,
         gone: Bools,
         kept: Bools,
         found: Explanation,
@@ -238,7 +240,7 @@ class _Place:
                 found.forbidden.append(one.above(rows, nowhere))
 
     def _above_its_epoch(
-        self, rows: AckedRows, told: Told, somewhere: Bools, earlier: Bools, found: Explanation
+        self, rows: AckedRows, told: OffsetFates, somewhere: Bools, earlier: Bools, found: Explanation
     ) -> None:
         """Acknowledged, in an epoch that nobody came after, at an offset that its log does not hold."""
         nowhere = ~somewhere & ~told.expired & (told.timely | ~earlier)

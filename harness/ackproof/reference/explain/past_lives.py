@@ -22,7 +22,7 @@ from ackproof.reference.explain.epochs import (
     SLACK_NS,
     Bools,
     LeaderEpoch,
-    Told,
+    OffsetFates,
     kept_log,
     leader_epochs,
     possible,
@@ -51,7 +51,7 @@ class PastLife:
     number: int
     again_ns: int
     """When the next one was created; -1 never."""
-    told: Told | None
+    told: OffsetFates | None
     """What its own log says of them; None where that log was not seen."""
     can: Bools
     """By time and offset it can be of this life."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.reference.explain.epochs import Bools, Ints, KeptLog, LeaderEpoch, Told
+from ackproof.reference.explain.epochs import Bools, Ints, KeptLog, LeaderEpoch, OffsetFates
 from ackproof.reference.explain.rows import AckedRows
 from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import ForbiddenStep, Truncation
@@ -29,7 +29,7 @@ class Era:
         return f"{self.place[0]}/{self.place[1]}"
 
     def truncations(
-        self, rows: AckedRows, told: Told, gone: Bools
+        self, rows: AckedRows, told: OffsetFates, gone: Bools
     ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
         """By epoch, those that took the rows that are `gone`; with the step that this makes forbidden, if it does."""
         for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
