@@ -7,10 +7,13 @@ context by which the two are told apart.
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, TypeAlias
+from collections.abc import Callable, Sequence
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, PlainSerializer, ValidationInfo, WithJsonSchema
 from pydantic_core import PydanticCustomError
+
+T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
@@ -145,89 +148,61 @@ def share_text(share: float) -> str:
     return f"{share * 100:.10g}%"
 
 
-def _read_byte_rate(value: object, info: ValidationInfo) -> object:
-    return _read(value, info, parse_byte_rate, "50KB/s", "B/s")
+def _quantity(
+    parse: Callable[[str], float | None],
+    write: Callable[[T], str],
+    pattern: str,
+    examples: Sequence[str],
+    unit: str,
+    *,
+    may_be_none: bool = False,
+) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
+    """How pydantic reads a quantity (text in a file, in Python also the number), writes it, and says its schema.
 
+    `unit` is what a number in a file is advised to have.
+    """
 
-def _read_share(value: object, info: ValidationInfo) -> object:
-    return _read(value, info, parse_share, "30%", "%")
+    def read(value: object, info: ValidationInfo) -> object:
+        if isinstance(value, str):
+            try:
+                return parse(value)
+            except ValueError as error:
+                raise wrong(f"expected {error}, not '{value[:60]}'") from error
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            if info.context is FROM_FILE:
+                raise wrong(f"the number {value} lacks a unit: write e.g. {examples[0]} (or {value:g}{unit})")
+            return value
+        if value is None and may_be_none and info.context is not FROM_FILE:
+            return None
+        raise wrong(f"expected a text such as {examples[0]}")
 
-
-def _read_duration(value: object, info: ValidationInfo) -> object:
-    return _read(value, info, parse_duration, "5s", "ms")
-
-
-def _read_shift(value: object, info: ValidationInfo) -> object:
-    return _read(value, info, parse_shift, "+1h", "s")
-
-
-def _read_size(value: object, info: ValidationInfo) -> object:
-    return _read(value, info, parse_size, "100B", "B")
-
-
-def _read_rate(value: object, info: ValidationInfo) -> object:
-    if value is None and info.context is not FROM_FILE:
-        return None
-    return _read(value, info, parse_rate, "5000/s", "/s")
-
-
-def _read(value: object, info: ValidationInfo, parse: object, example: str, unit: str) -> object:
-    if isinstance(value, str):
-        try:
-            return parse(value)  # type: ignore[operator]
-        except ValueError as error:
-            raise wrong(f"expected {error}, not '{value[:60]}'") from error
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
-        if info.context is FROM_FILE:
-            raise wrong(f"the number {value} lacks a unit: write e.g. {example} (or {value:g}{unit})")
-        return value
-    raise wrong(f"expected a text such as {example}")
+    schema = WithJsonSchema({"type": "string", "pattern": pattern, "examples": list(examples)})
+    return BeforeValidator(read), PlainSerializer(write, return_type=str), schema
 
 
 Duration: TypeAlias = Annotated[
-    float,
-    BeforeValidator(_read_duration),
-    PlainSerializer(duration_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": DURATION_PATTERN, "examples": ["5s", "200ms", "1m"]}),
+    float, *_quantity(parse_duration, duration_text, DURATION_PATTERN, ("5s", "200ms", "1m"), "ms")
 ]
 """Seconds. In a file: `5s`, `200ms`, `1m`."""
 
-Shift: TypeAlias = Annotated[
-    float,
-    BeforeValidator(_read_shift),
-    PlainSerializer(shift_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": SHIFT_PATTERN, "examples": ["+1h", "-90s"]}),
-]
+Shift: TypeAlias = Annotated[float, *_quantity(parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
 """Seconds forwards, or back where below zero. In a file: `1h`, `+1h`, `-90s`."""
 
 Size: TypeAlias = Annotated[
-    int,
-    BeforeValidator(_read_size),
-    PlainSerializer(size_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": SIZE_PATTERN, "examples": ["100B", "16kB", "1MB"]}),
+    int, *_quantity(parse_size, size_text, SIZE_PATTERN, ("100B", "16kB", "1MB"), "B")
 ]
 """Bytes. In a file: `100B`, `16kB`, `1MB`; kB is 1024 B."""
 
 Rate: TypeAlias = Annotated[
     float | None,
-    BeforeValidator(_read_rate),
-    PlainSerializer(rate_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": RATE_PATTERN, "examples": ["5000/s", "full"]}),
+    *_quantity(parse_rate, rate_text, RATE_PATTERN, ("5000/s", "full"), "/s", may_be_none=True),
 ]
 """Records per second, None for full speed. In a file: `5000/s`, `full`."""
 
 ByteRate: TypeAlias = Annotated[
-    int,
-    BeforeValidator(_read_byte_rate),
-    PlainSerializer(byte_rate_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": BYTE_RATE_PATTERN, "examples": ["50KB/s", "1MB/s"]}),
+    int, *_quantity(parse_byte_rate, byte_rate_text, BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s")
 ]
 """Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
 
-Share: TypeAlias = Annotated[
-    float,
-    BeforeValidator(_read_share),
-    PlainSerializer(share_text, return_type=str),
-    WithJsonSchema({"type": "string", "pattern": SHARE_PATTERN, "examples": ["30%"]}),
-]
+Share: TypeAlias = Annotated[float, *_quantity(parse_share, share_text, SHARE_PATTERN, ("30%",), "%")]
 """A share from 0 to 1. In a file: `30%`."""

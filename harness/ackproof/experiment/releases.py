@@ -18,6 +18,8 @@ ELR: Final = "eligible.leader.replicas.version"
 """1: the controller remembers who was in sync last (eligible leader replicas, KIP-966)."""
 KRAFT: Final = "kraft.version"
 METADATA: Final = "metadata.version"
+ELR_NEEDS: Final = 23
+"""The metadata.version below which no cluster is formatted with eligible leader replicas (4.0-IV1)."""
 
 Levels: TypeAlias = tuple[int, int]
 """Lowest and highest level."""

@@ -10,7 +10,16 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import roles_in
 from ackproof.experiment.nodes import ListNode
 from ackproof.experiment.problems import Path
-from ackproof.experiment.releases import KNOWN_FEATURES, RELEASES, WITH_ZOOKEEPER, features_of, first_with
+from ackproof.experiment.releases import (
+    ELR,
+    ELR_NEEDS,
+    KNOWN_FEATURES,
+    METADATA,
+    RELEASES,
+    WITH_ZOOKEEPER,
+    features_of,
+    first_with,
+)
 from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
@@ -88,6 +97,10 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
         elif not levels[name][0] <= level <= levels[name][1]:
             lowest, highest = levels[name]
             found.report(path, f"Kafka {version} has levels {lowest} to {highest} of {name}, not {level}")
+    metadata = spec.cluster.features.get(METADATA, ELR_NEEDS)
+    if spec.cluster.features.get(ELR) and metadata < ELR_NEEDS and found.sound_below(("cluster", "features")):
+        message = f"it needs {METADATA} {ELR_NEEDS} or later, not {metadata}"
+        found.report(("cluster", "features", ELR), message)
 
 
 def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Problems) -> None:

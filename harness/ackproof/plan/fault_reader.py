@@ -2,6 +2,9 @@
 
 An entry is a mapping with one key that names the kind, whose value holds the kind's own fields, and beside it the
 trigger (`at` | `when` [+ `at_latest`] | `after`) and how long it lasts (`for` or `restart_after`).
+
+What tells the kinds apart is a key, and beside it stand keys of all kinds: pydantic's discriminated unions want a field
+that holds the name. So the entry is taken apart here, and each kind's own fields are pydantic's (`model_validate`).
 """
 
 from __future__ import annotations

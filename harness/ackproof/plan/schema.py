@@ -1,7 +1,8 @@
 """The JSON Schema of experiment files, by which editors complete and check while one is being written.
 
 Made from the types themselves. It accepts whatever `ackproof.plan.load` accepts; what it cannot say (roles that name
-topics, factors above the number of brokers, …) is left to `ackproof validate`.
+topics, factors above the number of brokers, …) is left to `ackproof validate`. The frame of a fault and the short forms
+are no types, and are written here.
 """
 
 from __future__ import annotations

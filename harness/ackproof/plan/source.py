@@ -1,8 +1,9 @@
 """YAML as data only: text → nodes that know their line and column.
 
 The nodes are built here from the events of ruamel.yaml's pure-Python parser, not by its constructors: no object is
-ever made from a tag, and every bound holds while the text is being read, not after. Plain scalars are understood by
-the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
+ever made from a tag, and every bound holds while the text is being read, not after. Its round-trip loader has marks
+too, but drops the text of a scalar (`4.10`), ends at the first key that occurs twice, and bounds nothing. Plain scalars
+are understood by the core schema of YAML 1.2 (so `yes` and `on` are text, and `010` is ten).
 
 Refused, each with its line: files above 1 MiB, other encodings than UTF-8, NUL and other control characters, more
 than one document, tags outside the core schema, merge keys, keys that occur twice or are no scalars, nesting deeper

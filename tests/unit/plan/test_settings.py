@@ -8,6 +8,7 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.properties import check_settings
+from ackproof.experiment.releases import ELR
 from ackproof.experiment.settings import RESERVED, Reserved, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
 from ackproof.plan import InvalidExperiment, Plan
@@ -116,6 +117,14 @@ def test_someone_elses_cluster_may_know_more(load_text: Load) -> None:
     load_text(at("topics", "no.such.thing: 1, segment.bytes: 10", "backend: attach"))
     with pytest.raises(InvalidExperiment, match=r"retention\.ms"):
         load_text(at("topics", "retention.m: 1", "backend: attach"))
+
+
+def test_feature_levels_that_kafka_does_not_format_a_cluster_with(load_text: Load) -> None:
+    levels = "name: x\ntopics: {t: {}}\ncluster: {features: {metadata.version: %d, %s: 1}}\n"
+    load_text(levels % (23, ELR))
+    load_text(levels % (7, "group.version"))
+    with pytest.raises(InvalidExperiment, match=r"it needs metadata\.version 23 or later, not 22"):
+        load_text(levels % (22, ELR))
 
 
 def test_names_that_no_cluster_takes(load_text: Load) -> None:
