@@ -144,10 +144,10 @@ def _empty_cells(config: pytest.Config) -> list[str]:
     backends: str | None = config.getoption("--whole-table")
     if not backends:
         return []
-    from ackproof.plan.fault_reader import KINDS  # the reader of faults registers them all
+    from ackproof.faults.registry import fault_kinds
 
     asked = backends.split(",")
-    refused = {name: {one for one in asked if kind.not_on(one)} for name, kind in KINDS.items()}
+    refused = {name: {one for one in asked if kind.not_on(one)} for name, kind in fault_kinds().items()}
     return TABLE.missing(refused, asked)
 
 

@@ -8,8 +8,8 @@ from typing import Final
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.fault import KINDS
 from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.registry import fault_kinds
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.plan.on_model import why_not
@@ -104,7 +104,7 @@ def text_of(kind: str) -> str:
         kind=kind,
         body=ONE_OF_EACH[kind],
         when=when,
-        more=lasts.get(KINDS[kind].HOLD_KEY or "", ""),
+        more=lasts.get(fault_kinds()[kind].HOLD_KEY or "", ""),
     )
 
 
@@ -115,10 +115,10 @@ def case_of(tmp_path: Path, kind: str, backend: str | None = None) -> Case:
 
 
 def test_each_kind_is_here_once() -> None:
-    assert set(ONE_OF_EACH) == set(KINDS)
+    assert set(ONE_OF_EACH) == set(fault_kinds())
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(fault_kinds()))
 def test_prediction_takes_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
     case = case_of(tmp_path, kind)
     told = [said for fault in case.faults if (said := unpredictable(fault))]
@@ -129,7 +129,7 @@ def test_prediction_takes_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
         counted_for(case, "t")
 
 
-@pytest.mark.parametrize("kind", sorted(KINDS))
+@pytest.mark.parametrize("kind", sorted(fault_kinds()))
 def test_the_model_does_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
     if kind in NOT_SIMULATED:
         assert NOT_SIMULATED[kind] in str(why_not(kind))

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.fault import KINDS
 from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm.specification import Storm
 from ackproof.plan import load
 from ackproof.plan.cases import cases
@@ -98,7 +98,7 @@ def test_another_seed_leaves_another_run() -> None:
 
 def test_what_the_model_can_do_is_what_validation_lets_through() -> None:
     assert {kind.KIND for kind in VIRTUAL} | {Storm.KIND} == POSSIBLE
-    for kind in KINDS:
+    for kind in fault_kinds():
         assert (why_not(kind) is None) is (kind in POSSIBLE)
 
 

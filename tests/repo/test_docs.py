@@ -11,9 +11,9 @@ import pytest
 
 import fault_page
 from ackproof.cli.main import main, main_code
-from ackproof.experiment.fault import KINDS
 from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.triggers import Quantity
+from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import ExitCode
 from pages import ROOT, Page
@@ -136,7 +136,7 @@ def test_the_table_of_witnesses_names_every_fault_once() -> None:
     by_hand = fault_page.PAGE.read_text("utf-8").split(fault_page.MARK)[0]
     rows = [line.split("|")[1] for line in by_hand.splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`([a-z_]+)[:`]", row)]
-    assert sorted(named) == sorted(KINDS)
+    assert sorted(named) == sorted(fault_kinds())
 
 
 def _rows(page: str, heading: str) -> set[str]:

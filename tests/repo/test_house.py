@@ -34,6 +34,15 @@ def test_light_imports(program: str) -> None:
     assert done.stderr == ""
 
 
+def test_plans_are_light() -> None:
+    """Reading an experiment, with every kind of fault, loads nothing that only a run needs."""
+    heavy = ("confluent_kafka", "kafka", "docker", "kazoo", "psutil", "pyarrow", "numpy")
+    program = "import ackproof.plan\nfrom ackproof.faults.registry import fault_kinds\nassert fault_kinds()"
+    check = f"{program}\nimport sys\nsys.stderr.write(' '.join(m for m in {heavy!r} if m in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+
+
 def _tracked() -> list[Path]:
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True).stdout
     return [ROOT / name for name in listed.decode().split("\0") if name]

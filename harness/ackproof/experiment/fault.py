@@ -1,15 +1,15 @@
-"""Faults as data: what every fault has, and the registry of kinds. One file per family beside this one.
+"""Faults as data: what every fault has.
 
-A family is added by one file: a subclass of `FaultSpec` per kind, each registered with `@register`, and its module
-named in `ackproof.faults.kinds`. Its own fields (those in the braces after the kind) are the fields that the
-subclass adds; everything else here reads them from the class.
+A kind is a subclass of `FaultSpec` with a `KIND` in a module of `ackproof.faults`, found there by
+`ackproof.faults.registry`. Its own fields (those in the braces after the kind) are the fields that the subclass adds;
+everything else here reads them from the class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
@@ -142,24 +142,6 @@ class NodeFault(FaultSpec):
 
 COMMON: Final = frozenset({"number", "trigger", "hold"})
 """Fields of a fault that are not written inside the braces after its kind."""
-
-_KINDS: dict[str, type[FaultSpec]] = {}
-KINDS: Final[Mapping[str, type[FaultSpec]]] = MappingProxyType(_KINDS)
-"""Every kind of fault by its name in a file."""
-
-F = TypeVar("F", bound=type[FaultSpec])
-
-
-def register(kind: F) -> F:
-    """Class decorator: make a kind of fault known. Raises ValueError for a name that is taken or missing."""
-    if not kind.KIND or kind.KIND in _KINDS:
-        raise ValueError(f"the fault kind {kind.KIND!r} is taken or empty")
-    # By name, so that lists of kinds do not depend on which family was imported first.
-    every: dict[str, type[FaultSpec]] = {**_KINDS, kind.KIND: kind}
-    ordered = sorted(every.items())
-    _KINDS.clear()
-    _KINDS.update(ordered)
-    return kind
 
 
 def trigger_text(fault: FaultSpec) -> str:

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from ackproof.base.errors import AckproofError, Interrupted, WaitTimeout
 from ackproof.base.wait import wait_until
@@ -18,13 +18,10 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When, surely_fires
-from ackproof.faults import injections as families
-from ackproof.faults.injection import Aim, Field, Injection, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.storm.specification import Storm
 from ackproof.rundir.timeline import DRAWN_FROM, EventKind, Timeline, fault_name
 
-FAMILIES: Final = families.__all__
-"""The families that are known here, by the names of their modules."""
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
 
@@ -62,7 +59,7 @@ _OVER: Final = frozenset({Stage.ENDED, Stage.FAILED, Stage.MISSED})
 @dataclass
 class _Life:
     fault: FaultSpec
-    injection: Injection | None = None
+    injection: Injection[Any] | None = None
     stage: Stage = Stage.WAITING
     begun_at_ns: int | None = None
     confirmed_at_ns: int | None = None
@@ -82,7 +79,7 @@ class FaultDriver:
     def __init__(
         self,
         case: Case,
-        field: Field,
+        field: FaultContext,
         gauges: Gauges,
         timeline: Timeline,
         resolve: Callable[[Role, FaultSpec], Sequence[int]],

@@ -1,18 +1,23 @@
-"""What every fault is while it is being done, and the registry from a fault's kind to its injection."""
+"""What every fault is while it is being done, and which class does which kind."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from threading import Event as Flag
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.base.processes import ClientProcess, RunTag
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.holds import Holds
+from ackproof.faults.registry import fault_kinds
+
+SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class Clients(Protocol):
@@ -44,7 +49,7 @@ class Clients(Protocol):
 
 
 @dataclass(frozen=True)
-class Field:
+class FaultContext:
     """Where a fault is done: the cluster, the clients, and the flag that ends every wait."""
 
     cluster: Cluster
@@ -75,49 +80,58 @@ class Aim:
         return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())
 
 
-class Injection(Protocol):
+class Injection(ABC, Generic[SpecT]):
     """One fault against resolved nodes. Each step raises `FaultNotConfirmed` when it cannot vouch for itself.
 
     `inject` and `heal` return the word for what they did; `confirm` and `confirm_healed` return what an
     independent witness saw. `heal` may be called when `inject` failed half way: it mends whatever is broken.
     """
 
+    def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
+        self.fault = fault
+        self.nodes = aim.nodes
+        self.context = context
+
+    @abstractmethod
     def inject(self) -> str:
         """Do it."""
 
+    @abstractmethod
     def confirm(self) -> str:
         """See that it bit."""
 
     def heal(self) -> str:
         """Undo it."""
+        return "nothing to undo"
 
+    @abstractmethod
     def confirm_healed(self) -> str:
         """See that it is undone."""
 
 
-Maker = Callable[[FaultSpec, Aim, Field], Injection]
-_MAKERS: Final[dict[type[FaultSpec], Maker]] = {}
-
-M = TypeVar("M", bound=Maker)
+Maker: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]
+_MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
-def injects(kind: type[FaultSpec]) -> Callable[[M], M]:
-    """Decorator: this class (or function) makes the injection of `kind`. Raises ValueError when one exists."""
+def injects(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[SpecT]]:
+    """Class decorator: this does faults of `kind`, and of its subclasses that have no injection of their own."""
 
-    def register(maker: M) -> M:
-        if kind in _MAKERS:
-            raise ValueError(f"{kind.KIND} has an injection already")
+    def note(maker: Maker[SpecT]) -> Maker[SpecT]:
         _MAKERS[kind] = maker
         return maker
 
-    return register
+    return note
 
 
-def injection_of(fault: FaultSpec, aim: Aim, field: Field) -> Injection:
+def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
+    """What does faults of this kind; None for one that the driver itself plays (a storm)."""
+    fault_kinds()  # whose modules say who does them
+    return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
+
+
+def injection_of(fault: FaultSpec, aim: Aim, context: FaultContext) -> Injection[Any]:
     """The injection of `fault` against those that it is aimed at."""
-    return _MAKERS[type(fault)](fault, aim, field)
-
-
-def injectable() -> frozenset[str]:
-    """The kinds that can be injected."""
-    return frozenset(kind.KIND for kind in _MAKERS)
+    maker = maker_of(type(fault))
+    if maker is None:
+        raise FaultNotConfirmed(f"{fault.kind} has no injection")
+    return maker(fault, aim, context)

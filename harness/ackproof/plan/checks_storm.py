@@ -7,8 +7,9 @@ from collections.abc import Callable
 from pydantic import ValidationError
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path
+from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm.specification import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.refusals import ordered, report_error
@@ -26,7 +27,7 @@ def check_storm(
         )
     for name, dish in storm.menu.items():
         path: Path = (*body, "menu", name)
-        kind = KINDS[name]
+        kind = fault_kinds()[name]
         why = kind.not_on(spec.backend)
         if why is not None and found.sound(("backend",)):
             found.report(path, f"not possible on the backend {spec.backend}, because {why}", key=True)

@@ -14,12 +14,12 @@ from typing import Final
 
 from pydantic import TypeAdapter, ValidationError
 
-from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain, root_of
 from ackproof.experiment.problems import InvalidExperiment, Path
 from ackproof.experiment.quantities import FROM_FILE, WRONG, Duration, duration_text
 from ackproof.experiment.triggers import TRIGGER_KEYS, After, At, Condition, ConditionField, Trigger, When
-from ackproof.faults import kinds as fault_families
+from ackproof.faults.registry import fault_kinds
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.timeline import DRAWN_FROM
@@ -32,7 +32,6 @@ EXAMPLE: Final = "{kill: {target: leader(orders/0)}, at: 5s, restart_after: 5s}"
 
 _DURATION: Final[TypeAdapter[float]] = TypeAdapter(Duration)
 _CONDITION: Final[TypeAdapter[Condition]] = TypeAdapter(ConditionField)
-assert fault_families.FAMILIES  # imported for its effect: every kind is registered
 
 
 def read_faults(found: Problems) -> list[FaultSpec | None]:
@@ -76,19 +75,19 @@ def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
 
 def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | None:
     """The kind, after all unknown keys of the entry were reported."""
-    kinds = [name for name in node.entries if name in KINDS]
-    strangers = [name for name in node.entries if name not in KINDS and name not in BESIDE]
+    kinds = [name for name in node.entries if name in fault_kinds()]
+    strangers = [name for name in node.entries if name not in fault_kinds() and name not in BESIDE]
     for name in strangers:
         looks_like_kind = not kinds and isinstance(node.entries[name], MapNode)
         if looks_like_kind:
-            found.unknown((*path, name), "fault kind", KINDS)
+            found.unknown((*path, name), "fault kind", fault_kinds())
         else:
-            found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*KINDS, *BESIDE])
+            found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*fault_kinds(), *BESIDE])
     for second in kinds[1:]:
         found.report((*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", key=True)
     if not kinds and not strangers:
-        found.report(path, f"the fault has no kind; expected one of {', '.join(KINDS)}")
-    return KINDS[kinds[0]] if kinds else None
+        found.report(path, f"the fault has no kind; expected one of {', '.join(fault_kinds())}")
+    return fault_kinds()[kinds[0]] if kinds else None
 
 
 def _read_trigger(found: Problems, path: Path, node: MapNode) -> Trigger | None:

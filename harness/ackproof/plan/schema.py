@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from ackproof.experiment.expectations import BOUND_PATTERN
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.quantities import (
     DURATION_PATTERN,
     RATE_PATTERN,
@@ -24,7 +24,7 @@ from ackproof.experiment.quantities import (
     size_text,
 )
 from ackproof.experiment.triggers import CONDITION_PATTERN, TRIGGER_KEYS
-from ackproof.faults import kinds as fault_families
+from ackproof.faults.registry import fault_kinds
 from ackproof.plan.fault_reader import HOLD_KEYS
 from ackproof.plan.short_forms import fields_beside
 from ackproof.rundir.anomalies import TABLE
@@ -33,7 +33,6 @@ Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCALAR: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
 _NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
-assert fault_families.FAMILIES  # imported for its effect: every kind is registered
 
 
 def schema_text() -> str:
@@ -49,7 +48,7 @@ def experiment_schema() -> Schema:
         _mend_texts(part)
     parts["Expectation"] = _expectation()
     parts["Fault"] = _fault()
-    parts |= {fields_of(kind): _body(kind, parts) for kind in KINDS.values()}
+    parts |= {fields_of(kind): _body(kind, parts) for kind in fault_kinds().values()}
     properties = _mapping(schema, "properties")
     _mapping(properties, "faults")["items"] = {"$ref": "#/$defs/Fault"}
     _mapping(properties, "expect")["items"] = {"$ref": "#/$defs/Expectation"}
@@ -136,12 +135,12 @@ def _fault() -> Schema:
             "title": kind.KIND,
             "description": kind.SUMMARY,
         }
-        for kind in KINDS.values()
+        for kind in fault_kinds().values()
     }
     # what may stand there is said by the kind
     loose: Schema = {
         name: {"title": name, "description": "Of a kind in its short form."}
-        for kind in KINDS.values()
+        for kind in fault_kinds().values()
         for name in fields_beside(kind)
     }
     beside: Schema = {
@@ -178,13 +177,13 @@ def _fault() -> Schema:
     return {
         "type": "object",
         "title": "Fault",
-        "description": f"One fault: its kind ({', '.join(KINDS)}), when it begins, how long it lasts.",
+        "description": f"One fault: its kind ({', '.join(fault_kinds())}), when it begins, how long it lasts.",
         "properties": {**loose, **kinds, **beside},
         "additionalProperties": False,
         "dependentRequired": {"at_latest": ["when"]},
-        "dependentSchemas": {kind.KIND: _ends(kind) for kind in KINDS.values()},
+        "dependentSchemas": {kind.KIND: _ends(kind) for kind in fault_kinds().values()},
         "allOf": [
-            {"oneOf": [{"required": [kind]} for kind in KINDS]},
+            {"oneOf": [{"required": [kind]} for kind in fault_kinds()]},
             {"oneOf": [{"required": [key]} for key in TRIGGER_KEYS]},
         ],
     }
@@ -192,7 +191,9 @@ def _fault() -> Schema:
 
 def _ends(kind: type[FaultSpec]) -> Schema:
     """What may not stand beside a kind: how long it lasts but for its own way, and fields but in its short form."""
-    foreign = {name for other in KINDS.values() for name in fields_beside(other)} - set(fields_beside(kind))
+    foreign = {name for other in fault_kinds().values() for name in fields_beside(other)} - set(
+        fields_beside(kind)
+    )
     closed: Schema = {key: False for key in (*HOLD_KEYS, *sorted(foreign)) if key != kind.HOLD_KEY}
     if not kind.SHORT:
         return {"properties": closed}

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackproof.experiment.fault import COMMON, KINDS, FaultSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
-from ackproof.faults import kinds as fault_families
-
-assert fault_families.FAMILIES  # imported for its effect: every kind is registered
+from ackproof.faults.registry import fault_kinds
 
 
 def spelt_out(root: MapNode) -> MapNode:
@@ -30,15 +28,15 @@ def fields_beside(kind: type[FaultSpec]) -> tuple[str, ...]:
     if not kind.SHORT:
         return ()
     names = (field.alias or name for name, field in kind.model_fields.items() if name not in COMMON)
-    return tuple(name for name in names if name not in kind.SHORT and name not in KINDS)
+    return tuple(name for name in names if name not in kind.SHORT and name not in fault_kinds())
 
 
 def _spelt_out(entry: MapNode) -> MapNode:
-    kinds = [name for name in entry.entries if name in KINDS]
+    kinds = [name for name in entry.entries if name in fault_kinds()]
     if len(kinds) != 1:
         return entry  # said when it is read
     (name,) = kinds
-    kind, value = KINDS[name], entry.entries[name]
+    kind, value = fault_kinds()[name], entry.entries[name]
     fields = _fields_of(kind, value)
     if not fields:
         return entry

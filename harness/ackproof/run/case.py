@@ -32,7 +32,7 @@ from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
-from ackproof.faults.injection import Field
+from ackproof.faults.injection import FaultContext
 from ackproof.observe import replica_logs
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
@@ -215,7 +215,7 @@ class CaseRun:
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            Field(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
+            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag, end_children, started
@@ -27,7 +27,7 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import At
 from ackproof.faults.aim import holders
-from ackproof.faults.injection import Aim, Field, Injection, injection_of
+from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
@@ -63,7 +63,7 @@ class KafkaCluster:
         self._cluster = ProcessCluster(
             wanted.cluster, self.run.nodes, self.tag, to_timeline(self._timeline), installed=installed
         )
-        self._field = Field(self._cluster, self._stop)
+        self._field = FaultContext(self._cluster, self._stop)
 
     def __enter__(self) -> Self:
         own = os.getpid()
@@ -235,7 +235,7 @@ class KafkaCluster:
         self._inject(kind, nodes, target)
         return nodes
 
-    def _inject(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> Injection:
+    def _inject(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> Injection[Any]:
         fault = self._fault(kind, nodes, target)
         injection = injection_of(fault, self._aim(fault, nodes), self._field)
         number = fault.number
@@ -270,7 +270,7 @@ class KafkaCluster:
         self._mend(injection, nodes, word)
         return nodes
 
-    def _mend(self, injection: Injection, nodes: tuple[int, ...], word: str) -> None:
+    def _mend(self, injection: Injection[Any], nodes: tuple[int, ...], word: str) -> None:
         did = injection.heal()
         self._timeline.add(EventKind.FAULT_HEALED, fault=len(self._faults), did=did)
         witness = injection.confirm_healed()

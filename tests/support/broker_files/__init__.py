@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
-from kafka.record.default_records import DefaultRecordBatchBuilder
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, as it reads its schemas
+    from kafka.record.default_records import DefaultRecordBatchBuilder
 
 
 def batch(

@@ -24,7 +24,7 @@ from ackproof.experiment.needs import Need
 from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver, Stage
-from ackproof.faults.injection import Clients, Field
+from ackproof.faults.injection import Clients, FaultContext
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
@@ -173,7 +173,7 @@ class Bench:
         ) as timeline:
             driver = FaultDriver(
                 case,
-                Field(
+                FaultContext(
                     self.cluster,
                     self._stop,
                     case,

@@ -6,9 +6,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from kafka.record.util import calc_crc32c
 
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, Segment, checkpoint, cut, log_end, segments
+from ackproof.cluster.messages import calc_crc32c
 
 
 def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:

@@ -24,7 +24,7 @@ from ackproof.faults.clients.injection import (
     PauseClientInjection,
 )
 from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient, Whom
-from ackproof.faults.injection import Aim, Field, Injection
+from ackproof.faults.injection import Aim, FaultContext, Injection
 
 BUSY = "import time\nwhile True: time.sleep(0.005)"
 
@@ -91,7 +91,7 @@ def clients() -> Iterator[FakeClients]:
 def injection(kind: type[ClientFault], whom: str, clients: FakeClients | None) -> Injection:
     fault = kind(number=1, trigger=At(0.0), client=Whom.parse(whom))
     made = KillClientInjection if kind is KillClient else PauseClientInjection
-    return made(fault, Aim(), Field(cast("Cluster", None), threading.Event(), None, clients))
+    return made(fault, Aim(), FaultContext(cast("Cluster", None), threading.Event(), None, clients))
 
 
 def test_a_kill_and_its_healing(clients: FakeClients) -> None:
@@ -168,7 +168,7 @@ def fence(clients: FakeClients, coordinator: Coordinator, monkeypatch: pytest.Mo
     monkeypatch.setattr(client_faults, "READY_WITHIN_S", 0.5)
     fault = FenceProducer(number=1, trigger=At(0.0), client=Whom.parse("producer(0)"))
     return FenceProducerInjection(
-        fault, Aim(), Field(cast("Cluster", coordinator), threading.Event(), None, clients)
+        fault, Aim(), FaultContext(cast("Cluster", coordinator), threading.Event(), None, clients)
     )
 
 

@@ -15,7 +15,7 @@ from ackproof.base.processes import RunTag, find_children
 from ackproof.experiment.triggers import At
 from ackproof.faults.command.injection import CommandInjection, require
 from ackproof.faults.command.specification import CommandFault
-from ackproof.faults.injection import Aim, Field
+from ackproof.faults.injection import Aim, FaultContext
 
 Make = Callable[..., CommandInjection]
 RUN = "test-command"
@@ -43,7 +43,7 @@ def make(tmp_path: Path) -> Make:
         node: Any = SimpleNamespace(id=2)
         aim = Aim({"role": (node,)})  # type: ignore[dict-item]
         return CommandInjection(
-            fault, aim, Field(cluster, threading.Event(), tag=RunTag(RUN, tmp_path, tmp_path))
+            fault, aim, FaultContext(cluster, threading.Event(), tag=RunTag(RUN, tmp_path, tmp_path))
         )
 
     return build

@@ -23,7 +23,7 @@ from ackproof.experiment.triggers import At
 from ackproof.faults.crashes import quorum as control
 from ackproof.faults.crashes import voters
 from ackproof.faults.crashes.specification import LoseQuorum, RemoveController
-from ackproof.faults.injection import Aim, Field
+from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.planned import recreation, views
 from ackproof.faults.planned.specification import Recreate
 from ackproof.faults.processes import injection as processes
@@ -110,10 +110,10 @@ def cluster() -> FakeCluster:
     return FakeCluster({node: FakeNode(node, is_broker=node < 100) for node in (1, 2, 101, 102, 103)})
 
 
-def _field(cluster: FakeCluster) -> Field:
+def _field(cluster: FakeCluster) -> FaultContext:
     topics = {"t": TopicSpec()}
     case = SimpleNamespace(experiment=SimpleNamespace(topics=topics))
-    return Field(cast(Any, cluster), threading.Event(), cast(Any, case))
+    return FaultContext(cast(Any, cluster), threading.Event(), cast(Any, case))
 
 
 def _aim(cluster: FakeCluster, fault: FaultSpec, *nodes: int) -> Aim:

@@ -31,7 +31,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Aim, Field, injection_of
+from ackproof.faults.injection import Aim, FaultContext, injection_of
 from ackproof.faults.links import injection as links
 from ackproof.faults.links import witnesses as link_witnesses
 from ackproof.faults.links.aims import links_of
@@ -150,7 +150,7 @@ class Ground:
         return Aim(cast(Any, roles))
 
     def injection(self, fault: FaultSpec) -> links.LinksInjection:
-        made = injection_of(fault, self.aim(fault), Field(cast(Any, self), threading.Event()))
+        made = injection_of(fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event()))
         assert isinstance(made, links.LinksInjection)
         return made
 

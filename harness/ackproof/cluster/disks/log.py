@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from kafka.record.util import calc_crc32c
-
+from ackproof.cluster.messages import calc_crc32c
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.partition import TopicPartition
 

@@ -19,9 +19,8 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient
-from ackproof.faults.injection import Aim, Clients, Field, injects
+from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
 
 T = TypeVar("T")
 
@@ -31,26 +30,27 @@ STILL_S: Final = 0.2
 READY_WITHIN_S: Final = 60.0
 
 
-class _OfClients:
+ClientT = TypeVar("ClientT", bound=ClientFault)
+
+
+class _OfClients(Injection[ClientT]):
     """What they have in common."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        assert isinstance(fault, ClientFault)
-        self.fault = fault
-        self.field = field
+    def __init__(self, fault: ClientT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.hit: list[ClientProcess] = []
 
     @property
     def clients(self) -> Clients:
         """The workload. Raises `FaultNotConfirmed` where there is none."""
-        if self.field.clients is None:
+        if self.context.clients is None:
             raise FaultNotConfirmed(f"{self.fault.kind}: no workload of ours runs here")
-        return self.field.clients
+        return self.context.clients
 
     def choose(self) -> list[ClientProcess]:
         """Whom it hits. Raises `FaultNotConfirmed` when there is nobody."""
         running = self.clients.running()
-        seed = 0 if self.field.case is None else self.field.case.seed
+        seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
         names = self.fault.client.among(list(running), draw)
         if not names:
@@ -66,7 +66,7 @@ class _OfClients:
                     lambda one=one: state(one),  # type: ignore[misc]
                     what=f"client {one.id} (pid {one.pid}) {what}",
                     timeout_s=within_s,
-                    stop=self.field.stop,
+                    stop=self.context.stop,
                     state=lambda one=one: process_state(one.pid, one.started),  # type: ignore[misc]
                 )
         except WaitTimeout as error:
@@ -74,11 +74,11 @@ class _OfClients:
 
 
 @injects(KillClient)
-class KillClientInjection(_OfClients):
+class KillClientInjection(_OfClients[KillClient]):
     """SIGKILL, and others in their place."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
+    def __init__(self, fault: KillClient, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._others: list[str] = []
 
     def inject(self) -> str:
@@ -111,7 +111,7 @@ class KillClientInjection(_OfClients):
                     lambda name=name: clients.at_work(name),  # type: ignore[misc]
                     what=f"client {name} to be at work",
                     timeout_s=READY_WITHIN_S,
-                    stop=self.field.stop,
+                    stop=self.context.stop,
                 )
             except WaitTimeout as error:
                 raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
@@ -119,7 +119,7 @@ class KillClientInjection(_OfClients):
 
 
 @injects(PauseClient)
-class PauseClientInjection(_OfClients):
+class PauseClientInjection(_OfClients[PauseClient]):
     """SIGSTOP and SIGCONT."""
 
     def inject(self) -> str:
@@ -176,11 +176,11 @@ class PauseClientInjection(_OfClients):
 
 
 @injects(FenceProducer)
-class FenceProducerInjection(_OfClients):
+class FenceProducerInjection(_OfClients[FenceProducer]):
     """Another producer with the transactional id of one that goes on."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
+    def __init__(self, fault: FenceProducer, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._before: dict[str, TransactionState] = {}
         self._others: dict[str, str] = {}
 
@@ -244,7 +244,7 @@ class FenceProducerInjection(_OfClients):
 
     def _ask(self, name: str) -> TransactionState | None:
         """What its coordinator says of an id; every broker is asked, one of them coordinates."""
-        for connection in self.field.cluster.running_links().values():
+        for connection in self.context.cluster.running_links().values():
             try:
                 found = admin.transaction(connection, name)
             except WireError:
@@ -255,7 +255,7 @@ class FenceProducerInjection(_OfClients):
 
     def _await(self, what: str, look: Callable[[], T | None]) -> T:
         try:
-            return wait_until(look, what=what, timeout_s=READY_WITHIN_S, stop=self.field.stop)
+            return wait_until(look, what=what, timeout_s=READY_WITHIN_S, stop=self.context.stop)
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import Field, WithJsonSchema
 
 from ackproof.experiment.base import text_field
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, register
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
@@ -99,7 +99,6 @@ class ClientFault(FaultSpec):
         return f"{self.kind} {self.client}"
 
 
-@register
 class KillClient(ClientFault):
     """SIGKILL of clients in mid-flight. What they had sent without an outcome is indeterminate. Another client, with
     the next free number, takes the place of each."""
@@ -110,7 +109,6 @@ class KillClient(ClientFault):
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
 
 
-@register
 class PauseClient(ClientFault):
     """SIGSTOP of clients: what they hold in their queues and sockets goes out when they return (a zombie)."""
 
@@ -122,7 +120,6 @@ class PauseClient(ClientFault):
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
 
 
-@register
 class FenceProducer(ClientFault):
     """A second producer with the transactional id of one that goes on: the broker gives it a higher epoch, and fences
     the older one (a zombie) at its next request. What the older one's last transaction came to is not known, but for

@@ -11,10 +11,9 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.clocks.specification import ClockJump
-from ackproof.faults.injection import Aim, Field, injects
-from ackproof.faults.processes.injection import KillInjection
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.processes.injection import ProcessInjection
 
 SEEN_WITHIN_S: Final = 15.0
 """A busy node logs late."""
@@ -23,13 +22,11 @@ SHARP: Final = 0.5
 
 
 @injects(ClockJump)
-class ClockJumpInjection(KillInjection):
+class ClockJumpInjection(ProcessInjection[ClockJump]):
     """The file that each node's clock is read from says another shift; healed by the first one."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, ClockJump):
-            raise TypeError(f"{fault.kind} is no jump of a clock")
+    def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.by = fault.by
         self._before: dict[int, Reading] = {}
 
@@ -73,7 +70,7 @@ class ClockJumpInjection(KillInjection):
                 sharp,
                 what=f"the clock of node {node.id} before it jumps",
                 timeout_s=SEEN_WITHIN_S,
-                stop=self.field.stop,
+                stop=self.context.stop,
             )
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"clock_jump: {error}") from error
@@ -90,7 +87,7 @@ class ClockJumpInjection(KillInjection):
                 there,
                 what=f"the clock of node {node.id} to be off by {seconds:+g} s",
                 timeout_s=SEEN_WITHIN_S,
-                stop=self.field.stop,
+                stop=self.context.stop,
                 state=lambda: f"its log's stamps are off by {moved[-1]}" if moved else "it logs nothing",
             )
         except WaitTimeout as error:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from ackproof.experiment.fault import HoldKey, NodeFault, register
+from ackproof.experiment.fault import HoldKey, NodeFault
 from ackproof.experiment.needs import Need
 from ackproof.experiment.quantities import Shift, shift_text, wrong
 
@@ -16,7 +16,6 @@ LEAST_S = 1.0
 """A smaller jump is hard to tell from the time that a busy machine takes to log a line."""
 
 
-@register
 class ClockJump(NodeFault):
     """The wall clock jumps; what a JVM measures by the monotonic clock (time-outs, heartbeats) goes on."""
 

@@ -16,7 +16,7 @@ from ackproof.base.processes import Child, RunTag, end_children, spawn
 from ackproof.base.wait import wait_until
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.command.specification import CommandFault
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 
 CHECK_EVERY_S: Final = 0.25
 _TOLD: Final = 2000
@@ -47,19 +47,18 @@ def require(faults: Iterable[FaultSpec]) -> None:
 
 
 @injects(CommandFault)
-class CommandInjection:
+class CommandInjection(Injection[CommandFault]):
     """Runs the commands of one fault, each with a bound in time."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        if not isinstance(fault, CommandFault) or field.tag is None:
+    def __init__(self, fault: CommandFault, aim: Aim, context: FaultContext) -> None:
+        if context.tag is None:
             raise FaultNotConfirmed(f"{fault.kind}: there is no place to run commands from")
-        self.fault = fault
-        self.field = field
-        self._tag: RunTag = field.tag
+        super().__init__(fault, aim, context)
+        self._tag: RunTag = context.tag
         self._count = 0
         self._begun = False
         self._replace = {
-            "{bootstrap}": field.cluster.bootstrap,
+            "{bootstrap}": context.cluster.bootstrap,
             "{nodes}": ",".join(str(node.id) for node in aim.nodes),
         }
 

@@ -10,14 +10,13 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import ConfigDict, Field
 
 from ackproof.experiment.base import Text
-from ackproof.experiment.fault import FaultSpec, HoldKey, register
+from ackproof.experiment.fault import FaultSpec, HoldKey
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.roles import Role, RoleField
 
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
 
 
-@register
 class CommandFault(FaultSpec):
     """Commands as lists of words, run without a shell from the folder in which ackproof was called.
 

@@ -12,12 +12,11 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.crashes.specification import CrashLoop, KillStarting, OutOfMemory
 from ackproof.faults.holds import Grip
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import seen
-from ackproof.faults.processes.injection import GONE_WITHIN_S, KillInjection
+from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
 
 STARTED: Final = "Kafka startTimeMs"
 """What Kafka logs when a start is through (AppInfoParser), of every release and role."""
@@ -31,13 +30,11 @@ LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 @injects(CrashLoop)
-class CrashLoopInjection(KillInjection):
+class CrashLoopInjection(ProcessInjection[CrashLoop]):
     """The first crash is the injection; the others are its way to the end."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, CrashLoop):
-            raise TypeError(f"{fault.kind} is no crash loop")
+    def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.times = fault.times
         self.up_s = fault.up
         self._crashed: list[int | None] = []
@@ -59,7 +56,7 @@ class CrashLoopInjection(KillInjection):
         while self._crashed and crashes < self.times:
             self._start_the_dead()
             with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.field.stop)
+                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.context.stop)
             self._crash()
             crashes += 1
         return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
@@ -73,13 +70,11 @@ class CrashLoopInjection(KillInjection):
 
 
 @injects(KillStarting)
-class KillStartingInjection(KillInjection):
+class KillStartingInjection(ProcessInjection[KillStarting]):
     """Killed, started, and killed while it starts."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, KillStarting):
-            raise TypeError(f"{fault.kind} is no death during start-up")
+    def __init__(self, fault: KillStarting, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.up_s = fault.up
         self._last_line: dict[int, str] = {}
 
@@ -91,14 +86,14 @@ class KillStartingInjection(KillInjection):
             self._last_line[node.id] = self._log(node)[-1:][0] if self._log(node) else ""
             node.start()
             seen(
-                self.field,
+                self.context,
                 lambda node=node: self._since(node),  # type: ignore[misc]
                 f"node {node.id} to log that it starts",
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 within_s=LOGS_WITHIN_S,
             )
             with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.field.stop)
+                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.context.stop)
             node.kill()
         return f"SIGKILL to {self._names()}, and again {self.up_s:g} s after the first line of its start"
 
@@ -125,24 +120,24 @@ class KillStartingInjection(KillInjection):
 
 
 @injects(OutOfMemory)
-class OutOfMemoryInjection(KillInjection):
+class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
     """Requests are announced whose sizes add up to more than the heap; the broker allocates each at once."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
+    def __init__(self, fault: OutOfMemory, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._said: dict[int, int] = {}
 
     def inject(self) -> str:
         """Announce them."""
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
-        number = 2 + self.field.cluster.spec.heap // REQUEST_BYTES
+        number = 2 + self.context.cluster.spec.heap // REQUEST_BYTES
         self._strike(lambda node: node.expect_end(), "requests", Grip.DOWN, NodeState.RUNNING)
         for node in self.nodes:
             self._fill(node, number)
         return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"
 
     def _fill(self, node: Node, number: int) -> None:
-        address = self.field.cluster.client_addresses()[node.id]
+        address = self.context.cluster.client_addresses()[node.id]
         with contextlib.ExitStack() as stack:
             for _ in range(number):
                 try:
@@ -155,7 +150,7 @@ class OutOfMemoryInjection(KillInjection):
                     lambda: node.state() is NodeState.GONE,
                     what=f"node {node.id} to run out of memory",
                     timeout_s=OUT_WITHIN_S,
-                    stop=self.field.stop,
+                    stop=self.context.stop,
                 )
 
     def confirm(self) -> str:

@@ -9,12 +9,11 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.crashes.specification import LoseQuorum
 from ackproof.faults.holds import Grip
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import seen
-from ackproof.faults.processes.injection import GONE_WITHIN_S, KillInjection
+from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
 
 LEADERLESS_LOOKS: Final = 5
 """So many looks in a row must find no active controller."""
@@ -22,16 +21,14 @@ ELECTED_WITHIN_S: Final = 60.0
 
 
 @injects(LoseQuorum)
-class LoseQuorumInjection(KillInjection):
+class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     """Controllers are killed or paused until they are no majority."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, LoseQuorum):
-            raise TypeError(f"{fault.kind} is no loss of a quorum")
+    def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.by = fault.by
         self.voters = aim.nodes
-        active = field.cluster.controller()
+        active = context.cluster.controller()
         # The active one first; then so many that those who stay are no majority.
         self.nodes: tuple[Node, ...] = tuple(
             sorted(aim.nodes, key=lambda node: (node.id != active, node.id))[: (len(aim.nodes) + 1) // 2]
@@ -53,14 +50,14 @@ class LoseQuorumInjection(KillInjection):
 
         def leaderless() -> bool:
             nonlocal looks
-            looks = looks + 1 if self.field.cluster.controller() is None else 0
+            looks = looks + 1 if self.context.cluster.controller() is None else 0
             return looks >= LEADERLESS_LOOKS
 
         seen(
-            self.field,
+            self.context,
             leaderless,
             "no controller to lead the quorum",
-            state=lambda: f"active controller: {self.field.cluster.controller()}",
+            state=lambda: f"active controller: {self.context.cluster.controller()}",
         )
         left = [str(node.id) for node in self.voters if node not in self.nodes]
         who = f"controller {', '.join(left)} knows no leader" if left else "no controller is left"
@@ -82,8 +79,8 @@ class LoseQuorumInjection(KillInjection):
         """They answer, and one of the quorum leads it."""
         ready = self._until_ready()
         leader = seen(
-            self.field,
-            self.field.cluster.controller,
+            self.context,
+            self.context.cluster.controller,
             "a controller to lead the quorum",
             within_s=ELECTED_WITHIN_S,
         )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from ackproof.experiment.base import Whole
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault, register
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
 from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.releases import numbers
 from ackproof.experiment.roles import Role, RoleKind
@@ -21,7 +21,6 @@ _NOT_OURS = MappingProxyType({"attach": "processes of a cluster that someone els
 _WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
-@register
 class CrashLoop(NodeFault):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
@@ -33,7 +32,6 @@ class CrashLoop(NodeFault):
     up: Duration = Field(0.5, description="How long each process lives before it crashes.")
 
 
-@register
 class KillStarting(NodeFault):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
@@ -46,7 +44,6 @@ class KillStarting(NodeFault):
     up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
 
 
-@register
 class OutOfMemory(NodeFault):
     """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
 
@@ -67,7 +64,6 @@ class OutOfMemory(NodeFault):
         return value
 
 
-@register
 class Starve(NodeFault):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
@@ -80,7 +76,6 @@ class Starve(NodeFault):
     share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
 
 
-@register
 class LoseQuorum(FaultSpec):
     """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
 
@@ -113,7 +108,6 @@ class LoseQuorum(FaultSpec):
         return f"{self.kind} by {self.by}"
 
 
-@register
 class RemoveController(NodeFault):
     """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
 

@@ -14,11 +14,10 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.crashes.specification import Starve
 from ackproof.faults.holds import Grip
-from ackproof.faults.injection import Aim, Field, injects
-from ackproof.faults.processes.injection import KillInjection
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.processes.injection import ProcessInjection
 
 PERIOD_S: Final = 0.1
 LOOK_S: Final = 1.5
@@ -30,13 +29,11 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @injects(Starve)
-class StarveInjection(KillInjection):
+class StarveInjection(ProcessInjection[Starve]):
     """One thread stops and continues the nodes; healed by its end, with all nodes running."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, Starve):
-            raise TypeError(f"{fault.kind} is no starvation")
+    def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.share = fault.share
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -53,7 +50,7 @@ class StarveInjection(KillInjection):
 
     def _cycle(self) -> None:
         try:
-            while not self._over.is_set() and not self.field.stop.is_set():
+            while not self._over.is_set() and not self.context.stop.is_set():
                 for node in self.nodes:
                     node.pause()
                 self._over.wait(PERIOD_S * (1 - self.share))
@@ -107,7 +104,7 @@ class StarveInjection(KillInjection):
         still = dict.fromkeys(before, 0)
         looks = 0
         end = time.monotonic() + LOOK_S
-        while time.monotonic() < end and not self.field.stop.wait(LOOK_EVERY_S):
+        while time.monotonic() < end and not self.context.stop.wait(LOOK_EVERY_S):
             looks += 1
             for node in self.nodes:
                 still[node.id] += node.state() is NodeState.STOPPED

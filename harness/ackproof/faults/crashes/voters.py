@@ -14,10 +14,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.metadata.kraft.voters import Member, Members, add_voter, members, remove_voter
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT
 from ackproof.faults.crashes.specification import RemoveController
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import seen, views
 
 CHANGED_WITHIN_S: Final = 40.0
@@ -25,14 +24,11 @@ CHANGED_WITHIN_S: Final = 40.0
 
 
 @injects(RemoveController)
-class ControllerRemoval:
+class ControllerRemoval(Injection[RemoveController]):
     """RemoveRaftVoter; healed by AddRaftVoter."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        if not isinstance(fault, RemoveController):
-            raise TypeError(f"{fault.kind} removes no controller")
-        self.nodes = aim.nodes
-        self.field = field
+    def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._removed: list[Member] = []
 
     def inject(self) -> str:
@@ -47,20 +43,22 @@ class ControllerRemoval:
                 raise FaultNotConfirmed(f"controller {node.id} is no voter: nothing to remove")
             self._removed.append(member)
             self._await(f"controller {node.id} to be taken out", partial(self._remove, member))
-        return f"asked broker {views(self.field).asked} to remove controller {self._names()} from the quorum"
+        return (
+            f"asked broker {views(self.context).asked} to remove controller {self._names()} from the quorum"
+        )
 
     def _make_dynamic(self) -> bool:
         """Whether kraft.version is 1; asks for it when it is not. A voter must have told what it supports before."""
-        link = views(self.field).asked_link
+        link = views(self.context).asked_link
         if features(link).finalised.get(KRAFT, 0) >= 1:
             return True
         raise_features(link, {KRAFT: 1})
         return False
 
     def _remove(self, member: Member) -> bool:
-        now = members(views(self.field).asked_link)
+        now = members(views(self.context).asked_link)
         if now.voter(member.node) is not None:
-            remove_voter(views(self.field).asked_link, member)
+            remove_voter(views(self.context).asked_link, member)
         return True
 
     def confirm(self) -> str:
@@ -78,9 +76,9 @@ class ControllerRemoval:
         )
 
     def _add(self, member: Member) -> bool:
-        now = members(views(self.field).asked_link)
+        now = members(views(self.context).asked_link)
         if now.voter(member.node) is None:
-            add_voter(views(self.field).asked_link, member)
+            add_voter(views(self.context).asked_link, member)
         return True
 
     def confirm_healed(self) -> str:
@@ -95,17 +93,17 @@ class ControllerRemoval:
             return now
 
         now = seen(
-            self.field,
+            self.context,
             there,
             f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
             state=lambda: str(self._members()),
         )
         voters = ", ".join(str(member.node) for member in now.voters)
-        return f"DescribeQuorum at {views(self.field).name}: controller {now.leader} leads, voters {voters}"
+        return f"DescribeQuorum at {views(self.context).name}: controller {now.leader} leads, voters {voters}"
 
     def _members(self) -> Members | None:
         try:
-            return members(views(self.field).witness_link)
+            return members(views(self.context).witness_link)
         except WireError:
             return None
 
@@ -120,7 +118,7 @@ class ControllerRemoval:
                 said[:] = [str(error)]
                 return False
 
-        seen(self.field, taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
+        seen(self.context, taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
 
     def _names(self) -> str:
         return ", ".join(str(node.id) for node in self.nodes)

@@ -12,18 +12,17 @@ import shutil
 import stat
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem
 from ackproof.cluster.disks.flags import make_writable, set_immutable
 from ackproof.cluster.protocol import Node, NodeState, PartitionState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import size_text
 from ackproof.faults.disks.specification import EmptyDisk, FailLogDir, FullDisk, LogDirFault
-from ackproof.faults.injection import Aim, Field, injects
-from ackproof.faults.processes.injection import GONE_WITHIN_S, KillInjection
+from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
+from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
 REACTS_WITHIN_S: Final = 40.0
@@ -40,7 +39,10 @@ _SIGNS: Final = (
 )
 
 
-class DiskInjection(KillInjection):
+LogDirT = TypeVar("LogDirT", bound=LogDirFault)
+
+
+class DiskInjection(ProcessInjection[SpecT]):
     """What all of them have in common: they heal by a start, after which each replica is in sync again."""
 
     def heal(self) -> str:
@@ -60,12 +62,12 @@ class DiskInjection(KillInjection):
 
     def confirm_healed(self) -> str:
         """The nodes are registered, and every replica of theirs is in its ISR."""
-        return f"{self._until_ready()}; {in_sync_again(self.field, self.nodes)}"
+        return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
 
 
-def in_sync_again(field: Field, nodes: tuple[Node, ...]) -> str:
+def in_sync_again(context: FaultContext, nodes: tuple[Node, ...]) -> str:
     """Wait until these nodes are in the ISR of all their partitions. Raises `FaultNotConfirmed`."""
-    topics = list(field.case.experiment.topics) if field.case is not None else _topics_on(nodes)
+    topics = list(context.case.experiment.topics) if context.case is not None else _topics_on(nodes)
     brokers = {node.id for node in nodes if node.is_broker}
     if not topics or not brokers:
         return "no replicas to wait for"
@@ -80,7 +82,7 @@ def in_sync_again(field: Field, nodes: tuple[Node, ...]) -> str:
 
     def all_in() -> bool:
         seen.clear()
-        seen.update(field.cluster.topic_state(topics))
+        seen.update(context.cluster.topic_state(topics))
         return bool(seen) and not behind()
 
     try:
@@ -89,7 +91,7 @@ def in_sync_again(field: Field, nodes: tuple[Node, ...]) -> str:
             what=f"the replicas of {', '.join(map(str, sorted(brokers)))} to be in sync",
             timeout_s=BACK_WITHIN_S,
             state=lambda: "; ".join(behind()[:3]) or "no broker tells",
-            stop=field.stop,
+            stop=context.stop,
         )
     except WaitTimeout as error:
         raise FaultNotConfirmed(f"healing: {error}") from error
@@ -118,16 +120,13 @@ class _Logged:
         return None
 
 
-class LogDirInjection(DiskInjection):
+class LogDirInjection(DiskInjection[LogDirT]):
     """One log dir of each node is broken, and the broker is to notice."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, LogDirFault):
-            raise TypeError(f"{fault.kind} is no fault of a log dir")
+    def __init__(self, fault: LogDirT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._dirs: dict[int, Path] = {}
         self._logged: dict[int, _Logged] = {}
-        self._chosen = fault
 
     def _choose(self) -> Mapping[int, Path]:
         """The log dir of each node, and an ear at its log. Its end is expected from now on."""
@@ -140,7 +139,7 @@ class LogDirInjection(DiskInjection):
         return self._dirs
 
     def _dir_of(self, node: Node) -> Path:
-        role, number = self._chosen.target, self._chosen.dir
+        role, number = self.fault.target, self.fault.dir
         dirs = node.disk.log_dirs
         if number is not None:
             if number > len(dirs):
@@ -170,7 +169,7 @@ class LogDirInjection(DiskInjection):
                 what=f"{node.name} to notice that it lost {self._dirs[node.id].name}",
                 timeout_s=REACTS_WITHIN_S,
                 state=lambda: f"it is {node.state().value}",
-                stop=self.field.stop,
+                stop=self.context.stop,
             )
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
@@ -183,26 +182,24 @@ class LogDirInjection(DiskInjection):
 
 
 @injects(FullDisk)
-class FullDiskInjection(LogDirInjection):
+class FullDiskInjection(LogDirInjection[FullDisk]):
     """A file of ours takes all that is free."""
 
     def inject(self) -> str:
         """Allocate it."""
-        leave = self.fault.leave if isinstance(self.fault, FullDisk) else 0
         self._choose()
         for node in self.nodes:
-            self._system(node).fill(leave)
+            self._system(node).fill(self.fault.leave)
         return f"filled the file system of {self._names()}"
 
     def confirm(self) -> str:
         """Nothing is free where the node's log is, and the broker noticed."""
-        leave = self.fault.leave if isinstance(self.fault, FullDisk) else 0
         said = []
         for node in self.nodes:
             folder = self._dirs[node.id]
             there = os.statvfs(folder)
             free, size = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
-            if free > leave + SLACK:
+            if free > self.fault.leave + SLACK:
                 raise FaultNotConfirmed(
                     f"full_disk: statvfs says that {size_text(free)} of {size_text(size)} are free "
                     f"where {node.name} has its log"
@@ -219,13 +216,13 @@ class FullDiskInjection(LogDirInjection):
 
 
 @injects(FailLogDir)
-class FailLogDirInjection(LogDirInjection):
+class FailLogDirInjection(LogDirInjection[FailLogDir]):
     """I/O errors by shutting the file system down; read-only by the immutable flag (root) or the folder's mode."""
 
     def inject(self) -> str:
         """Break it."""
         self._choose()
-        if isinstance(self.fault, FailLogDir) and self.fault.how == "io_error":
+        if self.fault.how == "io_error":
             for node in self.nodes:
                 self._system(node).fail()
             return f"EXT4_IOC_SHUTDOWN of the file system under {self._names()}"
@@ -258,7 +255,7 @@ class FailLogDirInjection(LogDirInjection):
         if folder is None:
             return ""
         system = node.disk.system_of(folder)
-        if system is not None and isinstance(self.fault, FailLogDir) and self.fault.how == "io_error":
+        if system is not None and self.fault.how == "io_error":
             system.remount()
             return f"mounted {node.name}'s file system anew"
         make_writable(folder)
@@ -266,11 +263,11 @@ class FailLogDirInjection(LogDirInjection):
 
 
 @injects(EmptyDisk)
-class EmptyDiskInjection(DiskInjection):
+class EmptyDiskInjection(DiskInjection[EmptyDisk]):
     """All that the node ever stored is gone. It is formatted again before its start, as a replaced machine would."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
+    def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._emptied: dict[int, int] = {}
 
     def inject(self) -> str:

@@ -16,10 +16,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import PowerLoss, flush_settings
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 
@@ -58,13 +57,11 @@ class Canary:
 
 
 @injects(PowerLoss)
-class PowerLossInjection(DiskInjection):
+class PowerLossInjection(DiskInjection[PowerLoss]):
     """One node, several or all, at once."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, PowerLoss):
-            raise TypeError(f"{fault.kind} is no power loss")
+    def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._how = fault.how
         self._keep = fault.keep
         self._before: dict[int, Ends] = {}
@@ -138,7 +135,7 @@ class PowerLossInjection(DiskInjection):
     # -- the way without root -----------------------------------------------------------------------------------
 
     def _cut(self) -> str:
-        case = self.field.case
+        case = self.context.case
         flushed = flush_settings(case.experiment) if case is not None else []
         if flushed and self._keep is None:
             raise FaultNotConfirmed(

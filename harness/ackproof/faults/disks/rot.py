@@ -10,16 +10,15 @@ import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.record_batches import Batch
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import DeleteCheckpoint, FlipBits, PartitionFault, TruncateSegment
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 
@@ -33,11 +32,12 @@ _FILES: Final = {
 }
 
 
-class _OfPartition(DiskInjection):
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, PartitionFault):
-            raise TypeError(f"{fault.kind} is no fault of a partition's files")
+PartitionT = TypeVar("PartitionT", bound=PartitionFault)
+
+
+class _OfPartition(DiskInjection[PartitionT]):
+    def __init__(self, fault: PartitionT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.place = fault.place
 
     def _replica(self, node: Node) -> Path:
@@ -72,12 +72,12 @@ class _Flipped:
 
 
 @injects(FlipBits)
-class FlipBitsInjection(_OfPartition):
+class FlipBitsInjection(_OfPartition[FlipBits]):
     """One bit in the middle of the records of the batch in the middle of a segment."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        self._which = fault.segment if isinstance(fault, FlipBits) else "active"
+    def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._which = fault.segment
         self._flipped: dict[int, _Flipped] = {}
 
     def inject(self) -> str:
@@ -109,7 +109,7 @@ class FlipBitsInjection(_OfPartition):
                 )
             sound = [
                 other.name
-                for other in self.field.cluster.brokers()
+                for other in self.context.cluster.brokers()
                 if other.id not in self._flipped and self._holds(other, first)
             ]
             beside = f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
@@ -124,7 +124,7 @@ class FlipBitsInjection(_OfPartition):
         if not touched:
             return "nothing was flipped"
         place = TopicPartition(*self.place)
-        state = self.field.cluster.topic_state([place.topic]).get(place)
+        state = self.context.cluster.topic_state([place.topic]).get(place)
         ours = {node.id for node in touched}
         if state is None or not set(state.isr) - ours:
             raise FaultNotConfirmed(
@@ -157,13 +157,11 @@ class FlipBitsInjection(_OfPartition):
 
 
 @injects(TruncateSegment)
-class TruncateSegmentInjection(_OfPartition):
+class TruncateSegmentInjection(_OfPartition[TruncateSegment]):
     """The last bytes of a segment's file are gone."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, TruncateSegment):
-            raise TypeError(f"{fault.kind} truncates no segment")
+    def __init__(self, fault: TruncateSegment, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._which = fault.segment
         self._bytes = fault.bytes
         self._before: dict[int, tuple[Segment, int, int]] = {}
@@ -199,13 +197,11 @@ class TruncateSegmentInjection(_OfPartition):
 
 
 @injects(DeleteCheckpoint)
-class DeleteCheckpointInjection(_OfPartition):
+class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
     """A checkpoint of the log dirs, or of the partition."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, DeleteCheckpoint):
-            raise TypeError(f"{fault.kind} deletes no checkpoint")
+    def __init__(self, fault: DeleteCheckpoint, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._file = fault.file
         self._deleted: dict[int, list[Path]] = {}
 

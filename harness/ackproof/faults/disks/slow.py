@@ -17,10 +17,9 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.disks.injection import LogDirInjection, in_sync_again
 from ackproof.faults.disks.specification import SlowDisk
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 
 PROBE: Final = ".ackproof-fsync"
 LET_THROUGH_S: Final = 0.05
@@ -67,12 +66,12 @@ class Stutter:
 
 
 @injects(SlowDisk)
-class SlowDiskInjection(LogDirInjection):
+class SlowDiskInjection(LogDirInjection[SlowDisk]):
     """Nothing ends: the nodes run on, slowly."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        self._stall_s = fault.stall if isinstance(fault, SlowDisk) else 0.0
+    def __init__(self, fault: SlowDisk, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._stall_s = fault.stall
         self._stutter: Stutter | None = None
 
     def inject(self) -> str:
@@ -103,7 +102,7 @@ class SlowDiskInjection(LogDirInjection):
                 timeout_s=3 * self._stall_s + SLOW_WITHIN_S,
                 interval_s=0.02,
                 state=lambda: f"the longest took {longest:.3f} s",
-                stop=self.field.stop,
+                stop=self.context.stop,
             )
         except WaitTimeout as error:
             broken = self._stutter.error if self._stutter is not None else None
@@ -134,13 +133,13 @@ class SlowDiskInjection(LogDirInjection):
                 what=f"the disk of {self._names()} to be fast again",
                 timeout_s=_FAST_WITHIN_S,
                 state=lambda: f"a write and fsync took {took:.3f} s",
-                stop=self.field.stop,
+                stop=self.context.stop,
             )
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"slow_disk: healing: {error}") from error
         ready = self._until_ready()
         return (
-            f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.field, self.nodes)}"
+            f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.context, self.nodes)}"
         )
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
 from pydantic import Field, model_validator
 
 from ackproof.experiment.base import Whole
-from ackproof.experiment.fault import Complaints, HoldKey, NodeFault, register
+from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
 from ackproof.experiment.needs import Need
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Duration, Size, wrong
@@ -65,7 +65,6 @@ class LogDirFault(DiskFault):
             yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
 
 
-@register
 class FullDisk(LogDirFault):
     """The file system of a log dir is filled until nothing more fits.
 
@@ -86,7 +85,6 @@ class FullDisk(LogDirFault):
         return frozenset({Need.DISKS})
 
 
-@register
 class FailLogDir(LogDirFault):
     """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
 
@@ -107,7 +105,6 @@ class FailLogDir(LogDirFault):
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
 
-@register
 class SlowDisk(LogDirFault):
     """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
 
@@ -129,7 +126,6 @@ class SlowDisk(LogDirFault):
         return frozenset({Need.DISKS})
 
 
-@register
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
 
@@ -149,7 +145,6 @@ class EmptyDisk(DiskFault):
             yield "target", f"{role} is the only controller: without its disk there is no cluster any more"
 
 
-@register
 class PowerLoss(DiskFault):
     """What was not fsynced is gone, and so is the process.
 
@@ -214,7 +209,6 @@ class PartitionFault(DiskFault):
         return True
 
 
-@register
 class FlipBits(PartitionFault):
     """One bit of a record batch is flipped in the segment of a broker that goes on running.
 
@@ -237,7 +231,6 @@ class FlipBits(PartitionFault):
             yield name, f"{self.place} has one replica only: nothing could mend it"
 
 
-@register
 class TruncateSegment(PartitionFault):
     """SIGKILL, and the end of a segment is missing, in the middle of a batch or not.
 
@@ -254,7 +247,6 @@ class TruncateSegment(PartitionFault):
     bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
 
 
-@register
 class DeleteCheckpoint(PartitionFault):
     """SIGKILL, and a checkpoint file is gone when the node returns."""
 

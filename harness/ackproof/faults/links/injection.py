@@ -32,7 +32,7 @@ from ackproof.cluster.network.mesh import (
 )
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links import specification as plan
 from ackproof.faults.links.aims import links_of
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, Look, witness_of
@@ -44,6 +44,7 @@ AT_ONCE: Final = 8
 """Links that are looked at in parallel."""
 
 T = TypeVar("T")
+LinksT = TypeVar("LinksT", bound=plan.OfLinks)
 
 
 def effect_of(fault: FaultSpec) -> Effect:
@@ -71,28 +72,17 @@ def effect_of(fault: FaultSpec) -> Effect:
             raise FaultNotConfirmed(f"{fault.kind} has no effect on links")
 
 
-@injects(plan.CutFault)
-@injects(plan.BlackHoleFault)
-@injects(plan.ResetFault)
-@injects(plan.ThrottleFault)
-@injects(plan.DelayFault)
-@injects(plan.LossFault)
-@injects(plan.DropLargeFault)
-@injects(plan.SlowCloseFault)
-@injects(plan.IsolateFault)
-@injects(plan.SplitFault)
-@injects(plan.BridgeFault)
-class LinksInjection:
+@injects(plan.OfLinks)
+class LinksInjection(Injection[LinksT]):
     """One effect on all links of a fault."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        mesh = field.cluster.mesh
+    def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        mesh = context.cluster.mesh
         if mesh is None:
             raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid to be broken")
-        self.fault = fault
-        self.field = field
         self.mesh: Mesh = mesh
-        self.links = links_of(fault, aim, field.cluster)
+        self.links = links_of(fault, aim, context.cluster)
         self.effect = effect_of(fault)
         self._owner = f"fault-{fault.number}"
         self._witness = witness_of(self.effect)
@@ -151,7 +141,7 @@ class LinksInjection:
     def _disturbed(self, link: Link) -> str:
         """Why nothing can be said of a link: an end that does not run, or another fault; empty when all is well."""
         for end in link:
-            if end != CLIENTS and (state := self.field.cluster.node(end).state()) is not NodeState.RUNNING:
+            if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
                 return f"(node {end} is {state.value})"
         if imposed := self.mesh.imposed(link):
             return f"(broken already: {', '.join(imposed)})"
@@ -195,7 +185,7 @@ class LinksInjection:
                 timeout_s=within_s,
                 interval_s=0.05,
                 state=lambda: last[0].words if last else "nothing",
-                stop=self.field.stop,
+                stop=self.context.stop,
             )
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
@@ -203,7 +193,7 @@ class LinksInjection:
     def _until_ready(self) -> None:
         ends = {end for link in self.links for end in link if end != CLIENTS}
         for end in sorted(ends):
-            node = self.field.cluster.node(end)
+            node = self.context.cluster.node(end)
             touching = [link for link in self.mesh.links() if end in link]
             if node.state() is not NodeState.RUNNING or any(map(self.mesh.imposed, touching)):
                 continue
@@ -224,13 +214,11 @@ class LinksInjection:
 
 
 @injects(plan.FlapFault)
-class FlapInjection(LinksInjection):
+class FlapInjection(LinksInjection[plan.FlapFault]):
     """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, plan.FlapFault):
-            raise FaultNotConfirmed(f"{fault.kind} does not flap")
+    def __init__(self, fault: plan.FlapFault, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._down, self._up = fault.down, fault.up
         self._enough = threading.Event()
         self._trouble = ""
@@ -279,7 +267,7 @@ class FlapInjection(LinksInjection):
                     what=f"{link} to be seen {word}",
                     timeout_s=within_s,
                     interval_s=0.01,
-                    stop=self.field.stop,
+                    stop=self.context.stop,
                 )
             except WaitTimeout as error:
                 raise FaultNotConfirmed(f"flap: {error}{self._trouble and '; ' + self._trouble}") from error

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Final, Literal, TypeAlias
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import FaultSpec, HoldKey, register
+from ackproof.experiment.fault import FaultSpec, HoldKey
 from ackproof.experiment.links import GroupField, LinkField, between
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
@@ -29,13 +29,15 @@ _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
 
 
-class _OfLinks(FaultSpec):
+class OfLinks(FaultSpec):
+    """What all of them have in common."""
+
     HEALING: ClassVar[str] = "mend"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
     NOT_ON: ClassVar[Mapping[str, str]] = NOT_OURS
 
 
-class LinkFault(_OfLinks):
+class LinkFault(OfLinks):
     """A fault of links that are named by their ends."""
 
     SHORT: ClassVar[tuple[str, ...]] = ("link",)
@@ -63,7 +65,6 @@ class LinkFault(_OfLinks):
         return f"{self.kind} {self.link}" + (" both ways" if self.both_ways else "")
 
 
-@register
 class CutFault(LinkFault):
     """Connections are closed and new ones refused: the caller knows at once."""
 
@@ -71,7 +72,6 @@ class CutFault(LinkFault):
     SUMMARY: ClassVar[str] = "Close the connections of a link and refuse new ones."
 
 
-@register
 class BlackHoleFault(LinkFault):
     """Connections stay open and nothing arrives: the caller knows after a time-out."""
 
@@ -79,7 +79,6 @@ class BlackHoleFault(LinkFault):
     SUMMARY: ClassVar[str] = "Let nothing through a link, in silence; its connections stay open."
 
 
-@register
 class ResetFault(LinkFault):
     """Connections are made, and reset as soon as they carry something."""
 
@@ -87,7 +86,6 @@ class ResetFault(LinkFault):
     SUMMARY: ClassVar[str] = "Reset every connection of a link as soon as it carries something."
 
 
-@register
 class ThrottleFault(LinkFault):
     """A thin line: each connection carries at most `rate` in each direction."""
 
@@ -100,7 +98,6 @@ class ThrottleFault(LinkFault):
         return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
 
 
-@register
 class DelayFault(LinkFault):
     """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
 
@@ -120,7 +117,6 @@ class DelayFault(LinkFault):
         return f"{super().__str__()} by {self.latency * 1000:g}ms"
 
 
-@register
 class LossFault(LinkFault):
     """Packets are lost, in each direction; TCP sends them again, later and later."""
 
@@ -135,7 +131,6 @@ class LossFault(LinkFault):
         return super().needs | {Need.PACKETS}
 
 
-@register
 class DropLargeFault(LinkFault):
     """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
 
@@ -152,7 +147,6 @@ class DropLargeFault(LinkFault):
         return super().needs | {Need.PACKETS}
 
 
-@register
 class SlowCloseFault(LinkFault):
     """The end of a connection arrives late: the other side holds on to it meanwhile."""
 
@@ -162,7 +156,6 @@ class SlowCloseFault(LinkFault):
     delay: Duration = Field(ge=0.01, le=600, description="How late.")
 
 
-@register
 class FlapFault(LinkFault):
     """The link goes down and comes up, again and again."""
 
@@ -201,8 +194,7 @@ FromField: TypeAlias = Annotated[
 ]
 
 
-@register
-class IsolateFault(_OfLinks):
+class IsolateFault(OfLinks):
     """Each node that holds the role is cut off, in both directions, from those that `from` names."""
 
     KIND: ClassVar[str] = "isolate"
@@ -246,7 +238,7 @@ class IsolateFault(_OfLinks):
         return f"{self.kind} {self.target} from {', '.join(self.away_from)}"
 
 
-class _OfGroups(_OfLinks):
+class _OfGroups(OfLinks):
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
 
     @property
@@ -255,7 +247,6 @@ class _OfGroups(_OfLinks):
         return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
 
 
-@register
 class SplitFault(_OfGroups):
     """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
 
@@ -284,7 +275,6 @@ class SplitFault(_OfGroups):
         return f"{self.kind} {' | '.join(map(str, self.groups))}"
 
 
-@register
 class BridgeFault(_OfGroups):
     """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
 

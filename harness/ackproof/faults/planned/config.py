@@ -8,22 +8,18 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.specification import SetConfig
 from ackproof.faults.planned.views import seen, views
 
 
 @injects(SetConfig)
-class ConfigChange:
+class ConfigChange(Injection[SetConfig]):
     """Settings are changed while nodes run, and put back."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        del aim
-        if not isinstance(fault, SetConfig):
-            raise TypeError(f"{fault.kind} is no change of settings")
+    def __init__(self, fault: SetConfig, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.config = dict(fault.config)
-        self.field = field
         self.topic = fault.topic
         self.broker = fault.broker
         self._before: dict[str, Setting] | None = None
@@ -38,9 +34,9 @@ class ConfigChange:
     def _asked(self) -> tuple[int, Connection]:
         """Whom to ask: a broker takes changes of its own settings itself."""
         if self.broker is None:
-            look = views(self.field)
+            look = views(self.context)
             return look.asked, look.asked_link
-        link = self.field.cluster.running_links().get(self.broker)
+        link = self.context.cluster.running_links().get(self.broker)
         if link is None:
             raise FaultNotConfirmed(
                 f"broker {self.broker} does not run, and it alone takes changes of its settings"
@@ -85,7 +81,7 @@ class ConfigChange:
             return bool(said) and all(fits(values) for values in said.values())
 
         seen(
-            self.field,
+            self.context,
             look,
             f"every broker to say that {what} is in force for {self.owner}",
             state=lambda: "; ".join(
@@ -100,7 +96,7 @@ class ConfigChange:
     def _in_force(self) -> dict[int, dict[str, str]]:
         """The values in force by broker: each is asked for the topic's, or for its own."""
         found: dict[int, dict[str, str]] = {}
-        for broker, link in self.field.cluster.running_links().items():
+        for broker, link in self.context.cluster.running_links().items():
             if self.broker not in (None, broker):
                 continue
             owner = self.owner if self.topic is not None else Owner(Whose.BROKER, str(broker))

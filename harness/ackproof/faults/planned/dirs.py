@@ -11,8 +11,7 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import Node
-from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.specification import MoveLogDir
 from ackproof.faults.planned.views import seen
 from ackproof.rundir.partition import TopicPartition
@@ -21,22 +20,19 @@ MOVED_WITHIN_S: Final = 60.0
 
 
 @injects(MoveLogDir)
-class LogDirMove:
+class LogDirMove(Injection[MoveLogDir]):
     """Each replica goes from the log dir that holds it to the next."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        if not isinstance(fault, MoveLogDir):
-            raise TypeError(f"{fault.kind} moves no replica")
+    def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.place = TopicPartition(*fault.partition)
-        self.nodes = aim.nodes
-        self.field = field
         self._before: dict[int, tuple[Path, ...]] = {}
 
     def inject(self) -> str:
         """Ask each broker."""
         did = []
         for node in self.nodes:
-            link = self.field.cluster.running_links().get(node.id)
+            link = self.context.cluster.running_links().get(node.id)
             if link is None:
                 raise FaultNotConfirmed(f"broker {node.id} does not run: nothing to move")
             dirs = admin.log_dirs(link)
@@ -56,7 +52,7 @@ class LogDirMove:
         for node in self.nodes:
             before = self._before[node.id]
             now = seen(
-                self.field,
+                self.context,
                 lambda node=node, before=before: (  # type: ignore[misc]
                     found if len(found := self._on_disk(node)) == 1 and found != before else None
                 ),
@@ -67,17 +63,13 @@ class LogDirMove:
             said.append(f"broker {node.id}: {now[0].parent.name}, before {before[0].parent.name}")
         return f"disk: the folder of {self.place} is at " + "; ".join(said)
 
-    def heal(self) -> str:
-        """Nothing to undo: it serves from there."""
-        return "nothing to undo"
-
     def confirm_healed(self) -> str:
         """The replicas that moved are in sync."""
         moved = {node.id for node in self.nodes}
         seen(
-            self.field,
+            self.context,
             lambda: (
-                (state := self.field.cluster.topic_state([self.place.topic]).get(self.place)) is not None
+                (state := self.context.cluster.topic_state([self.place.topic]).get(self.place)) is not None
                 and moved <= set(state.isr)
             ),
             f"the replicas of {self.place} that moved to be in sync",

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Election, Owner, Whose
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.specification import (
     CancelReassign,
     ElectPreferred,
@@ -28,16 +27,16 @@ _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.thro
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-class _OfPartition:
+PlannedT = TypeVar("PlannedT", bound=OfPartition)
+MoveT = TypeVar("MoveT", bound=Move)
+
+
+class _OfPartition(Injection[PlannedT]):
     """What planned work on one partition has in common."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        del aim
-        if not isinstance(fault, OfPartition):
-            raise TypeError(f"{fault.kind} is no planned work on a partition")
+    def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.place = TopicPartition(*fault.partition)
-        self.field = field
-        self.kind = fault.kind
         self.views: Views | None = None
         self._before: PartitionState | None = None
 
@@ -45,24 +44,24 @@ class _OfPartition:
     def before(self) -> PartitionState:
         """The partition as it was when the work began."""
         if self._before is None:
-            raise FaultNotConfirmed(f"{self.kind} was not begun")
+            raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
         return self._before
 
     def _look(self) -> Views:
         """Note what there is, and who is asked and who witnesses."""
-        self._before = state_of(self.field, self.place)
-        self.views = views(self.field)
+        self._before = state_of(self.context, self.place)
+        self.views = views(self.context)
         return self.views
 
     def _witness(self) -> PartitionState | None:
         """The partition as another broker than the asked one shows it. One that was restarted is looked up anew."""
-        return state_at(views(self.field).witness_link, self.place)
+        return state_at(views(self.context).witness_link, self.place)
 
     def _await_leader(self) -> str:
         """Wait until the leader answers for its partition."""
         ends = seen(
-            self.field,
-            lambda: self.field.cluster.partition_ends([self.place.topic]).get(self.place),
+            self.context,
+            lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
             f"the leader of {self.place} to answer for it",
         )
         return (
@@ -70,7 +69,7 @@ class _OfPartition:
         )
 
 
-class _Elected(_OfPartition):
+class _Elected(_OfPartition[PlannedT]):
     """What both elections have in common."""
 
     ELECTION = Election.PREFERRED
@@ -92,7 +91,7 @@ class _Elected(_OfPartition):
         """Another broker shows another leader, in a newer epoch."""
         before = self.before
         after = seen(
-            self.field,
+            self.context,
             lambda: (
                 (
                     (state := self._witness())
@@ -106,13 +105,9 @@ class _Elected(_OfPartition):
             state=lambda: str(self._witness()),
         )
         return (
-            f"metadata of {views(self.field).name}: leader of {self.place} {before.leader} → {after.leader}, "
+            f"metadata of {views(self.context).name}: leader of {self.place} {before.leader} → {after.leader}, "
             f"epoch {before.leader_epoch} → {after.leader_epoch}, ISR before {list(before.isr)}"
         )
-
-    def heal(self) -> str:
-        """Nothing to undo: the new leader leads."""
-        return "nothing to undo"
 
     def confirm_healed(self) -> str:
         """The leader answers."""
@@ -120,7 +115,7 @@ class _Elected(_OfPartition):
 
 
 @injects(ElectPreferred)
-class PreferredElection(_Elected):
+class PreferredElection(_Elected[ElectPreferred]):
     """The first assigned replica is made leader."""
 
     def _must_change_something(self) -> None:
@@ -140,7 +135,7 @@ class PreferredElection(_Elected):
 
 
 @injects(ElectUnclean)
-class UncleanElection(_Elected):
+class UncleanElection(_Elected[ElectUnclean]):
     """Any live replica is made leader of a partition that has none."""
 
     ELECTION = Election.UNCLEAN
@@ -160,13 +155,11 @@ class UncleanElection(_Elected):
         return state.leader >= 0
 
 
-class _Moved(_OfPartition):
+class _Moved(_OfPartition[MoveT]):
     """What both reassignments have in common."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, Move):
-            raise TypeError(f"{fault.kind} is no reassignment")
+    def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.to = fault.to
         self.throttle = fault.throttle
         self._throttled = False
@@ -186,7 +179,7 @@ class _Moved(_OfPartition):
         """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
         changes = {Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate)}
         changes[Owner(Whose.TOPIC, self.place.topic)] = dict.fromkeys(_THROTTLED, replicas)
-        admin.alter_config(views(self.field).asked_link, changes)
+        admin.alter_config(views(self.context).asked_link, changes)
 
     def _lift_throttle(self) -> str:
         if not self._throttled:
@@ -198,7 +191,7 @@ class _Moved(_OfPartition):
     def _goes_on(self) -> bool:
         """Whether the active controller lists it. Asked anew at each look: the asked broker may be gone by then."""
         try:
-            return self.place in admin.reassignments(views(self.field).asked_link)
+            return self.place in admin.reassignments(views(self.context).asked_link)
         except WireError:
             return True
 
@@ -218,7 +211,7 @@ class _Moved(_OfPartition):
             )
 
         seen(
-            self.field,
+            self.context,
             there,
             f"another broker to show {self.place} on {list(replicas)}, all in sync",
             state=lambda: str(self._witness()),
@@ -231,18 +224,18 @@ class _Moved(_OfPartition):
                 f"broker {silent[0]} is to hold {self.place}, and answers for no such log"
             )
         return (
-            f"metadata of {views(self.field).name}: replicas and ISR of {self.place} are {list(replicas)}; "
+            f"metadata of {views(self.context).name}: replicas and ISR of {self.place} are {list(replicas)}; "
             f"log ends {', '.join(f'{broker}: {end}' for broker, end in ends.items())}"
         )
 
     def _log_end(self, broker: int) -> int | None:
         """The end of the broker's own log of the partition; None when it has none."""
-        link = self.field.cluster.running_links().get(broker)
+        link = self.context.cluster.running_links().get(broker)
         if link is None:
             return None
         return (
             seen(
-                self.field,
+                self.context,
                 lambda: (
                     (
                         queries.read_offsets(link.ask(queries.ask_log_ends([self.place]))).get(self.place, -1)
@@ -257,19 +250,19 @@ class _Moved(_OfPartition):
 
 
 @injects(Reassign)
-class Reassignment(_Moved):
+class Reassignment(_Moved[Reassign]):
     """A partition gets other replicas."""
 
     def confirm(self) -> str:
         """Another broker shows that the replicas change."""
         before = self.before
         after = seen(
-            self.field,
+            self.context,
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
             f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
         )
         return (
-            f"metadata of {views(self.field).name}: replicas of {self.place} "
+            f"metadata of {views(self.context).name}: replicas of {self.place} "
             f"{list(before.replicas)} → {list(after.replicas)}"
         )
 
@@ -278,7 +271,7 @@ class Reassignment(_Moved):
         if self._before is None:
             return "nothing to undo"
         seen(
-            self.field,
+            self.context,
             lambda: not self._goes_on(),
             f"the reassignment of {self.place} to be through",
             state=lambda: str(self._witness()),
@@ -292,14 +285,14 @@ class Reassignment(_Moved):
 
 
 @injects(CancelReassign)
-class CancelledReassignment(_Moved):
+class CancelledReassignment(_Moved[CancelReassign]):
     """A reassignment that is cancelled half way."""
 
     def confirm(self) -> str:
         """Another broker shows replicas being added, and the controller lists the reassignment."""
         before = self.before
         after = seen(
-            self.field,
+            self.context,
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
             f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
         )
@@ -308,7 +301,7 @@ class CancelledReassignment(_Moved):
                 f"the reassignment of {self.place} was through at once: nothing to cancel"
             )
         return (
-            f"metadata of {views(self.field).name}: replicas of {self.place} "
+            f"metadata of {views(self.context).name}: replicas of {self.place} "
             f"{list(before.replicas)} → {list(after.replicas)}, and it goes on"
         )
 
@@ -323,7 +316,7 @@ class CancelledReassignment(_Moved):
                     f"the reassignment of {self.place} was through before it was cancelled; "
                     "a smaller throttle makes it last"
                 )
-            look = views(self.field)
+            look = views(self.context)
             admin.reassign(look.asked_link, {self.place: None})
         finally:
             lifted = self._lift_throttle()

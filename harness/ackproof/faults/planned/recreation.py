@@ -12,9 +12,8 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionEnds
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.spec import TopicSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.specification import Recreate
 from ackproof.faults.planned.views import seen, views
 from ackproof.rundir.partition import TopicPartition
@@ -24,22 +23,19 @@ CREATED_WITHIN_S: Final = 60.0
 
 
 @injects(Recreate)
-class Recreation:
+class Recreation(Injection[Recreate]):
     """Delete, and create again."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        del aim
-        if not isinstance(fault, Recreate):
-            raise TypeError(f"{fault.kind} deletes no topic")
+    def __init__(self, fault: Recreate, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.topic = fault.topic
-        self.field = field
         self._before: dict[TopicPartition, PartitionEnds] = {}
         self._deleted = False
 
     @property
     def spec(self) -> TopicSpec:
         """What it was made from. Raises `FaultNotConfirmed` where no experiment says so."""
-        case = self.field.case
+        case = self.context.case
         if case is None or self.topic not in case.experiment.topics:
             raise FaultNotConfirmed(f"nobody says how {self.topic} is to be made again")
         return case.experiment.topics[self.topic]
@@ -47,10 +43,10 @@ class Recreation:
     def inject(self) -> str:
         """Delete it."""
         partitions = self.spec.partitions
-        self._before = self.field.cluster.partition_ends([self.topic])
+        self._before = self.context.cluster.partition_ends([self.topic])
         if len(self._before) < partitions:
             raise FaultNotConfirmed(f"{self.topic} is not there, or lacks leaders: nothing to delete")
-        look = views(self.field)
+        look = views(self.context)
         self._deleted = True
         queries.delete_topics(look.asked_link, [self.topic], DELETE_S)
         ends = ", ".join(f"{place}: {ends.log_end}" for place, ends in sorted(self._before.items()))
@@ -61,26 +57,26 @@ class Recreation:
 
         def gone() -> bool:
             try:
-                return not queries.partitions(views(self.field).witness_link, [self.topic])
+                return not queries.partitions(views(self.context).witness_link, [self.topic])
             except WireError:
                 return False
 
-        seen(self.field, gone, f"another broker to show no topic {self.topic}")
-        return f"metadata of {views(self.field).name}: no topic {self.topic}"
+        seen(self.context, gone, f"another broker to show no topic {self.topic}")
+        return f"metadata of {views(self.context).name}: no topic {self.topic}"
 
     def heal(self) -> str:
         """Create it again. Clients that ask for it in vain do not bring it into being."""
         if not self._deleted:
             return "nothing to undo"
         try:
-            self.field.cluster.create_topics({self.topic: self.spec}, CREATED_WITHIN_S)
+            self.context.cluster.create_topics({self.topic: self.spec}, CREATED_WITHIN_S)
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"recreate: {error}") from error
         return f"created {self.topic} again"
 
     def confirm_healed(self) -> str:
         """Its logs begin anew."""
-        after = seen(self.field, self._all_ends, f"every leader of {self.topic} to answer")
+        after = seen(self.context, self._all_ends, f"every leader of {self.topic} to answer")
         for place, ends in after.items():
             if ends.start > 0:
                 raise FaultNotConfirmed(f"the log of {place} does not begin anew: {ends}")
@@ -88,5 +84,5 @@ class Recreation:
         return f"protocol: leaders answer with new logs, {said}"
 
     def _all_ends(self) -> dict[TopicPartition, PartitionEnds] | None:
-        ends = self.field.cluster.partition_ends([self.topic])
+        ends = self.context.cluster.partition_ends([self.topic])
         return ends if len(ends) == self.spec.partitions else None

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 from pydantic import Field
 
 from ackproof.experiment.base import Config
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, register
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Size
 from ackproof.experiment.roles import Role, RoleField, RoleKind
@@ -47,7 +47,6 @@ def missing_broker(spec: Surroundings, broker: int) -> str:
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
 
 
-@register
 class ElectPreferred(OfPartition):
     """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
 
@@ -57,7 +56,6 @@ class ElectPreferred(OfPartition):
     )
 
 
-@register
 class ElectUnclean(OfPartition):
     """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
 
@@ -102,7 +100,6 @@ class Move(OfPartition):
         return f"{self.kind} {self.partition} to {', '.join(map(str, self.to))}"
 
 
-@register
 class Reassign(Move):
     """Grow, shrink or move a partition: AlterPartitionReassignments, until the new replicas are all in sync."""
 
@@ -110,7 +107,6 @@ class Reassign(Move):
     SUMMARY: ClassVar[str] = "Give a partition other replicas: more, fewer, or on other brokers."
 
 
-@register
 class CancelReassign(Move):
     """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
 
@@ -126,7 +122,6 @@ class CancelReassign(Move):
     )
 
 
-@register
 class Recreate(FaultSpec):
     """A topic is deleted and created again under the same name while clients write to it and read from it.
 
@@ -160,7 +155,6 @@ class Recreate(FaultSpec):
         return f"{self.kind} {self.topic}"
 
 
-@register
 class MoveLogDir(FaultSpec):
     """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
 
@@ -187,7 +181,6 @@ class MoveLogDir(FaultSpec):
         return f"{self.kind} {self.partition} of {self.target}"
 
 
-@register
 class SetConfig(FaultSpec):
     """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
 

@@ -15,7 +15,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.faults.injection import Field
+from ackproof.faults.injection import FaultContext
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
@@ -41,15 +41,15 @@ class Views:
         return f"broker {self.witness}{alone}"
 
 
-def views(field: Field) -> Views:
+def views(context: FaultContext) -> Views:
     """The lowest and the highest broker that run; with ZooKeeper the controller is asked, for only it takes changes.
 
     Raises `FaultNotConfirmed` when none runs.
     """
-    links = field.cluster.running_links()
+    links = context.cluster.running_links()
     asked = (
-        field.cluster.controller()
-        if field.cluster.spec.metadata.broker_controls
+        context.cluster.controller()
+        if context.cluster.spec.metadata.broker_controls
         else min(links, default=None)
     )
     if asked is None or asked not in links:
@@ -66,15 +66,17 @@ def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
         return None
 
 
-def state_of(field: Field, place: TopicPartition) -> PartitionState:
+def state_of(context: FaultContext, place: TopicPartition) -> PartitionState:
     """The partition's state now. Raises `FaultNotConfirmed` when nobody can tell."""
     return seen(
-        field, lambda: field.cluster.topic_state([place.topic]).get(place), f"a broker to describe {place}"
+        context,
+        lambda: context.cluster.topic_state([place.topic]).get(place),
+        f"a broker to describe {place}",
     )
 
 
 def seen(
-    field: Field,
+    context: FaultContext,
     look: Callable[[], T | None],
     what: str,
     *,
@@ -83,16 +85,16 @@ def seen(
 ) -> T:
     """What `look` sees once it sees something. Raises `FaultNotConfirmed` when it does not, `Interrupted`."""
     try:
-        return wait_until(look, what=what, timeout_s=within_s, state=state, stop=field.stop)
+        return wait_until(look, what=what, timeout_s=within_s, state=state, stop=context.stop)
     except WaitTimeout as error:
         raise FaultNotConfirmed(str(error)) from error
 
 
-def all_topics(field: Field) -> tuple[str, ...]:
+def all_topics(context: FaultContext) -> tuple[str, ...]:
     """What to ask for when all topics are meant: nothing by name, or those of the case where Kafka needs names."""
-    if field.cluster.access.describes_partitions or field.case is None:
+    if context.cluster.access.describes_partitions or context.case is None:
         return ()
-    return tuple(field.case.experiment.topics)
+    return tuple(context.case.experiment.topics)
 
 
 def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
@@ -108,19 +110,19 @@ def not_in_sync(link: Connection, topics: tuple[str, ...] = ()) -> list[str]:
     ]
 
 
-def await_all_in_sync(field: Field, within_s: float = ISR_WITHIN_S) -> str:
+def await_all_in_sync(context: FaultContext, within_s: float = ISR_WITHIN_S) -> str:
     """Wait until every running broker shows every partition of every topic with all replicas in sync."""
     lacking: list[str] = []
-    topics = all_topics(field)
+    topics = all_topics(context)
 
     def look() -> bool:
         lacking[:] = []
-        for link in field.cluster.running_links().values():
+        for link in context.cluster.running_links().values():
             lacking.extend(not_in_sync(link, topics))
-        return not lacking and bool(field.cluster.running_links())
+        return not lacking and bool(context.cluster.running_links())
 
     seen(
-        field,
+        context,
         look,
         "all replicas of all partitions to be in sync",
         state=lambda: "; ".join(dict.fromkeys(lacking)) or "no broker runs",

@@ -12,9 +12,8 @@ from contextlib import ExitStack
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Node, NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.holds import Grip, Holds
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.rundir.timeline import fault_name
 
@@ -26,17 +25,15 @@ READY_WITHIN_S = 60.0
 """A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
-class _OfProcesses:
+class ProcessInjection(Injection[SpecT]):
     """What the four have in common: several nodes, aimed at only if they run.
 
     Where other faults may be at the same nodes, `holds` says who wants what of them.
     """
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        self.fault = fault
-        self.nodes = aim.nodes
-        self.field = field
-        self.holds = field.holds or Holds()
+    def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.holds = context.holds or Holds()
 
     def _strike(self, act: Callable[[Node], None], word: str, grip: Grip, *states: NodeState) -> str:
         """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
@@ -89,7 +86,7 @@ class _OfProcesses:
         """Each node answers; the time in which another fault has it, or takes it, does not count."""
         for node in self.nodes:
             while True:
-                self.holds.await_free(node.id, self.fault.number, self.field.stop)
+                self.holds.await_free(node.id, self.fault.number, self.context.stop)
                 seen = self.holds.changes(node.id)
                 try:
                     self._until(NodeState.RUNNING, GONE_WITHIN_S, [node])
@@ -100,6 +97,15 @@ class _OfProcesses:
                         raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
         return f"protocol: {self._names()} answers, registered and unfenced"
 
+    def confirm(self) -> str:
+        return self._until(NodeState.GONE, GONE_WITHIN_S)
+
+    def heal(self) -> str:
+        return self._start_the_dead()
+
+    def confirm_healed(self) -> str:
+        return self._until_ready()
+
     def _names(self) -> str:
         return "node " + ", ".join(str(node.id) for node in self.nodes)
 
@@ -109,7 +115,7 @@ def _faults(numbers: Sequence[int]) -> str:
 
 
 @injects(Kill)
-class KillInjection(_OfProcesses):
+class KillInjection(ProcessInjection[Kill]):
     """SIGKILL; healed by starting the node again."""
 
     def inject(self) -> str:
@@ -118,21 +124,9 @@ class KillInjection(_OfProcesses):
             lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED
         )
 
-    def confirm(self) -> str:
-        """The process is gone."""
-        return self._until(NodeState.GONE, GONE_WITHIN_S)
-
-    def heal(self) -> str:
-        """Start what is dead."""
-        return self._start_the_dead()
-
-    def confirm_healed(self) -> str:
-        """The node answers and is unfenced."""
-        return self._until_ready()
-
 
 @injects(Stop)
-class StopInjection(KillInjection):
+class StopInjection(ProcessInjection[Stop]):
     """SIGTERM and a controlled shutdown; healed by starting the node again."""
 
     def inject(self) -> str:
@@ -145,11 +139,11 @@ class StopInjection(KillInjection):
 
 
 @injects(Pause)
-class PauseInjection(_OfProcesses):
+class PauseInjection(ProcessInjection[Pause]):
     """SIGSTOP; healed by SIGCONT."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
+    def __init__(self, fault: Pause, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self._standing: dict[int, int | None] = {}
 
     def inject(self) -> str:
@@ -186,13 +180,9 @@ class PauseInjection(_OfProcesses):
         ended = f"; the process of node {', '.join(other)} had ended" if other else ""
         return f"SIGCONT to {', '.join(resumed) or 'nothing'}{ended}"
 
-    def confirm_healed(self) -> str:
-        """The processes run, and answer."""
-        return self._until_ready()
-
 
 @injects(Restart)
-class RestartInjection(_OfProcesses):
+class RestartInjection(ProcessInjection[Restart]):
     """A graceful bounce. Its effect is that another process serves the node afterwards."""
 
     def inject(self) -> str:
@@ -208,7 +198,7 @@ class RestartInjection(_OfProcesses):
     def _start(self, node: Node) -> None:
         """Start it, once no other fault wants it dead; one that did may have started it first."""
         self.holds.release(node.id, self.fault.number)
-        self.holds.await_free(node.id, self.fault.number, self.field.stop)
+        self.holds.await_free(node.id, self.fault.number, self.context.stop)
         with self.holds.acting_on(node.id):
             if node.state() is NodeState.GONE:
                 node.start()
@@ -234,11 +224,3 @@ class RestartInjection(_OfProcesses):
             if not runs or node.pid == self._before[node.id]:
                 raise FaultNotConfirmed(f"restart: node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs {self._names()}"
-
-    def heal(self) -> str:
-        """Start what is dead, should the bounce have stopped half way."""
-        return self._start_the_dead()
-
-    def confirm_healed(self) -> str:
-        """The node answers and is unfenced."""
-        return self._until_ready()

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import ClassVar
 
-from ackproof.experiment.fault import HoldKey, NodeFault, register
+from ackproof.experiment.fault import HoldKey, NodeFault
 
 
 class _OfProcesses(NodeFault):
@@ -15,7 +15,6 @@ class _OfProcesses(NodeFault):
     )
 
 
-@register
 class Kill(_OfProcesses):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
@@ -25,7 +24,6 @@ class Kill(_OfProcesses):
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
 
 
-@register
 class Stop(_OfProcesses):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
@@ -35,7 +33,6 @@ class Stop(_OfProcesses):
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
 
 
-@register
 class Pause(_OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
@@ -45,7 +42,6 @@ class Pause(_OfProcesses):
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
 
 
-@register
 class Restart(_OfProcesses):
     """A graceful bounce: controlled shutdown, then started again at once."""
 

@@ -12,11 +12,10 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.holds import Grip
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, seen
-from ackproof.faults.processes.injection import KillInjection
+from ackproof.faults.processes.injection import ProcessInjection
 from ackproof.faults.rollouts.specification import Decommission
 from ackproof.rundir.partition import TopicPartition
 
@@ -24,13 +23,11 @@ MOVED_WITHIN_S: Final = 90.0
 
 
 @injects(Decommission)
-class DecommissionInjection(KillInjection):
+class DecommissionInjection(ProcessInjection[Decommission]):
     """Replicas move away and the broker shuts down, or it dies and is replaced. Healed by starting it again."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        super().__init__(fault, aim, field)
-        if not isinstance(fault, Decommission):
-            raise TypeError(f"{fault.kind} is no decommission")
+    def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.drain = fault.drain
         self.leaving = frozenset(node.id for node in aim.nodes)
         self._moved = 0
@@ -53,8 +50,8 @@ class DecommissionInjection(KillInjection):
         return f"{gone}; {self._await_moved()}"
 
     def _move_all(self) -> None:
-        link = self.field.cluster.admin_link()
-        others = sorted(set(self.field.cluster.running_links()) - self.leaving)
+        link = self.context.cluster.admin_link()
+        others = sorted(set(self.context.cluster.running_links()) - self.leaving)
         if link is None or not others:
             raise FaultNotConfirmed("no other broker runs that could take replicas")
         states = self._states()
@@ -96,7 +93,7 @@ class DecommissionInjection(KillInjection):
             ]
 
         seen(
-            self.field,
+            self.context,
             lambda: not left(),
             f"all replicas of broker {', '.join(map(str, sorted(self.leaving)))} to be elsewhere, in sync",
             state=lambda: "; ".join(left()[:5]),
@@ -108,13 +105,13 @@ class DecommissionInjection(KillInjection):
         """All partitions, as the last broker that stays shows them."""
 
         def look() -> dict[TopicPartition, PartitionState] | None:
-            links = self.field.cluster.running_links()
+            links = self.context.cluster.running_links()
             stay = sorted(set(links) - self.leaving)
             if not stay:
                 return None
             try:
-                return queries.partitions(links[stay[-1]], all_topics(self.field))
+                return queries.partitions(links[stay[-1]], all_topics(self.context))
             except WireError:
                 return None
 
-        return seen(self.field, look, "a broker that stays to describe all partitions")
+        return seen(self.context, look, "a broker that stays to describe all partitions")

@@ -10,17 +10,16 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import ELR, METADATA, features_of, numbers
 from ackproof.faults.holds import Grip, Holds
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import await_all_in_sync, seen, views
 from ackproof.faults.rollouts.specification import RollingRestart, Upgrade
 
@@ -35,26 +34,34 @@ _LOGGED_WITHIN_S: Final = 60.0
 """A controller answers before it says of which release it is; on a busy machine long before."""
 
 
-class _Rollout:
+RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
+
+
+class _Rollout(Injection[RolloutT]):
     """Node after node: shut down in good order, started, ready, in sync."""
 
     await_isr = True
     rest_s = 0.0
 
-    def __init__(self, fault: FaultSpec, nodes: Sequence[Node], field: Field) -> None:
-        self.kind = fault.kind
-        self.number = fault.number
-        self.holds = field.holds or Holds()
-        self.nodes = nodes
-        self.field = field
-        self._before = {node.id: node.pid for node in nodes}
+    def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.holds = context.holds or Holds()
+        self.nodes = self._in_turn(aim)
+        self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[Node] = []
+
+    def _in_turn(self, aim: Aim) -> tuple[Node, ...]:
+        """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
+        cluster = self.context.cluster
+        active = cluster.controller()
+        nodes = aim.nodes or cluster.nodes.values()
+        return tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
 
     def _begin(self) -> Node:
         for node in self.nodes:
             if node.state() is not NodeState.RUNNING:
                 raise FaultNotConfirmed(
-                    f"{self.kind} is aimed at node {node.id}, which is {node.state().value}: nothing to break"
+                    f"{self.fault.kind} is aimed at node {node.id}, which is {node.state().value}: nothing to break"
                 )
         return self.nodes[0]
 
@@ -63,27 +70,29 @@ class _Rollout:
 
     def _bounce(self, node: Node) -> None:
         """One node's turn. Whatever happens it runs afterwards, if it can and no other fault wants it dead."""
-        self.holds.await_free(node.id, self.number, self.field.stop)
+        self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
-            self.holds.take(node.id, self.number, Grip.DOWN)
+            self.holds.take(node.id, self.fault.number, Grip.DOWN)
             node.terminate()
             seen(
-                self.field,
+                self.context,
                 lambda: node.state() is NodeState.GONE,
                 f"node {node.id} to shut down",
                 state=lambda: node.state().value,
                 within_s=STOPPED_WITHIN_S,
             )
         finally:
-            self.holds.release(node.id, self.number)
+            self.holds.release(node.id, self.fault.number)
             with self.holds.acting_on(node.id):
-                if node.state() is NodeState.GONE and not self.holds.others(node.id, self.number, Grip.DOWN):
+                if node.state() is NodeState.GONE and not self.holds.others(
+                    node.id, self.fault.number, Grip.DOWN
+                ):
                     self._prepare(node)
                     node.start()
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.kind}: {error}") from error
+            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
         self._look_at(node)
         self._done.append(node)
 
@@ -111,64 +120,55 @@ class _Rollout:
 
     def _between(self) -> None:
         if self.await_isr:
-            await_all_in_sync(self.field)
+            await_all_in_sync(self.context)
         if self.rest_s:
             with contextlib.suppress(WaitTimeout):  # that is what a rest is
-                wait_until(lambda: False, what="the rest", timeout_s=self.rest_s, stop=self.field.stop)
+                wait_until(lambda: False, what="the rest", timeout_s=self.rest_s, stop=self.context.stop)
 
     def confirm_healed(self) -> str:
         """Another process runs every node, and all replicas are in sync."""
         if len(self._done) != len(self.nodes):
-            raise FaultNotConfirmed(f"{self.kind} went through {len(self._done)} of {len(self.nodes)} nodes")
+            raise FaultNotConfirmed(
+                f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"
+            )
         for node in self.nodes:
             try:
                 node.await_ready(READY_WITHIN_S)
             except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.kind}: {error}") from error
-        return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.field)}"
+                raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+        return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
     def _another_process(self, nodes: Sequence[Node]) -> str:
         for node in nodes:
             if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
                 raise FaultNotConfirmed(
-                    f"{self.kind}: node {node.id} is {node.state().value}, pid {node.pid}"
+                    f"{self.fault.kind}: node {node.id} is {node.state().value}, pid {node.pid}"
                 )
         return f"/proc: another process runs node {', '.join(str(node.id) for node in nodes)}"
 
 
-def _in_turn(nodes: Sequence[Node], active: int | None) -> list[Node]:
-    """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
-    return sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id))
-
-
 @injects(RollingRestart)
-class RollingRestartInjection(_Rollout):
+class RollingRestartInjection(_Rollout[RollingRestart]):
     """Nodes are restarted one after the other."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        if not isinstance(fault, RollingRestart):
-            raise TypeError(f"{fault.kind} is no rolling restart")
-        super().__init__(fault, _in_turn(aim.nodes, field.cluster.controller()), field)
+    def __init__(self, fault: RollingRestart, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.await_isr = fault.await_isr
         self.rest_s = fault.rest
 
 
 @injects(Upgrade)
-class UpgradeInjection(_Rollout):
+class UpgradeInjection(_Rollout[Upgrade]):
     """Nodes are restarted one after the other on another release; then the feature levels are raised."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        del aim
-        if not isinstance(fault, Upgrade):
-            raise TypeError(f"{fault.kind} is no upgrade")
-        cluster = field.cluster
-        super().__init__(fault, _in_turn(list(cluster.nodes.values()), cluster.controller()), field)
+    def __init__(self, fault: Upgrade, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
         self.to = fault.to
         self.finalise = fault.finalise
         self._levels: dict[str, int] = {}
 
     def _prepare(self, node: Node) -> None:
-        self.field.cluster.use_release(node.id, self.to)
+        self.context.cluster.use_release(node.id, self.to)
 
     def confirm(self) -> str:
         """Another process runs the first node, and it says that it is of the new release."""
@@ -180,7 +180,7 @@ class UpgradeInjection(_Rollout):
         if not self.finalise or len(self._done) != len(self.nodes):
             return did
         highest = features_of(self.to)
-        chosen = self.field.cluster.spec.features
+        chosen = self.context.cluster.spec.features
         self._levels = {
             name: highest[name][1]
             for name in _RAISED
@@ -192,7 +192,7 @@ class UpgradeInjection(_Rollout):
         said: list[str] = []
 
         def raised() -> bool:
-            look = views(self.field)
+            look = views(self.context)
             try:
                 in_force = features(look.asked_link).finalised
                 lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
@@ -204,7 +204,7 @@ class UpgradeInjection(_Rollout):
             return True
 
         seen(
-            self.field,
+            self.context,
             raised,
             "the new feature levels to be taken",
             state=lambda: "; ".join(said),
@@ -220,17 +220,17 @@ class UpgradeInjection(_Rollout):
 
         def in_force() -> dict[str, int]:
             try:
-                return dict(features(views(self.field).witness_link).finalised)
+                return dict(features(views(self.context).witness_link).finalised)
             except WireError:
                 return {}
 
         seen(
-            self.field,
+            self.context,
             lambda: all(in_force().get(name, 0) >= level for name, level in self._levels.items()),
             f"another broker to say that {self._text(self._levels)} are in force",
             state=lambda: self._text(in_force()),
         )
-        return f"{witness}; ApiVersions at {views(self.field).name}: {self._text(self._levels)}"
+        return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
     def _look_at(self, node: Node) -> None:
         """At once: a node logs much, and only the end of it is looked at."""
@@ -241,7 +241,7 @@ class UpgradeInjection(_Rollout):
             return logged == [self.to]
 
         seen(
-            self.field,
+            self.context,
             says,
             f"node {node.id} to log that it is of release {self.to}",
             state=lambda: f"it logged {logged}",

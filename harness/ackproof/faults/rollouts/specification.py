@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 from pydantic import Field, field_validator
 
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault, register
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.releases import RELEASES, Version, numbers
@@ -24,7 +24,6 @@ _NOT_OURS = MappingProxyType(
 _NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
-@register
 class RollingRestart(NodeFault):
     """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
 
@@ -40,7 +39,6 @@ class RollingRestart(NodeFault):
     rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
 
 
-@register
 class Upgrade(FaultSpec):
     """A rolling upgrade of the whole cluster: controllers, then brokers, then the release's feature levels.
 
@@ -85,7 +83,6 @@ class Upgrade(FaultSpec):
         return f"{self.kind} to {self.to}"
 
 
-@register
 class Decommission(NodeFault):
     """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
 

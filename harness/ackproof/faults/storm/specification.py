@@ -38,11 +38,12 @@ from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import Drawn
 from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import KINDS, FaultSpec, register
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import hint
 from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.triggers import After
+from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
 
 MOST: Final = 200
@@ -103,7 +104,7 @@ DishField: TypeAlias = Annotated[
 
 
 def _read_kind(value: object) -> object:
-    valid = [kind for kind in KINDS if kind != Storm.KIND]
+    valid = [kind for kind in fault_kinds() if kind != Storm.KIND]
     if isinstance(value, str) and value not in valid:
         raise wrong(f"unknown fault kind '{value[:60]}'{hint(value, valid, 'expected one of')}")
     return value
@@ -112,7 +113,6 @@ def _read_kind(value: object) -> object:
 MenuKind: TypeAlias = Annotated[str, BeforeValidator(_read_kind)]
 
 
-@register
 class Storm(FaultSpec):
     """Seeded random faults, drawn when the case is made, always healed."""
 
@@ -226,7 +226,7 @@ def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Experiment
 
 def make_one(storm: Storm, kind: str, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
     """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
-    spec = KINDS[kind]
+    spec = fault_kinds()[kind]
     fields: dict[str, object] = {**(spec.drawn(draw) or {}), **storm.menu[kind].fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))
     return spec.model_validate(

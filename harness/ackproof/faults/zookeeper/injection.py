@@ -7,25 +7,28 @@ broker's registration is gone, or held by another session.
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
-from ackproof.cluster.metadata.zookeeper.session import end_session
-from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.protocol import Node
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.injection import Aim, Field, injects
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.zookeeper.specification import ExpireSession
+
+if TYPE_CHECKING:
+    from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
 
 GONE_WITHIN_S = 5.0
 BACK_WITHIN_S = 60.0
 
 
-def zookeeper_of(field: Field) -> ZooKeeper:
+def zookeeper_of(context: FaultContext) -> ZooKeeper:
     """The ZooKeeper of this cluster. Raises `FaultNotConfirmed` when there is none."""
-    cluster = field.cluster
+    from ackproof.cluster.metadata.zookeeper.servers import ZooKeeper
+    from ackproof.cluster.own import OwnCluster
+
+    cluster = context.cluster
     quorum = cluster.quorum if isinstance(cluster, OwnCluster) else None
     if not isinstance(quorum, ZooKeeper):
         raise FaultNotConfirmed("this cluster has no ZooKeeper")
@@ -33,19 +36,18 @@ def zookeeper_of(field: Field) -> ZooKeeper:
 
 
 @injects(ExpireSession)
-class ExpireSessionInjection:
+class ExpireSessionInjection(Injection[ExpireSession]):
     """Close the sessions of brokers; they register anew by themselves."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, field: Field) -> None:
-        self.fault = fault
-        self.nodes = aim.nodes
-        self.field = field
-        self.zookeeper = zookeeper_of(field)
+    def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self.zookeeper = zookeeper_of(context)
         self._before: dict[int, Registration] = {}
         self._lost: set[int] = set()
 
     def inject(self) -> str:
-        """Close each broker's session."""
+        from ackproof.cluster.metadata.zookeeper.session import end_session
+
         for node in self.nodes:
             held = self._first(node)
             if held is None:
@@ -88,7 +90,7 @@ class ExpireSessionInjection:
                 lost,
                 what=f"the registration of broker {node.id} to end with its session",
                 timeout_s=GONE_WITHIN_S,
-                stop=self.field.stop,
+                stop=self.context.stop,
                 state=lambda: f"still held by session 0x{before.session & (1 << 64) - 1:x}",
             )
         except WaitTimeout as error:
@@ -131,7 +133,7 @@ class ExpireSessionInjection:
                 told,
                 what=f"ZooKeeper to tell of broker {node.id}",
                 timeout_s=GONE_WITHIN_S,
-                stop=self.field.stop,
+                stop=self.context.stop,
                 state=lambda: "; ".join(said),
             )
         except WaitTimeout as error:

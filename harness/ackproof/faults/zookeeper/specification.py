@@ -9,12 +9,11 @@ from typing import ClassVar
 
 from pydantic import field_validator
 
-from ackproof.experiment.fault import NodeFault, register
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
 
 
-@register
 class ExpireSession(NodeFault):
     """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and if it was the
     controller, it no longer is. It registers anew, with a new session, by itself."""

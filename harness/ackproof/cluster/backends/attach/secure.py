@@ -21,6 +21,7 @@ from ackproof.cluster.messages import (
     SaslAuthenticateResponse,
     SaslHandshakeRequest,
     SaslHandshakeResponse,
+    get_sasl_mechanism,
 )
 from ackproof.cluster.wire import Question, WireError, ask_over, error_name
 
@@ -167,8 +168,6 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], deadline: float) -
 
 def _client(mechanism: str, settings: Mapping[str, str]) -> Any:  # noqa: ANN401 — kafka-python is untyped
     """kafka-python's side of the mechanism."""
-    from kafka.net.sasl import get_sasl_mechanism
-
     return get_sasl_mechanism(mechanism)(
         sasl_plain_username=settings["sasl.username"],
         sasl_plain_password=settings["sasl.password"],
