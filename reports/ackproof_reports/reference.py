@@ -75,7 +75,8 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
 
 
 def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
-    chance = _chance(case, name)
+    predicted = case.prediction.of(name) if case.prediction else None
+    chance = predicted.chance if predicted else None
     spread = case.simulation.spread(name) if case.simulation else None
     coarse = case.simulation.coarseness if case.simulation else 0.0
     seen = case.counts.get(name)
@@ -94,13 +95,6 @@ def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:
         ABSENT if seen is None else number(seen),
         "; ".join(differs),
     )
-
-
-def _chance(case: CaseView, name: str) -> Chance | None:
-    """The worst of what is predicted of a class on any topic."""
-    found = [one.chance for one in case.prediction.classes if one.anomaly == name] if case.prediction else []
-    order = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
-    return min(found, key=order.index, default=None)
 
 
 def _range(spread: Spread | None, told: Callable[[float], str]) -> str:

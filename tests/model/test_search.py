@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from ackproof_reference.chance import Chance
 from ackproof_reference.explore.model import Group, Happening, Move
-from ackproof_reference.explore.outlook import Chance, outlook
+from ackproof_reference.explore.outlook import outlook
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search

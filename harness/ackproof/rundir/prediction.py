@@ -6,17 +6,10 @@ Written by the judge (`ackproof.reference.predict.prediction`); the reports read
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 
 from ackproof.rundir.documents import Document
-
-
-class Chance(StrEnum):
-    """The answer for one class. Impossible: no interleaving within the scope leads to it."""
-
-    IMPOSSIBLE = "impossible"
-    POSSIBLE = "possible"
-    UNKNOWN = "unknown"
+from ackproof_reference.chance import GRAVEST_FIRST
+from ackproof_reference.chance import Chance as Chance
 
 
 class StoryStep(Document):
@@ -64,8 +57,7 @@ class PredictionFile(Document):
 
     def of(self, anomaly: str, topic: str | None = None) -> PredictedClass | None:
         """The answer for a class on a topic (None: the gravest of all topics); None when there is none."""
-        order = (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
-        found = sorted(self._of(anomaly, topic), key=lambda one: order.index(one.chance))
+        found = sorted(self._of(anomaly, topic), key=lambda one: GRAVEST_FIRST.index(one.chance))
         return found[0] if found else None
 
     def _of(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:

@@ -4,19 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from enum import Enum
 
+from ackproof_reference.chance import Chance
 from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Finding, Progress, Search, Told
 from ackproof_reference.explore.world import World
-
-
-class Chance(Enum):
-    """The answer for one class."""
-
-    IMPOSSIBLE = "impossible"
-    POSSIBLE = "possible"
-    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True)

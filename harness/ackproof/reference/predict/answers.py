@@ -184,7 +184,7 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
         found.update(
             {kind: _told(one, world, before) for kind, one in said.items() if one.finding is not None}
         )
-        return all(one.finding is not None or one.chance.value == "impossible" for one in said.values())
+        return all(one.finding is not None or one.chance is Chance.IMPOSSIBLE for one in said.values())
 
     for world, before in smaller(scope):
         look(world, max_states // _SMALLER_SHARE, before)
