@@ -10,7 +10,7 @@ that holds the name. So the entry is taken apart here, and each kind's own field
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
@@ -23,6 +23,8 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.timeline import DRAWN_FROM
+
+T = TypeVar("T")
 
 MAX_FAULTS: Final = 200
 HOLD_KEYS: Final = ("for", "restart_after")
@@ -105,12 +107,12 @@ def _read_trigger(found: Problems, path: Path, node: MapNode) -> Trigger | None:
     if late is not None and "when" not in given:
         found.report((*path, "at_latest"), "'at_latest' goes with 'when' only", key=True)
     if given[0] == "at":
-        at = read_duration(found, (*path, "at"))
+        at = _read_duration(found, (*path, "at"))
         return None if at is None else At(at)
     if given[0] == "after":
         return _read_after(found, (*path, "after"), node.entries["after"])
-    at_latest = None if late is None else read_duration(found, (*path, "at_latest"), above_zero=True)
-    condition = _read_condition(found, (*path, "when"))
+    at_latest = None if late is None else _read_duration(found, (*path, "at_latest"), above_zero=True)
+    condition = _read_value(found, (*path, "when"), _CONDITION)
     return None if condition is None else When(condition, at_latest)
 
 
@@ -121,7 +123,7 @@ def _read_after(found: Problems, path: Path, node: Node) -> After | None:
     for name in node.entries:
         if name not in ("fault", "by"):
             found.unknown((*path, name), "field", ("fault", "by"))
-    by = read_duration(found, (*path, "by")) if "by" in node.entries else 0.0
+    by = _read_duration(found, (*path, "by")) if "by" in node.entries else 0.0
     number = node.entries.get("fault")
     if number is None:
         found.report(
@@ -135,35 +137,28 @@ def _read_after(found: Problems, path: Path, node: Node) -> After | None:
     return None if by is None else After(value, by)
 
 
-def read_duration(found: Problems, path: Path, *, above_zero: bool = False) -> float | None:
+def _read_duration(found: Problems, path: Path, *, above_zero: bool = False) -> float | None:
     """The duration at `path` in seconds, None (and a problem) if it is none."""
-    node = found.node(path)
-    value = node.value if isinstance(node, ScalarNode) else None
-    try:
-        seconds = _DURATION.validate_python(value, context=FROM_FILE)
-    except ValidationError as error:
-        _refuse(found, path, error, node)
-        return None
-    if above_zero and seconds <= 0:
-        found.report(path, f"expected more than 0s, not {describe(node)}")
+    seconds = _read_value(found, path, _DURATION)
+    if seconds is not None and above_zero and seconds <= 0:
+        found.report(path, f"expected more than 0s, not {describe(found.node(path))}")
         return None
     return seconds
 
 
-def _read_condition(found: Problems, path: Path) -> Condition | None:
+def _read_value(found: Problems, path: Path, adapter: TypeAdapter[T]) -> T | None:
+    """The value at `path`, None (and a problem) if it is none."""
     node = found.node(path)
-    value = node.value if isinstance(node, ScalarNode) else None
     try:
-        return _CONDITION.validate_python(value)
+        return adapter.validate_python(
+            node.value if isinstance(node, ScalarNode) else None, context=FROM_FILE
+        )
     except ValidationError as error:
-        _refuse(found, path, error, node)
+        (detail,) = error.errors(include_url=False)
+        text = str(detail["ctx"]["text"]) if detail["type"] == WRONG else detail["msg"]
+        shown = ", not '" in text or "without" in text
+        found.report(path, text if shown else f"{text}, not {describe(node)}")
         return None
-
-
-def _refuse(found: Problems, path: Path, error: ValidationError, node: Node | None) -> None:
-    detail = error.errors(include_url=False)[0]
-    text = str(detail["ctx"]["text"]) if detail["type"] == WRONG else detail["msg"]
-    found.report(path, text if ", not '" in text or "without" in text else f"{text}, not {describe(node)}")
 
 
 def _read_hold(found: Problems, path: Path, node: MapNode, kind: type[FaultSpec]) -> float | None:
@@ -172,7 +167,7 @@ def _read_hold(found: Problems, path: Path, node: MapNode, kind: type[FaultSpec]
         if name not in node.entries:
             continue
         if name == kind.HOLD_KEY:
-            hold = read_duration(found, (*path, name), above_zero=True)
+            hold = _read_duration(found, (*path, name), above_zero=True)
         elif kind.HOLD_KEY is None:
             found.report((*path, name), f"a {kind.KIND} ends by itself; it has no '{name}'", key=True)
         else:

@@ -12,7 +12,8 @@ from ackproof.experiment.releases import ELR
 from ackproof.experiment.settings import RESERVED, Reserved, Scope
 from ackproof.experiment.spec import ClusterSpec, ProducerSpec
 from ackproof.plan import InvalidExperiment, Plan
-from ackproof.workload.config import producer_config, reader_config
+from ackproof.provision.releases import lock
+from ackproof.workload.config import producer_config, reader_config, verify
 
 Load = Callable[[str], Plan]
 PLACES = {
@@ -79,6 +80,18 @@ def test_the_renderers_refuse_nothing_that_validation_let_through(
     except InvalidExperiment:
         return
     render(scope, {name: value})
+
+
+def test_every_experiment_of_the_catalogue_is_rendered(load_text: Load, good_files: dict[str, str]) -> None:
+    for text in good_files.values():
+        for cell in load_text(text).cells:
+            cluster, load = cell.experiment.cluster, cell.experiment.workload
+            check_settings(cluster)
+            assert lock(cluster.kafka).jars
+            verify(
+                producer_config(load.producers, "", ""),
+                reader_config(load.consumers.config, load.consumers.isolation, "", "r"),
+            )
 
 
 @pytest.mark.parametrize(
