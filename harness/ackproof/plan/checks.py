@@ -172,13 +172,19 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> Non
         found.report(body, f"not possible with cluster.mode: {mode}, because {fault.NOT_IN[mode]}", key=True)
     _check_fields(spec, fault, body, found)
     if isinstance(fault, Storm):
-        check_storm(spec, fault, body, found, _check_fields)
+        check_storm(spec, fault, body, found, _check_given)
     fault.check(spec, _Complaints(found, body))
     trigger = fault.trigger
     if isinstance(trigger, After):
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
     elif isinstance(trigger, When) and found.sound((*entry, "when")):
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
+
+
+def _check_given(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:
+    """A fault as a storm's menu gives it."""
+    _check_fields(spec, fault, body, found)
+    fault.check(spec, _Complaints(found, body))
 
 
 def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:

@@ -140,6 +140,27 @@ def test_feature_levels_that_kafka_does_not_format_a_cluster_with(load_text: Loa
         load_text(levels % (22, ELR))
 
 
+@pytest.mark.parametrize(
+    ("dish", "field", "said"),
+    [
+        ('upgrade: {weight: 1, to: "4.9.1"}', "upgrade.to", "does not exist"),
+        ("set: {weight: 1, config: {node.id: 1}}", "set.config[node.id]", "ackproof sets 'node.id' itself"),
+        (
+            "set: {weight: 1, topic: t, config: {retention.ms: long}}",
+            "set.config[retention.ms]",
+            "whole number",
+        ),
+    ],
+)
+def test_what_a_storm_may_not_draw_either(dish: str, field: str, said: str, load_text: Load) -> None:
+    with pytest.raises(InvalidExperiment) as caught:
+        load_text(
+            f"name: x\ntopics: {{t: {{}}}}\nfaults: [{{storm: {{menu: {{{dish}}}, roles: [broker]}}, at: 1s}}]\n"
+        )
+    (problem,) = caught.value.problems
+    assert problem.path == f"faults[1].storm.menu.{field}" and said in problem.message
+
+
 def test_names_that_no_cluster_takes(load_text: Load) -> None:
     for topic, more, said in (
         ("__cluster_metadata", "", "metadata"),
