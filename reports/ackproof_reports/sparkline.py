@@ -31,10 +31,7 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
     """
     if series is None or not series.bins or peak <= 0:
         return None
-    step = -(-series.bins // POINTS)
-    acked = series.total.acked
-    groups = [acked[at : at + step] for at in range(0, series.bins, step)]
-    rates = [sum(group) / (len(group) * series.width_ns / 1e9) for group in groups]
+    rates = _rates(series)
     span = series.bins * series.width_ns
     across = WIDTH / len(rates)
     points = [
@@ -60,8 +57,11 @@ def sparkline(course: Course, series: Series | None, peak: float) -> Sparkline |
 
 def peak_rate(series: Series | None) -> float:
     """The highest acks per second of a run, over the same groups of bins that a sparkline draws."""
-    if series is None or not series.bins:
-        return 0.0
+    return max(_rates(series)) if series is not None and series.bins else 0.0
+
+
+def _rates(series: Series) -> list[float]:
+    """Acks per second of each group of bins, at most `POINTS` of them."""
     step = -(-series.bins // POINTS)
     groups = [series.total.acked[at : at + step] for at in range(0, series.bins, step)]
-    return max(sum(group) / (len(group) * series.width_ns / 1e9) for group in groups)
+    return [sum(group) / (len(group) * series.width_ns / 1e9) for group in groups]

@@ -234,6 +234,13 @@ def test_which_record_is_told_when_nobody_says(run: CaseDir) -> None:
     assert first_found(run, None) == Spot("orders", 1, 3)
 
 
+def test_the_gravest_finding_is_told_first(run: CaseDir) -> None:
+    findings(run, ("duplicate", "orders", 0, 0, 6, 4, ""), ("surfaced", "orders", 0, 0, 2, 2, ""))
+    assert first_found(run, None) == RecordId(0, 4)
+    findings(run, ("duplicate", "orders", 0, 0, 6, 4, ""), ("resurrected", "orders", 0, 0, 7, 5, ""))
+    assert first_found(run, None) == RecordId(0, 5)
+
+
 def test_who_was_at_an_offset(run: CaseDir) -> None:
     assert at(run, Spot.parse("orders/0@7")) == [RecordId(0, 5), RecordId(1, 2)]
     assert at(run, Spot.parse("orders/0@6")) == [RecordId(0, 4)]
