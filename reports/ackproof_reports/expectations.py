@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from pydantic import JsonValue
 
+from ackproof.rundir.bounds import Bound
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import scalar, short_setting
-
-_BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]+)\s*\Z")
 
 
 @dataclass(frozen=True)
@@ -89,13 +86,9 @@ def _named(path: str, name: str) -> bool:
 
 
 def _holds(bound: str, count: int | None) -> bool | None:
-    match = _BOUND.match(bound)
-    if match is None or count is None:
+    if count is None:
         return None
-    value = int(match[2])
-    return {
-        ">": count > value,
-        ">=": count >= value,
-        "<": count < value,
-        "<=": count <= value,
-    }.get(match[1] or "==", count == value)
+    try:
+        return Bound.parse(bound).holds(count)
+    except ValueError:
+        return None  # of another version: it cannot be said

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
@@ -79,14 +79,3 @@ def text_field(
             raise wrong(str(error)) from error
 
     return BeforeValidator(read), PlainSerializer(str, return_type=str)
-
-
-OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
-    ">=": lambda a, b: a >= b,
-    "<=": lambda a, b: a <= b,
-    "==": lambda a, b: a == b,
-    "!=": lambda a, b: a != b,
-    ">": lambda a, b: a > b,
-    "<": lambda a, b: a < b,
-}
-"""Comparisons of triggers and expectations; longer signs first, so that a pattern made of them finds them."""

@@ -19,9 +19,10 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import WithJsonSchema
 
-from ackproof.experiment.base import OPERATORS, text_field
+from ackproof.experiment.base import text_field
 from ackproof.experiment.problems import hint
 from ackproof.experiment.quantities import duration_text
+from ackproof.rundir.bounds import OPERATORS
 from ackproof.rundir.partition import TopicPartition
 
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from pydantic import ValidationError
 
-from ackproof.experiment.expectations import Bound, ExpectSpec
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, plain, root_of
 from ackproof.experiment.problems import InvalidExperiment, Path
@@ -18,6 +18,7 @@ from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.fault_reader import read_faults
 from ackproof.plan.refusals import ordered, report_error
 from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import Scalar
 
 MAX_EXPECTATIONS: Final = 200

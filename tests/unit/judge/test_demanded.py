@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.experiment.expectations import Bound, ExpectSpec
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.judge import judge_case
 from ackproof.judge.outlook import impossible_demands
 from ackproof.judge.verdict import OF_THE_MODEL, _unmet_lower_bounds
 from ackproof.plan.on_model import MODEL
+from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.experiment.drawing import Range
-from ackproof.experiment.expectations import Bound, ExpectSpec
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import FASTEST
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
@@ -32,6 +32,7 @@ from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.grammar import experiment_data
 from ackproof.plan.schema import experiment_schema
 from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.bounds import Bound
 
 SCHEMA = Draft202012Validator(experiment_schema())
 WORDS = st.text(alphabet="abcxyz019", min_size=1, max_size=6)

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.experiment.expectations import Bound
 from ackproof.experiment.problems import nearest, path_text
 from ackproof.experiment.quantities import (
     duration_text,
@@ -20,6 +19,7 @@ from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition
 from ackproof.plan.paths import parse_path, short_names
+from ackproof.rundir.bounds import Bound
 
 NOW = Members(
     brokers=(1, 2, 3, 4, 5),
