@@ -38,6 +38,10 @@ BAD = """\
 
 [gone](gone.md), [no such part](#nowhere), `tests/gone.py`, ![](gone.png)
 
+| file | what |
+|---|---|
+| `bad.py`, `gone/too.py` | the first is there |
+
 ```yaml
 name: bad
 topics: {orders: {}}
@@ -80,6 +84,7 @@ def test_a_page_is_right(path: Path, tmp_path: Path) -> None:
     assert [
         *page.broken_links(),
         *page.broken_paths(),
+        *(page.broken_rows() if path.name == "README.md" else ()),
         *page.broken_experiments(tmp_path),
         *page.broken_commands(),
         *page.broken_python(),
@@ -91,6 +96,7 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
     """Each check, against an error that was planted for it."""
     path = tmp_path / "bad.md"
     path.write_text(BAD, "utf-8")
+    (tmp_path / "bad.py").touch()
     page = Page(path)
     assert list(page.broken_links()) == [
         "bad.md: gone.md: no such file",
@@ -98,6 +104,7 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
         "bad.md: gone.png: no such file",
     ]
     assert list(page.broken_paths()) == ["bad.md: `tests/gone.py`: no such path"]
+    assert list(page.broken_rows()) == ["bad.md: `gone/too`: no such module"]
     (experiment,) = page.broken_experiments(tmp_path)
     assert "tickle" in experiment
     assert [said.split(": ", 2)[2] for said in page.broken_commands()] == [
@@ -108,9 +115,9 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
         "a command that nobody has taught this test",
     ]
     (python,) = page.broken_python()
-    assert python.startswith("bad.md:21")
+    assert python.startswith("bad.md:25")
     (json,) = page.broken_json()
-    assert json.startswith("bad.md:25")
+    assert json.startswith("bad.md:29")
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,7 @@ _OF_THE_READER = {"mine.yaml", "mine/", "client.properties"}
 _PATH = re.compile(
     r"(?:harness|tests|experiments|docs|reference_impl|reports|requirements|\.github)/[\w./*-]*\Z"
 )
+_FILES = re.compile(r"^\| file \|[^|\n]+\|\n\|[-|]+\|\n((?:\|.*\n)+)", re.M)
 _IMAGE = re.compile(r'<img src="([^"]+)"')
 
 
@@ -124,6 +125,15 @@ class Page:
         for word in self.code_words():
             if _PATH.match(word) and not list(self.root.glob(word.rstrip("/"))):
                 yield f"{self.path.name}: `{word}`: no such path"
+
+    def broken_rows(self) -> Iterator[str]:
+        """Modules in a room's table of files that are not in its folder."""
+        for table in _FILES.findall(self.path.read_text("utf-8")):
+            for row in table.splitlines():
+                for name in re.findall(r"`([\w/]+?)(?:\.py|/)?`", row.split("|")[1]):
+                    here = self.path.parent / name
+                    if not (here.is_dir() or here.with_suffix(".py").exists()):
+                        yield f"{self.path.name}: `{name}`: no such module"
 
     def broken_experiments(self, folder: Path) -> Iterator[str]:
         """Experiments that are none."""
