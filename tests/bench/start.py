@@ -26,8 +26,7 @@ from confluent_kafka.cimpl import NewTopic
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.install import install
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation, install
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.archive import Role
 from ackproof.provision.checkpoint import CHECKPOINT

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ackproof.base.processes import RunTag, spawn
 from ackproof.cluster import lease
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties, new_cluster_id
 from ackproof.provision.jvm import SERVER, java_command
 

@@ -16,7 +16,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.cases import cases, load

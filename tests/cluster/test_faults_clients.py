@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS

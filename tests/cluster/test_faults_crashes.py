@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.faults.crashes import injection as crashes
 from ackproof.faults.crashes import starvation
 from ackproof.rundir.timeline import EventKind

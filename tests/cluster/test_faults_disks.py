@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.experiment.needs import Need
 from ackproof.faults.disks import injection as disk_faults
 from ackproof.faults.disks import rot as disks_rot

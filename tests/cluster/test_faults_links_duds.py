@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.backends.process.links import ProcessLinks
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.experiment.needs import Need
 from faultbench import Bench
 

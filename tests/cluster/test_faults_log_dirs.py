@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from faultbench import Bench
 
 pytestmark = [pytest.mark.cluster, pytest.mark.nightly]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.kraft.features import features
 from ackproof.experiment.releases import ELR, METADATA, features_of
 from faultbench import Bench, planned

@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
 from ackproof.cluster.metadata.zookeeper.session import end_session
 from ackproof.cluster.wire import WireError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.kraft import log as metadata_log
 from ackproof.cluster.record_batches import scan
 from ackproof.experiment.spec import TopicSpec

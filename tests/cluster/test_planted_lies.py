@@ -19,7 +19,7 @@ from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
 from ackproof.cli.main import main_code
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.faults.processes import injection as faults
 from ackproof.run.case import Phase, Running

@@ -17,7 +17,7 @@ from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.spec import TopicSpec
 

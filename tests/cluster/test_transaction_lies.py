@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.base.processes import find_children
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import TxnOutcome, Verdict

@@ -9,8 +9,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.cluster.containers.engine import Engine, connect
 from ackproof.cluster.containers.images import image_for
-from ackproof.cluster.install import install
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation, install
 
 KAFKA = "4.3.1"
 

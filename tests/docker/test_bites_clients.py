@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from faultbench import Bench
 from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.experiment.needs import Need
 from faultbench import Bench, planned
 

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.docker.cluster import DockerCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 
 pytestmark = [pytest.mark.docker, pytest.mark.alone]

@@ -5,16 +5,41 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
+from ackproof.base.errors import BadInput
 from ackproof.cluster import queries
-from ackproof.cluster.protocol import PartitionEnds, PartitionState
+from ackproof.cluster.protocol import Node, PartitionEnds, PartitionState
 from ackproof.cluster.views import ends_at, merge
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.rundir.partition import TopicPartition
 
+N = TypeVar("N", bound=Node)
 
-class AskedCluster(ABC):
-    """Questions through the protocol to all brokers that may be asked now."""
+
+class AskedCluster(ABC, Generic[N]):
+    """Its nodes by their ids, and questions through the protocol to all brokers that may be asked now."""
+
+    @property
+    @abstractmethod
+    def nodes(self) -> Mapping[int, N]:
+        """All nodes by id; empty before it is started."""
+
+    def node(self, node_id: int) -> N:
+        """The node with this id. Raises `BadInput` when there is none."""
+        try:
+            return self.nodes[node_id]
+        except KeyError:
+            known = ", ".join(map(str, sorted(self.nodes))) or "none"
+            raise BadInput(f"there is no node {node_id}; there are: {known}") from None
+
+    def brokers(self) -> tuple[N, ...]:
+        """The brokers by id."""
+        return tuple(node for _, node in sorted(self.nodes.items()) if node.is_broker)
+
+    def controllers(self) -> tuple[N, ...]:
+        """Those that keep the metadata, by id."""
+        return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
 
     @abstractmethod
     def running_links(self) -> Mapping[int, Connection]:

@@ -10,7 +10,7 @@ from typing import Final
 
 import psutil
 
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 
 _PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "pyspark")
 

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
-from ackproof.cluster.launch import Installation
-from ackproof.provision.archive import ROLES, class_data_archive
+from ackproof.provision.archive import ROLES, Role, class_data_archive
 from ackproof.provision.checkpoint import bootstrap_checkpoint
-from ackproof.provision.jars import kafka_jars
-from ackproof.provision.java import find_java
+from ackproof.provision.jars import KafkaJars, kafka_jars
+from ackproof.provision.java import Java, find_java
 from ackproof.provision.progress import ProgressSink, ignore
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What provisioning made ready. `archives` by role; a role without one starts slowly."""
+
+    java: Java
+    jars: KafkaJars
+    archives: Mapping[Role, Path]
+    checkpoint: Path
 
 
 def install(version: str, progress: ProgressSink = ignore) -> Installation:

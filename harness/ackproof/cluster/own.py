@@ -1,13 +1,13 @@
 """A cluster of our own, whatever its nodes run in: their lives in order, and questions through the protocol.
 
-A backend lays the ground and launches: `backends.process` and `backends.docker`.
+A backend takes the ground (addresses, what breaks links) and launches: `backends.process` and `backends.docker`.
 """
 
 from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
 from typing import Final, Self
@@ -15,44 +15,48 @@ from typing import Final, Self
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster import queries
+from ackproof.cluster import lease
 from ackproof.cluster.access import Access
-from ackproof.cluster.addresses import Address
+from ackproof.cluster.addresses import Address, Addresses, hosts_file
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
+from ackproof.cluster.disks import file_systems
 from ackproof.cluster.disks.node_disk import Disks
+from ackproof.cluster.environment import environment_of
+from ackproof.cluster.install import Installation, install, with_features
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
+from ackproof.cluster.network.breaker import LinkBreaker
+from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.properties import check_settings
-from ackproof.cluster.protocol import (
-    NodeState,
-    OnNodeEvent,
-    PartitionState,
-)
+from ackproof.cluster.properties import check_settings, render, settings
+from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
+from ackproof.cluster.readiness import Readiness, give_head_start
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
-from ackproof.cluster.wire import Connection, WireError
+from ackproof.cluster.wire import Connection
+from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import EventKind
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
 GRACEFUL_WITHIN_S: Final = 10.0
-HEAD_START_S: Final = 1.0
 FREE_WITHIN_S: Final = 60.0
 """More than any session that ends by itself."""
 
 
-class OwnCluster(AskedCluster):
+class OwnCluster(AskedCluster[ProcessNode]):
     """What the clusters of all backends have in common.
 
     `nodes_dir` gets a folder per node; `on_event` hears of every node that starts or ends, the moment it does, on
-    another thread. `progress` tells of what has to be made first. Nothing is started before `start`.
+    another thread. `installed` is found or made by provisioning when it is not given, and `progress` told of it.
+    `needs`: what faults need of the ground. Nothing is started before `start`.
 
     Raises `BadInput` for settings that cannot be.
     """
@@ -64,7 +68,9 @@ class OwnCluster(AskedCluster):
         tag: RunTag,
         on_event: OnNodeEvent,
         *,
+        installed: Installation | None = None,
         progress: ProgressSink = ignore,
+        needs: Set[Need] = frozenset(),
     ) -> None:
         check_settings(spec)
         self.spec = spec
@@ -72,52 +78,62 @@ class OwnCluster(AskedCluster):
         self._tag = tag
         self._on_event = on_event
         self._progress = progress
+        self._found = installed
+        self._needs = needs
+        self._clocks = Need.CLOCKS in needs
         self._nodes: dict[int, ProcessNode] = {}
         self._links: dict[int, Connection] = {}
         self._quorum: MetadataQuorum | None = None
         self._disks = Disks()
-        self._own_disks = False
-        self._clocks = False
+        self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
+        self._breaker: LinkBreaker | None = None
+        self._link_trouble: LinkError | None = None
+        self._without_archive: list[int] = []
+        self._releases: dict[int, Installation] = {}
+        """Of nodes that run another release than the cluster's."""
         self._watcher: Watcher | None = None
         self._ending = False
 
     # -- what a backend adds ------------------------------------------------------------------------------------------
 
     @abstractmethod
-    def _lay_ground(self, node_ids: tuple[int, ...]) -> Layout:
-        """Provide what all nodes need (jars or an image, addresses) before any of them is laid out."""
+    def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
+        """Lease addresses (`_lease`) for all nodes, before any of them is laid out."""
 
     @abstractmethod
-    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
-        """Write the files of a node for its first start."""
+    def _make_breaker(self, layout: Layout) -> LinkBreaker:
+        """What breaks links; called only where faults need it."""
 
-    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
-        """Write what a node's empty data folders must hold for a start; nothing where it formats them itself."""
+    def _lay_more(self, files: NodeFiles, cluster_id: str) -> None:
+        """Write what this backend alone needs for a node's first start."""
 
     @abstractmethod
-    def _launch(self, node_id: int) -> Served:
-        """Start a process for the node. Raises `BadInput` when the cluster has ended."""
+    def _launch(self, node: ProcessNode) -> Served:
+        """Start a process for the node."""
 
     def _launch_together(self, nodes: Sequence[ProcessNode]) -> None:
         """The first start of several nodes."""
         for node in nodes:
             node.start()
 
-    def _all_started(self) -> None:
-        """Every node is ready: look at what can be seen only now."""
-
     @abstractmethod
+    def _uses_archive(self, node: ProcessNode) -> bool:
+        """Whether the node's JVM took its class-data archive: Java drops one that does not fit without a word."""
+
     def _give_back(self) -> None:
-        """Every node is gone: give back what `_lay_ground` took. May be called again."""
+        """Every node is gone: give back what was taken for them. May be called again."""
+        if self._breaker is not None:
+            self._breaker.end()
+        if self._lease is not None:
+            self._lease.release()
 
     def use_release(self, node_id: int, version: str) -> None:
-        """See `Cluster`. A backend may not be able to."""
         raise BadInput(f"node {node_id} cannot change to Kafka {version}: not possible on this backend")
 
-    @abstractmethod
     def environment(self) -> dict[str, str]:
         """Versions, machine and load, for the report. Raises `BadInput` before `start`."""
+        return environment_of(self._installed, self._without_archive)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -129,14 +145,22 @@ class OwnCluster(AskedCluster):
         if self._watcher is not None:
             raise BadInput("this cluster was started already")
         ids = tuple(dict.fromkeys((*self.spec.broker_ids, *self.spec.controller_ids)))
-        self._layout = layout = self._lay_ground(ids)
+        addresses = self._take_addresses(ids)
+        self._found = with_features(
+            self._found or install(self.spec.kafka, self._progress), self.spec.features, self._progress
+        )
+        self._layout = layout = Layout(self.spec, addresses, Need.CLIENT_LINKS in self._needs)
+        if self._needs & LINKS and self._lease is not None:
+            self._breaker = self._make_breaker(layout)
+            self._breaker.start(self._lease.descriptor)
         self._watcher = watcher = Watcher()
         self._quorum = self._make_quorum(layout)
         cluster_id = new_cluster_id()
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
         lay = partial(self._lay_data, layout, cluster_id)
-        self._disks.make(self.spec, self.nodes_dir, order, lay, self._tag.run_id if self._own_disks else None)
+        owner = self._tag.run_id if file_systems.to_be_made(self._needs) else None
+        self._disks.make(self.spec, self.nodes_dir, order, lay, owner)
         for node_id in order:
             files = NodeFiles(self.nodes_dir / str(node_id))
             self._lay_out(layout, node_id, files, cluster_id)
@@ -146,14 +170,14 @@ class OwnCluster(AskedCluster):
                 self._links[node_id] = Connection(address, timeout_s=ASK_S, access=self.access)
         isolated = [node for node in self._nodes.values() if not node.is_broker]
         self._launch_together(isolated)
-        self._give_head_start(isolated)
+        give_head_start(isolated)
         self._launch_together(self.brokers())
-        waiting = dict(self._nodes)
+        waiting, readiness = dict(self._nodes), self._readiness
 
         def all_ready() -> bool:
             self.check()
             for node_id, node in list(waiting.items()):
-                if not self._is_ready(node, all_brokers=True):
+                if not readiness.sees(node, self.spec.broker_ids):
                     return False
                 del waiting[node_id]
             return True
@@ -165,7 +189,7 @@ class OwnCluster(AskedCluster):
             state=lambda: f"not yet: {', '.join(node.name for node in waiting.values())}",
             logs=lambda: next(iter(waiting.values())).log_tail(),
         )
-        self._all_started()
+        self._without_archive = [i for i, node in self._nodes.items() if not self._uses_archive(node)]
 
     def stop(self, *, graceful: bool = False, timeout_s: float = GRACEFUL_WITHIN_S) -> list[int]:
         """End every node: brokers before controllers, by SIGTERM if `graceful`, else by SIGKILL at once.
@@ -208,24 +232,7 @@ class OwnCluster(AskedCluster):
 
     @property
     def nodes(self) -> Mapping[int, ProcessNode]:
-        """All nodes by id; empty before `start`."""
         return self._nodes
-
-    def node(self, node_id: int) -> ProcessNode:
-        """The node with this id. Raises `BadInput` when there is none."""
-        try:
-            return self._nodes[node_id]
-        except KeyError:
-            known = ", ".join(map(str, sorted(self._nodes))) or "none"
-            raise BadInput(f"there is no node {node_id}; there are: {known}") from None
-
-    def brokers(self) -> tuple[ProcessNode, ...]:
-        """The brokers by id."""
-        return tuple(node for _, node in sorted(self._nodes.items()) if node.is_broker)
-
-    def controllers(self) -> tuple[ProcessNode, ...]:
-        """Those that keep the metadata, by id: the quorum's voters, or the ZooKeeper servers."""
-        return tuple(node for _, node in sorted(self._nodes.items()) if node.is_controller)
 
     @property
     def layout(self) -> Layout:
@@ -236,49 +243,43 @@ class OwnCluster(AskedCluster):
 
     @property
     def bootstrap(self) -> str:
-        """For clients: all brokers' addresses."""
         return ",".join(str(self.layout.advertised(broker)) for broker in self.spec.broker_ids)
 
     @property
     def access(self) -> Access:
-        """How its nodes are spoken to."""
         return metadata_of(self.spec).access
 
     def client_addresses(self) -> dict[int, Address]:
-        """Where each broker listens for clients, past all proxies."""
         return {broker: self.layout.addresses.client(broker) for broker in self.spec.broker_ids}
 
     @property
     def mesh(self) -> Mesh | None:
-        """Its links, where faults need to break some and this backend can."""
-        return None
+        """Its links; None when no fault needs any, and before `start`."""
+        return None if self._breaker is None else self._breaker.mesh
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself and was not started again."""
+        """Raises `NodeDied` when a node has died by itself, `LinkError` when what breaks links has."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
+        if self._link_trouble is not None:
+            raise self._link_trouble
+        if self._breaker is not None:
+            self._breaker.mesh.check()
 
     def controller(self) -> int | None:
-        """The active controller, as those say that keep the metadata."""
         return None if self._quorum is None else self._quorum.controller()
 
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
-        """What the metadata quorum itself holds, where it tells."""
         return {} if self._quorum is None else self._quorum.partitions(topics)
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics; returns when every running broker sees each leader and each ISR full, and leaders answer.
-
-        Raises `BadInput` for what Kafka refuses, `NodeDied`, `WaitTimeout`.
-        """
         create_topics(self, topics, timeout_s)
         self._disks.sync()
 
     def running_links(self) -> dict[int, Connection]:
-        """A connection to each broker whose process runs (not paused), for questions through `queries`."""
         return {i: link for i, link in self._links.items() if self._nodes[i].state() is NodeState.RUNNING}
 
     @property
@@ -289,7 +290,6 @@ class OwnCluster(AskedCluster):
         return self._quorum
 
     def admin_link(self) -> Connection | None:
-        """A connection to a broker that takes changes: any that runs, or the controller where it alone does."""
         links = self.running_links()
         if self.spec.metadata.broker_controls:
             return links.get(self.controller() or -1)
@@ -297,18 +297,37 @@ class OwnCluster(AskedCluster):
 
     # -- within -------------------------------------------------------------------------------------------------------
 
-    def _give_head_start(self, controllers: list[ProcessNode]) -> None:
-        """Let controllers reach their first log line (0.3 s) before brokers compete with them for cores.
+    @property
+    def _installed(self) -> Installation:
+        if self._found is None:
+            raise BadInput("this cluster was not started")
+        return self._found
 
-        Brokers that find no quorum back off and come later than they would have: worth 0.1 to 0.3 s on two cores.
-        """
-        with contextlib.suppress(WaitTimeout):
-            wait_until(
-                lambda: all(node.files.log.exists() or not node.alive for node in controllers),
-                what="controllers to log",
-                timeout_s=HEAD_START_S,
-                interval_s=0.005,
-            )
+    @property
+    def _readiness(self) -> Readiness:
+        return Readiness(self.quorum, self._links, self.running_links)
+
+    def _pid(self, node_id: int) -> int | None:
+        node = self._nodes.get(node_id)
+        return node.pid if node is not None and node.alive else None
+
+    def _holder(self) -> str:
+        return f"{self._tag.run_id} {self._tag.case_dir}"
+
+    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
+        """What the node's empty data folders must hold for it to start in this cluster, as if just formatted."""
+        data = NodeFiles(self.nodes_dir / str(node_id)).data
+        metadata_of(self.spec).lay_data(layout, node_id, data, self._installed.checkpoint, cluster_id)
+
+    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
+        """Write the files of a node for its first start."""
+        files.folder.mkdir(parents=True, exist_ok=True)
+        files.properties.write_text(render(settings(layout, node_id, files.data.name)), encoding="utf-8")
+        self._lay_data(layout, cluster_id, node_id)
+        route = layout.addresses.direct if self._breaker is None else self._breaker.route
+        names = hosts_file(node_id, layout.node_ids, route, layout.addresses.node(node_id))
+        files.hosts.write_text(names, encoding="utf-8")
+        self._lay_more(files, cluster_id)
 
     def _make_quorum(self, layout: Layout) -> MetadataQuorum:
         addresses = {node_id: layout.addresses.controller(node_id) for node_id in layout.spec.controller_ids}
@@ -326,7 +345,7 @@ class OwnCluster(AskedCluster):
             disk=self._disks[node_id],
             launch=partial(self._launch_when_free, node_id),
             watcher=watcher,
-            on_event=self._on_event,
+            on_event=self._heard,
             await_ready=self._await_ready,
             clock=self._make_clock(layout, node_id, files) if self._clocks else None,
         )
@@ -349,36 +368,23 @@ class OwnCluster(AskedCluster):
                     what=f"the last session of node {node_id} to end",
                     timeout_s=FREE_WITHIN_S,
                 )
-        return self._launch(node_id)
+        if self._ending:
+            raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
+        return self._launch(self._nodes[node_id])
 
-    def _is_ready(self, node: ProcessNode, *, all_brokers: bool) -> bool:
-        """Whether the node answers and takes part. `all_brokers`: and sees every broker of the cluster unfenced."""
-        try:
-            if node.is_controller and not (self._quorum and self._quorum.serves(node.id)):
-                return False
-            if not node.is_broker:
-                return True
-            own_view = queries.brokers(self._links[node.id], ASK_S / 2)
-            if all_brokers:
-                return own_view >= set(self.spec.broker_ids)
-            return node.id in own_view and self._peers_see(node.id)
-        except WireError:
-            return False
-
-    def _peers_see(self, broker: int) -> bool:
-        """Whether the first other broker that answers sees it unfenced: its own view may be as old as its pause."""
-        for peer, link in self.running_links().items():
-            if peer == broker:
-                continue
-            with contextlib.suppress(WireError):
-                return broker in queries.brokers(link, ASK_S / 2)
-        return True
+    def _heard(self, event: NodeEvent) -> None:
+        self._on_event(event)
+        if event.kind is EventKind.NODE_STARTED and self._breaker is not None:
+            try:
+                self._breaker.renew(event.node)
+            except LinkError as error:
+                self._link_trouble = error  # told by `check`: a node's start must not fail half way
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:
         def ready() -> bool:
             if node.death is not None:
                 raise node.death
-            return self._is_ready(node, all_brokers=False)
+            return self._readiness.takes_part(node)
 
         wait_until(
             ready,

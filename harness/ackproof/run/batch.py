@@ -17,8 +17,7 @@ from ackproof import audit
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.backends.choice import prepare, resolve
-from ackproof.cluster.install import install, with_features
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation, install, with_features
 from ackproof.experiment.case import Case
 from ackproof.faults.command.injection import require
 from ackproof.judge import judge_case

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from ackproof.cluster.backends.attach.cluster import Attachment
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import RunningCluster
 from ackproof.experiment.case import Case
 from ackproof.rundir.layout import CaseDir

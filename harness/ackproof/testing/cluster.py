@@ -20,7 +20,7 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag, end_children, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState, PartitionState, to_timeline
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.roles import Role, RoleKind

@@ -12,8 +12,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.audit.session import spark_context
 from ackproof.base.errors import AckproofError
 from ackproof.base.interrupts import sigterm_as_interrupt
-from ackproof.cluster.install import install
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
 from ackproof.run.batch import (
     Batch,

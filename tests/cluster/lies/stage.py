@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof import audit
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.judge import judge_case
 from ackproof.plan import cases, load
 from ackproof.run.case import Hook, Orders, Phase, run_case

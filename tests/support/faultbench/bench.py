@@ -16,7 +16,7 @@ from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeEvent, RunningCluster
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec

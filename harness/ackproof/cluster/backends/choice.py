@@ -14,7 +14,7 @@ from ackproof.cluster.backends.process import links
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.needs import Need

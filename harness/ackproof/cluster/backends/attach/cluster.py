@@ -149,7 +149,7 @@ class AttachedNode:
         return ""
 
 
-class AttachedCluster(AskedCluster):
+class AttachedCluster(AskedCluster[AttachedNode]):
     """See the module. `nodes_dir` is where a cluster of our own would have its nodes: `attached.json` stands beside.
 
     Raises `BadInput` for settings that are not understood.
@@ -241,34 +241,15 @@ class AttachedCluster(AskedCluster):
         """The brokers by id, as they were at the start."""
         return self._nodes
 
-    def node(self, node_id: int) -> AttachedNode:
-        """The broker with this id. Raises `BadInput` when there is none."""
-        try:
-            return self._nodes[node_id]
-        except KeyError:
-            known = ", ".join(map(str, self._nodes)) or "none"
-            raise BadInput(f"there is no broker {node_id}; there are: {known}") from None
-
-    def brokers(self) -> tuple[AttachedNode, ...]:
-        """All of them."""
-        return tuple(self._nodes.values())
-
-    def controllers(self) -> tuple[AttachedNode, ...]:
-        """None: clients are not told where controllers are."""
-        return ()
-
     @property
     def bootstrap(self) -> str:
-        """As it was given."""
         return self._attachment.bootstrap
 
     @property
     def access(self) -> Access:
-        """How its nodes are spoken to."""
         return self._access
 
     def client_addresses(self) -> Mapping[int, Address]:
-        """What each broker advertises."""
         return {broker: node.address for broker, node in self._nodes.items()}
 
     @property
@@ -289,7 +270,6 @@ class AttachedCluster(AskedCluster):
         return None
 
     def running_links(self) -> Mapping[int, Connection]:
-        """A connection to each broker."""
         return self._links
 
     def admin_link(self) -> Connection | None:
@@ -317,7 +297,6 @@ class AttachedCluster(AskedCluster):
         return topic.model_copy(update={"config": {**promises, **topic.config}})
 
     def environment(self) -> dict[str, str]:
-        """Whose cluster it was, and this machine."""
         brokers = ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values())
         return {
             "cluster": f"attached at {self._attachment.bootstrap}: someone else's",

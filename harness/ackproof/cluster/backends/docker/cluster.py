@@ -25,25 +25,19 @@ from ackproof.cluster.containers.engine import Engine, EngineFailed, connect
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
 from ackproof.cluster.containers.labels import labels
-from ackproof.cluster.disks import file_systems as disks
-from ackproof.cluster.environment import environment_of
-from ackproof.cluster.install import install, with_features
-from ackproof.cluster.launch import Installation, lay_data, write_files, write_hosts
+from ackproof.cluster.install import Installation
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.properties import settings
-from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
-from ackproof.experiment.needs import LINKS, Need
+from ackproof.cluster.protocol import OnNodeEvent
+from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.jvm import SERVER
 from ackproof.provision.node_logging import configuration, logging_by
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.rundir.timeline import EventKind
 
 T = TypeVar("T")
 
@@ -67,53 +61,17 @@ class DockerCluster(OwnCluster):
         progress: ProgressSink = ignore,
         needs: Set[Need] = frozenset(),
     ) -> None:
-        super().__init__(spec, nodes_dir, tag, self._with_links(on_event), progress=progress)
-        self._installed = installed
-        self._needs = needs
-        self._broken_links: ContainerLinks | None = None
-        self._link_trouble: LinkError | None = None
-        self._own_disks = disks.to_be_made(needs)
-        self._clocks = Need.CLOCKS in needs
+        super().__init__(spec, nodes_dir, tag, on_event, installed=installed, progress=progress, needs=needs)
         self._engine: Engine | None = None
         self._image: KafkaImage | None = None
-        self._lease: lease.Lease | None = None
         self._bridge: Bridge | None = None
         self._addresses: DockerAddresses | None = None
         self._cluster_id = ""
         self._containers: dict[int, NodeContainer] = {}
-        self._without_archive: list[int] = []
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """Its links; None when no fault needs any, and before `start`."""
-        return None if self._broken_links is None else self._broken_links.mesh
-
-    def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself, `LinkError` when the proxies' server has."""
-        super().check()
-        if self._link_trouble is not None:
-            raise self._link_trouble
-        if self._broken_links is not None:
-            self._broken_links.mesh.check()
-
-    @property
-    def interface(self) -> str:
-        """The network interface of every node within its container."""
-        return "eth0"
-
-    def address(self, node_id: int) -> str:
-        """The fixed address of a node in the cluster's network."""
-        return self.layout.addresses.node(node_id)
-
-    @property
-    def gateway(self) -> str:
-        """This machine's address in the cluster's network: clients and the harness come from there."""
-        return self._ready(self._bridge).gateway
 
     def environment(self) -> dict[str, str]:
-        """Versions, machine and load, for the report."""
         image, engine = self._ready(self._image), self._ready(self._engine)
-        return environment_of(self._ready(self._installed), self._without_archive) | {
+        return super().environment() | {
             "java": image.java,
             "image": f"{image.reference} ({image.identity})",
             "container engine": engine.version,
@@ -121,45 +79,24 @@ class DockerCluster(OwnCluster):
 
     # -- ground -----------------------------------------------------------------------------------------------------
 
-    def _lay_ground(self, node_ids: tuple[int, ...]) -> Layout:
+    def _take_addresses(self, node_ids: tuple[int, ...]) -> DockerAddresses:
         self._engine = connect()
         self._image = image_for(self._engine, self.spec.kafka, self._progress)
-        installed = self._installed or install(self.spec.kafka, self._progress)
-        self._installed = with_features(installed, self.spec.features, self._progress)
         self._lease, self._bridge = self._network(node_ids)
         block = self._lease.addresses.block
         self._addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
-        layout = Layout(self.spec, self._addresses, Need.CLIENT_LINKS in self._needs)
-        if self._needs & LINKS:
-            self._broken_links = ContainerLinks(
-                layout, self._needs, self.nodes_dir, self._tag, self._pid, self.gateway
-            )
-            self._broken_links.start(self._lease.descriptor)
-        return layout
+        return self._addresses
 
-    def _pid(self, node_id: int) -> int | None:
-        node = self._nodes.get(node_id)
-        return node.pid if node is not None and node.alive else None
-
-    def _with_links(self, on_event: OnNodeEvent) -> OnNodeEvent:
-        """A node that is started again has a new namespace, in which its links are whole: break them again."""
-
-        def told(event: NodeEvent) -> None:
-            on_event(event)
-            if event.kind is EventKind.NODE_STARTED and self._broken_links is not None:
-                try:
-                    self._broken_links.renew(event.node)
-                except LinkError as error:
-                    self._link_trouble = error  # told by `check`: a node's start must not fail half way
-
-        return told
+    def _make_breaker(self, layout: Layout) -> ContainerLinks:
+        gateway = self._ready(self._bridge).gateway
+        return ContainerLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid, gateway)
 
     def _network(self, node_ids: tuple[int, ...]) -> tuple[lease.Lease, Bridge]:
         """A block that no other harness has, and that no network left behind has either."""
         passed: list[lease.Lease] = []
         try:
             for _ in range(_SUBNET_TRIES):
-                leased = lease.acquire(node_ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
+                leased = lease.acquire(node_ids, holder=self._holder())
                 bridge = Bridge(f"ackproof-{self._tag.run_id}", f"10.213.{leased.addresses.block}", self._tag)
                 try:
                     bridge.create()
@@ -180,13 +117,7 @@ class DockerCluster(OwnCluster):
             "those that dead runs left behind"
         )
 
-    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
-        files = NodeFiles(self.nodes_dir / str(node_id))
-        lay_data(layout, node_id, files, self._ready(self._installed), cluster_id)
-
-    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
-        write_files(layout, node_id, files, self._ready(self._installed), cluster_id)
-        write_hosts(layout, node_id, files, layout.addresses.direct)
+    def _lay_more(self, files: NodeFiles, cluster_id: str) -> None:
         # what the image makes of its variables; and how the node logs, into its folder as everywhere
         (files.folder / "config").mkdir(exist_ok=True)
         logging = configuration(self.spec.kafka)
@@ -203,14 +134,11 @@ class DockerCluster(OwnCluster):
         with ThreadPoolExecutor(max_workers=len(nodes)) as pool:
             list(pool.map(ProcessNode.start, nodes))
 
-    def _launch(self, node_id: int) -> ContainerProcess:
-        if self._ending or self._bridge is None:
-            raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
-        node = self._nodes[node_id]
-        container = self._containers.get(node_id)
+    def _launch(self, node: ProcessNode) -> ContainerProcess:
+        container = self._containers.get(node.id)
         if container is None:
             container = NodeContainer(self._plan(node), node.files.stdout)
-            self._containers[node_id] = container
+            self._containers[node.id] = container
         return container.start(node.name)
 
     def _plan(self, node: ProcessNode) -> ContainerPlan:
@@ -291,12 +219,9 @@ class DockerCluster(OwnCluster):
         """Whether the image's own start starts it."""
         return self._main(node) == SERVER
 
-    def _all_started(self) -> None:
-        self._without_archive = [
-            i
-            for i, node in self._nodes.items()
-            if self._is_kafka(node) and not (node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
-        ]
+    def _uses_archive(self, node: ProcessNode) -> bool:
+        """Only Kafka's own start takes it."""
+        return not self._is_kafka(node) or bool(node.pid and archive_in_use(node.pid, Path(ARCHIVE)))
 
     # -- end --------------------------------------------------------------------------------------------------------
 
@@ -308,8 +233,6 @@ class DockerCluster(OwnCluster):
         except EngineFailed as error:
             raise EngineFailed(f"{error}; its containers stay until `ackproof clean`") from error
         finally:
-            if self._broken_links is not None:
-                self._broken_links.end()
             for container in self._containers.values():
                 container.close()
             if self._bridge is not None:
@@ -317,8 +240,7 @@ class DockerCluster(OwnCluster):
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
-            if self._lease is not None:
-                self._lease.release()
+            super()._give_back()
 
     @staticmethod
     def _ready(value: T | None) -> T:

@@ -57,6 +57,7 @@ class ContainerLinks:
         pid: Callable[[int], int | None],
         gateway: str,
     ) -> None:
+        self._layout = layout
         view = ContainersView(layout, nodes_dir, pid)
         table = table_of(tag.run_id)
         self._server = ProxyServer(
@@ -68,16 +69,18 @@ class ContainerLinks:
         self.mesh = JoinedMesh((self._proxied, self._kernel))
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the server and open the clients' proxies: once the network is there. Raises `LinkError`."""
         self._server.start(lease_descriptor=lease_descriptor)
         self._proxied.open()
 
+    def route(self, viewer: int, peer: int) -> str:
+        """Past all proxies: links among nodes are broken by rules."""
+        return self._layout.addresses.direct(viewer, peer)
+
     def renew(self, node: int) -> None:
-        """A node was started again: what is in force on its links is laid in its new namespace. Raises `LinkError`."""
+        """A node that is started again has a new namespace, in which its links are whole."""
         self._kernel.renew(node)
 
     def end(self) -> None:
-        """End the server, and all that was broken."""
         try:
             self._kernel.end()
             self._proxied.end()

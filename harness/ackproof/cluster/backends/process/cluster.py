@@ -1,134 +1,74 @@
-"""The process backend: a cluster of real Kafka nodes, each a JVM of this machine."""
+"""The process backend: a cluster of real Kafka nodes, each a JVM of this machine, on leased loopback addresses."""
 
 from __future__ import annotations
 
-from collections.abc import Set
 from pathlib import Path
 
-from ackproof.base.errors import BadInput
-from ackproof.base.processes import Child, RunTag
+from ackproof.base.processes import Child, spawn
 from ackproof.cluster import clocks, lease
+from ackproof.cluster.addresses import Addresses
 from ackproof.cluster.backends.process.links import ProcessLinks
-from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
-from ackproof.cluster.disks import file_systems as disks
-from ackproof.cluster.environment import environment_of
-from ackproof.cluster.install import install, with_features
-from ackproof.cluster.launch import Installation, Role, command, launch, lay_data, write_files, write_hosts
+from ackproof.cluster.backends.process.node import ProcessNode
+from ackproof.cluster.install import Installation, install
 from ackproof.cluster.layout import Layout
-from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.own import OwnCluster
-from ackproof.cluster.protocol import OnNodeEvent
-from ackproof.experiment.needs import LINKS, Need
-from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.archive import archive_in_use
-from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.provision.jvm import java_command
 
 
 class ProcessCluster(OwnCluster):
-    """A cluster of JVMs on leased loopback addresses.
-
-    `installed` is found or made by provisioning when it is not given. `needs`: what faults need of the ground; links
-    go through proxies only where they say so.
-    """
-
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        nodes_dir: Path,
-        tag: RunTag,
-        on_event: OnNodeEvent,
-        *,
-        installed: Installation | None = None,
-        progress: ProgressSink = ignore,
-        needs: Set[Need] = frozenset(),
-    ) -> None:
-        super().__init__(spec, nodes_dir, tag, on_event, progress=progress)
-        self._installed = installed
-        self._needs = needs
-        self._own_disks = disks.to_be_made(needs)
-        self._clocks = Need.CLOCKS in needs
-        self._proxies: ProcessLinks | None = None
-        self._lease: lease.Lease | None = None
-        self._without_archive: list[int] = []
-        self._other: dict[int, Installation] = {}
-
-    @property
-    def mesh(self) -> Mesh | None:
-        """The links that go through proxies; None when no fault needs any, and before `start`."""
-        return None if self._proxies is None else self._proxies.mesh
-
-    def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself, `LinkError` when the proxies' server has."""
-        super().check()
-        if self._proxies is not None:
-            self._proxies.mesh.check()
-
-    def environment(self) -> dict[str, str]:
-        """Versions, machine and load, for the report."""
-        return environment_of(self._ready(), self._without_archive)
+    """A cluster of JVMs. Their links go through proxies only where faults need it."""
 
     def use_release(self, node_id: int, version: str) -> None:
-        """See `Cluster`."""
-        self._other[node_id] = install(version, self._progress)
+        self._releases[node_id] = install(version, self._progress)
 
-    def _lay_ground(self, node_ids: tuple[int, ...]) -> Layout:
-        installed = self._installed or install(self.spec.kafka, self._progress)
-        self._installed = with_features(installed, self.spec.features, self._progress)
-        self._lease = lease.acquire(node_ids, holder=f"{self._tag.run_id} {self._tag.case_dir}")
-        layout = Layout(self.spec, self._lease.addresses, Need.CLIENT_LINKS in self._needs)
-        if self._needs & LINKS:
-            self._proxies = ProcessLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid)
-            self._proxies.start(self._lease.descriptor)
-        return layout
+    def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
+        self._lease = lease.acquire(node_ids, holder=self._holder())
+        return self._lease.addresses
 
-    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
-        lay_data(layout, node_id, NodeFiles(self.nodes_dir / str(node_id)), self._ready(), cluster_id)
+    def _make_breaker(self, layout: Layout) -> ProcessLinks:
+        return ProcessLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid)
 
-    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
-        write_files(layout, node_id, files, self._ready(), cluster_id)
-        write_hosts(layout, node_id, files, self._proxies.route if self._proxies else layout.addresses.direct)
-
-    def _launch(self, node_id: int) -> Child:
-        if self._ending or self._lease is None:
-            raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
-        node = self._nodes[node_id]
-        installed = self._other.get(node_id) or self._ready()
-        argv = command(self.layout, node.files, installed, _role(node))
-        return launch(
-            argv,
-            node.files,
-            tag=self._tag,
-            name=node.name,
-            lease_descriptor=self._lease.descriptor,
+    def _launch(self, node: ProcessNode) -> Child:
+        return spawn(
+            self._command(node),
+            run=self._tag,
+            role=node.name,
+            cwd=node.files.folder,
+            stdout=node.files.stdout,
             env=clocks.preload(node.files.clock) if self._clocks else None,
+            # Each JVM inherits the lock of the cluster's addresses.
+            pass_fds=() if self._lease is None else (self._lease.descriptor,),
         )
 
-    def _all_started(self) -> None:
-        # Java drops an archive that does not fit without a word.
-        installed = self._ready()
-        self._without_archive = [i for i, node in self._nodes.items() if not _uses_archive(node, installed)]
+    def _command(self, node: ProcessNode) -> list[str]:
+        """All paths below the node's folder are relative to it: it is the working folder."""
+        installed = self._releases.get(node.id, self._installed)
+        archive = _archive(node, installed)
+        heap, files = self.spec.heap, node.files
+        flags = [
+            # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
+            f"-Xmn{min(40, (heap >> 20) // 3)}m",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Djdk.net.hosts.file={files.hosts.name}",
+            *([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []),
+        ]
+        return java_command(
+            installed.java,
+            installed.jars,
+            metadata_of(self.spec).main(broker=node.is_broker),
+            [files.properties.name],
+            log=Path(files.log.name),
+            heap_bytes=heap,
+            flags=flags,
+        )
 
-    def _give_back(self) -> None:
-        if self._proxies is not None:
-            self._proxies.end()
-        if self._lease is not None:
-            self._lease.release()
-
-    def _pid(self, node_id: int) -> int | None:
-        node = self._nodes.get(node_id)
-        return None if node is None else node.pid
-
-    def _ready(self) -> Installation:
-        if self._installed is None:
-            raise BadInput("this cluster was not started")
-        return self._installed
+    def _uses_archive(self, node: ProcessNode) -> bool:
+        archive = _archive(node, self._installed)
+        return archive is not None and node.pid is not None and archive_in_use(node.pid, archive)
 
 
-def _role(node: ProcessNode) -> Role:
-    """Whose archive fits it: a combined node runs what a broker runs, and more."""
-    return "broker" if node.is_broker else "controller"
-
-
-def _uses_archive(node: ProcessNode, installed: Installation) -> bool:
-    archive = installed.archives.get(_role(node))
-    return archive is not None and node.pid is not None and archive_in_use(node.pid, archive)
+def _archive(node: ProcessNode, installed: Installation) -> Path | None:
+    """What fits the node's JVM: a combined node runs what a broker runs, and more."""
+    return installed.archives.get("broker" if node.is_broker else "controller")

@@ -57,19 +57,19 @@ class ProcessLinks:
         self.mesh = ProxiedMesh(self._server, ways, NodesView(layout, nodes_dir, pid), rules)
 
     def start(self, lease_descriptor: int) -> None:
-        """Start the server and open the proxies: before any node. Raises `LinkError`."""
         self._server.start(lease_descriptor=lease_descriptor)
         self.mesh.open()
 
+    def renew(self, node: int) -> None:
+        """Nothing to do: proxies do not end with a node."""
+
     def end(self) -> None:
-        """End the server, and with it all that was broken."""
         try:
             self.mesh.end()
         finally:
             self._server.end()
 
     def route(self, viewer: int, peer: int) -> str:
-        """Where a node reaches a peer."""
         addresses = self._layout.addresses
         return addresses.link(viewer, peer) if Link(viewer, peer) in self._proxied else addresses.node(peer)
 
