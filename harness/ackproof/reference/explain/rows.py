@@ -58,7 +58,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
     code = topics.indices.to_numpy().astype(np.int64) * (1 << 32) + table["partition"].to_numpy()
     order = np.argsort(code, kind="stable")
     names = topics.dictionary.to_pylist()
-    columns = {
+    numbers = {
         name: table[name].to_numpy().astype(np.int64)[order]
         for name in ("producer", "seq", "offset", "sent_ns", "done_ns")
     }
@@ -67,7 +67,7 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
     for begin, stop in pairwise(bounds):
         if begin == stop:
             continue
-        mine = {name: column[begin:stop] for name, column in columns.items()}
+        mine = {name: column[begin:stop] for name, column in numbers.items()}
         found = _found(identity(mine["producer"], mine["seq"]), keys, kinds)
         place = TopicPartition(names[code[begin] >> 32], int(code[begin] & 0xFFFFFFFF))
         yield (
