@@ -21,12 +21,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
 from ackproof.rundir.timeline import ClientEnded, ClientStarted, EventKind, Happening, Timeline
-from ackproof.workload.config import (
-    delivery_timeout_s,
-    producer_config,
-    reader_config,
-    verify,
-)
+from ackproof.workload.config import delivery_timeout_s, producer_config, reader_config, verify
 from ackproof.workload.counters import State
 from ackproof.workload.handles import Handle, Launcher
 from ackproof.workload.journal import CHUNK_ROWS
