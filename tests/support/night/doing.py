@@ -47,13 +47,15 @@ def do(
         bound_s=bound,
         cases=cases,
         left_behind=_left_behind(),
+        survivors=_survivors(folder / "log.txt") if job.module != "pytest" else (),
         log_tail=_tail(folder / "log.txt"),
     )
 
 
 def _command(job: Job, folder: Path) -> list[str | Path]:
     if job.file is None:
-        return [sys.executable, "-m", "pytest", "--nightly", *job.words, f"--junitxml={folder / 'junit.xml'}"]
+        told = ["--nightly", f"--junitxml={folder / 'junit.xml'}"] if job.module == "pytest" else []
+        return [sys.executable, "-m", job.module, *job.words, *told]
     return [ACKPROOF, "run", job.file, *job.words, "--out", folder / "runs"]
 
 
@@ -104,6 +106,17 @@ def _left_behind() -> tuple[str, ...]:
         return (f"ackproof clean: exit code {swept.returncode}: {swept.stderr.strip()[:500]}",)
     found = json.loads(swept.stdout)
     return tuple(f"{what}: {', '.join(things)}" for what, things in found.items() if things)
+
+
+def _survivors(log: Path) -> tuple[str, ...]:
+    """Each change that no test noticed: its name, and the lines that differ."""
+    found: list[str] = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith("SURVIVED "):
+            found.append(line.removeprefix("SURVIVED "))
+        elif found and line.startswith("    "):
+            found[-1] += f" {line.strip()}"
+    return tuple(found)
 
 
 def _tail(log: Path, lines: int = 30) -> str:

@@ -16,6 +16,9 @@ STORM = "storm"
 """Experiments whose name begins so take the night's date as their seed."""
 SLOW_TESTS = "tests marked nightly"
 FAULT_TABLE = "every fault on every backend"
+MUTANTS = "changes that tests notice: "
+ROOMS = ("audit", "faults", "judge", "reference")
+"""What tests/mutation changes."""
 TESTS = Path(__file__).resolve().parents[2]
 BITES = ("test_faults_*.py", "test_bites*.py")
 """Where faults are seen to bite."""
@@ -24,13 +27,14 @@ _RELEASE = "cluster.kafka"
 
 @dataclass(frozen=True)
 class Job:
-    """One call of `ackproof run`, or of pytest when `file` is None. `weight`: cases, for an even spread."""
+    """One call of `ackproof run`, or of a Python module when `file` is None. `weight`: cases, for an even spread."""
 
     name: str
     weight: int
     file: Path | None = None
     words: tuple[str, ...] = ()
     control: bool = False
+    module: str = "pytest"
 
 
 @dataclass(frozen=True)
@@ -88,6 +92,7 @@ def plan_night(
         slow = ("-m", "nightly", *(f"--ignore-glob=*/{name}" for name in BITES))
         jobs.append(Job(SLOW_TESTS, share, words=slow))
         jobs.append(Job(FAULT_TABLE, share, words=("--whole-table", ",".join(backends), *bites)))
+        jobs += [Job(MUTANTS + room, share, words=(room,), module="tests.mutation.mutate") for room in ROOMS]
     return Night(tuple(jobs), tuple(refused))
 
 

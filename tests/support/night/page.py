@@ -29,6 +29,12 @@ def page(shards: Sequence[ShardResult]) -> str:
             lines.append(f"- and {len(problems) - _MOST_LINES} more")
         lines += ["", f"    {job.command}", ""]
     lines += _table(jobs)
+    for job in jobs:
+        if job.survivors:
+            said = f"{plain(job.name)}: {len(job.survivors)} that no test noticed"
+            lines += ["", f"<details><summary>{said}</summary>", ""]
+            lines += [f"- {plain(survivor)}" for survivor in job.survivors]
+            lines += ["", "</details>"]
     refused = sorted({pair for shard in shards for pair in shard.refused})
     if refused:
         lines += ["", f"<details><summary>{len(refused)} that cannot be, by validation</summary>", ""]

@@ -33,6 +33,7 @@ class JobResult(BaseModel):
     bound_s: float
     cases: tuple[CaseResult, ...] = ()
     left_behind: tuple[str, ...] = ()
+    survivors: tuple[str, ...] = ()
     log_tail: str = ""
 
     def problems(self) -> Iterator[str]:

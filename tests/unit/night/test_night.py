@@ -14,9 +14,11 @@ from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment
 from faultbench.table import Bite, Table
 from night.doing import do
-from night.jobs import FAULT_TABLE, SLOW_TESTS, Job, plan_night, shard_of
+from night.jobs import FAULT_TABLE, MUTANTS, SLOW_TESTS, Job, plan_night, shard_of
 from night.page import annotations, page
 from night.results import CaseResult, JobResult, ShardResult
+
+from ...mutation.mutate import ROOMS
 
 ROOT = Path(__file__).resolve().parents[3]
 DATE = datetime.date(2026, 11, 21)
@@ -55,6 +57,7 @@ def test_every_experiment_on_every_release_and_backend(tmp_path: Path) -> None:
         "b on 4.3.1, process",
         SLOW_TESTS,
         FAULT_TABLE,
+        *(MUTANTS + room for room in sorted(ROOMS)),
     ]
     assert night.jobs[0].weight == 3
     assert night.jobs[0].words == ("--set", "cluster.kafka=4.0.2", "--backend", "process")
@@ -104,6 +107,16 @@ def test_a_fault_that_nobody_saw_on_a_backend_is_an_empty_cell() -> None:
         "pause on process",
         "pause on docker",
     ]
+
+
+def test_changes_that_no_test_noticed_are_on_the_page(tmp_path: Path) -> None:
+    said = "print('SURVIVED a.b__mutmut_1'); print('    -x < 1'); print('    +x <= 1'); print('3 killed, 1 survived')"
+    job = Job(MUTANTS + "judge", 1, words=("judge",), module="tests.mutation.mutate")
+    result = do(job, tmp_path, command=[sys.executable, "-c", said])
+    assert result.survivors == ("a.b__mutmut_1 -x < 1 +x <= 1",)
+    text = page([ShardResult(date="2026-11-21", shard="1/1", jobs=(result,))])
+    assert "judge: 1 that no test noticed" in text
+    assert "a.b" in text
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
