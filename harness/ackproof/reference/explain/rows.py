@@ -50,8 +50,8 @@ def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
     files = [str(path) for path in parts(run.produced)]
     if not files:
         return
-    columns = ["producer", "seq", "topic", "partition", "offset", "sent_ns", "done_ns", "txn"]
-    table = _read(files, columns, pc.field("outcome") == int(Outcome.ACKED))
+    wanted = ["producer", "seq", "topic", "partition", "offset", "sent_ns", "done_ns", "txn"]
+    table = _read(files, wanted, pc.field("outcome") == int(Outcome.ACKED))
     table = table.filter(pa.array(_committed(run, table)))
     keys, kinds = _findings(run)
     topics = table["topic"].combine_chunks().dictionary_encode()
