@@ -15,12 +15,12 @@ WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 QUICK := tests/unit tests/model tests/repo
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all unit lint nightly setup setup-dev doctor bench healthy schema lock clean
+.PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy schema lock clean
 
 help: ## show this list
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
 
-run: setup ## set everything up and run the main job (acks 0/1/all x min.insync.replicas 1/2)
+run: setup ## set everything up and run the main job (acks 0/1/all x min.insync.replicas 1/2), 2 minutes
 	@$(BIN)/ackproof run experiments/acks-matrix.yaml
 
 test: setup-dev ## set everything up and pass the tests (real brokers included)
@@ -44,7 +44,7 @@ lint: setup-dev ## ruff, mypy and the layers
 nightly: setup-dev ## all experiments x releases x backends, storms, slow tests (NIGHT_ARGS=--list says which)
 	@$(BIN)/python tests/nightly/night.py $(NIGHT_ARGS)
 
-doctor: setup ## say what this machine has, what it lacks, how to get it
+doctor: setup ## say what this machine has, what it lacks, how to get it, seconds
 	@$(BIN)/ackproof doctor
 
 bench: setup-dev ## audit, producer, reader and start against their references, side by side
@@ -59,16 +59,19 @@ healthy: setup-dev ## 50 runs in which nothing may be found: each must be a PASS
 schema: setup ## write experiments/experiment.schema.json anew
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json
 
-setup: $(VENV)/.run-ready ## install what running needs
+setup: tools $(VENV)/.run-ready ## install what running needs
 
-setup-dev: $(VENV)/.dev-ready ## install what testing needs
+setup-dev: tools $(VENV)/.dev-ready ## install what testing needs
+
+# Not needed to install Python's packages: CI does that while it installs these.
+tools:
+	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "make: Java is missing (17 or newer). Install it: apt-get install openjdk-17-jre-headless" >&2; exit 254; }
+	@command -v mvn >/dev/null || ls "$${ACKPROOF_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ackproof}"/kafka-* >/dev/null 2>&1 || { echo "make: Maven is missing (it fetches Kafka's jars, once). Install it: apt-get install maven" >&2; exit 254; }
 
 $(VENV)/.bootstrapped: requirements/bootstrap.lock requirements/build.lock
 	@command -v $(PYTHON) >/dev/null || { echo "make: $(PYTHON) is missing. Install it: apt-get install python3 python3-venv" >&2; exit 254; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "make: Python 3.11 or newer is needed, $$($(PYTHON) --version) is here. Install it, or name another: make PYTHON=python3.12 …" >&2; exit 254; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "make: Python's venv is missing. Install it: apt-get install python3-venv" >&2; exit 254; }
-	@command -v java >/dev/null || [ -n "$$JAVA_HOME" ] || { echo "make: Java is missing (17 or newer). Install it: apt-get install openjdk-17-jre-headless" >&2; exit 254; }
-	@command -v mvn >/dev/null || ls "$${ACKPROOF_CACHE:-$${XDG_CACHE_HOME:-$$HOME/.cache}/ackproof}"/kafka-* >/dev/null 2>&1 || { echo "make: Maven is missing (it fetches Kafka's jars, once). Install it: apt-get install maven" >&2; exit 254; }
 	@echo "setting up $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bootstrap.lock
