@@ -34,14 +34,12 @@ class KillClientRun(_Clients):
     """SIGKILL of clients; others take their place."""
 
     def inject(self) -> str:
-        """End them."""
         for host in self.chosen():
             self.world.network.down(host)
             self.world.killed.add(host.id)
         return f"SIGKILL to {', '.join(self.clients)}"
 
     def heal(self) -> str:
-        """Start others."""
         for name in self.clients:
             if name[0] == "p":
                 self.world.add_producer(self.world.slot_of(int(name[1:]))).start()
@@ -55,14 +53,12 @@ class PauseClientRun(_Clients):
     """SIGSTOP of clients."""
 
     def inject(self) -> str:
-        """Freeze them."""
         self.hosts = self.chosen()
         for host in self.hosts:
             self.world.network.pause(host)
         return f"SIGSTOP to {', '.join(self.clients)}"
 
     def heal(self) -> str:
-        """Let them go on."""
         for host in self.hosts:
             if host.paused:
                 self.world.network.resume(host)
@@ -74,7 +70,6 @@ class FenceProducerRun(_Clients):
     """A second producer with the transactional id of one that goes on, which is fenced."""
 
     def inject(self) -> str:
-        """Start the others."""
         self.chosen()
         self.pairs: list[tuple[TransactionalProducer, TransactionalProducer]] = []
         for name in self.clients:

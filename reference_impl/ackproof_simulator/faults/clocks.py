@@ -23,7 +23,6 @@ class ClockRun(Virtual):
     """replica.socket.timeout.ms, controller.socket.timeout.ms."""
 
     def inject(self) -> str:
-        """Shift them."""
         self.must_run()
         assert isinstance(self.fault, ClockJump)
         self.by = self.fault.by
@@ -54,12 +53,10 @@ class ClockRun(Virtual):
         return all(by != 0 for by in self._off().values())
 
     def heal(self) -> str:
-        """Set them right."""
         for node in self.nodes:
             self._shift(node, -self.by)
         return f"the clock of {self.names()} set right"
 
     def healed(self) -> bool:
-        """They answer."""
         self._off()
         return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)

@@ -34,7 +34,6 @@ class SetRun(Virtual):
         self.left = 0
 
     def inject(self) -> str:
-        """Ask for it."""
         self._must_be_heard()
         settings = self.world.settings.setdefault(self.owner, {})
         before = {name: settings.get(name) for name in self.config}
@@ -138,7 +137,6 @@ class RecreateRun(Virtual):
         return [at for at, partition in enumerate(self.world.partitions) if partition.topic == self.topic]
 
     def inject(self) -> str:
-        """Delete it."""
         self.must_be_heard()
         self.world.journal.append(Dropped(self.world.clock.now, self.topic))
         for at in self.places:
@@ -161,7 +159,6 @@ class RecreateRun(Virtual):
         )
 
     def heal(self) -> str:
-        """Make it anew."""
         self.world.make_anew(self.topic)
         return f"created {self.topic} again"
 

@@ -42,11 +42,9 @@ class StarveRun(PauseRun):
         self.later(self.PERIOD_S * (1 - self._share), self._run)
 
     def bites(self) -> bool:
-        """It has begun."""
         return True
 
     def heal(self) -> str:
-        """Let them run."""
         self.over = True
         return super().heal()
 
@@ -56,7 +54,6 @@ class CrashLoopRun(DownRun):
     """SIGKILL and start, again and again; `kill_starting`: once more before it has started, then dead."""
 
     def inject(self) -> str:
-        """The first crash."""
         self.must_run(paused=True)
         times = self.fault.times if isinstance(self.fault, CrashLoop) else 2
         self.left = dict.fromkeys(self.nodes, times)
@@ -85,7 +82,6 @@ class QuorumRun(Virtual):
     """More than half of the controllers go, the active one among them."""
 
     def inject(self) -> str:
-        """Kill or pause them."""
         assert isinstance(self.fault, LoseQuorum)
         control = self.world.control
         others = [node for node in control.controllers if node != control.active]
@@ -100,9 +96,7 @@ class QuorumRun(Virtual):
         return self.inner.bites()
 
     def heal(self) -> str:
-        """Bring them back."""
         return self.inner.heal()
 
     def healed(self) -> bool:
-        """They are back."""
         return self.inner.healed() and self.world.control.active >= 0

@@ -24,7 +24,6 @@ class LogDirRun(DownRun):
         return self.world.case.experiment.cluster.log_dirs == 1
 
     def inject(self) -> str:
-        """Let it fail."""
         if self.single:
             return f"{super().inject()}: the only log dir failed"
         self.must_run()

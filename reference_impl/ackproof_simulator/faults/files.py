@@ -26,7 +26,6 @@ class TruncateRun(DownRun):
     """Killed, and the last bytes of its log are gone: with them each batch that is not whole any more."""
 
     def kill(self, node: int) -> None:
-        """End it and cut."""
         assert isinstance(self.fault, TruncateSegment)
         partition = self.world.partition(*self.fault.place)
         if node not in partition.brokers or not partition.log(node).batches:
@@ -52,7 +51,6 @@ class CheckpointRun(DownRun):
     """
 
     def kill(self, node: int) -> None:
-        """End it and delete."""
         assert isinstance(self.fault, DeleteCheckpoint)
         self.world.control.kill(node)
         for partition in self.world.control.partitions:
@@ -66,7 +64,6 @@ class MoveDirRun(Virtual):
     """Each replica is copied to the next log dir of its broker, which then tells the controller."""
 
     def inject(self) -> str:
-        """Ask each broker."""
         self.must_run()
         assert isinstance(self.fault, MoveLogDir)
         place = self.fault.partition
@@ -111,5 +108,4 @@ class MoveDirRun(Virtual):
         return now == self.to
 
     def healed(self) -> bool:
-        """In sync."""
         return in_sync(self.world, self.nodes)

@@ -22,7 +22,6 @@ class ElectRun(Virtual):
     """An administrator asks for an election."""
 
     def inject(self) -> str:
-        """Ask the controller."""
         assert isinstance(self.fault, (ElectPreferred, ElectUnclean))
         place = self.fault.partition
         partition = self.world.partition(place.topic, place.partition)
@@ -49,7 +48,6 @@ class _MoveRun(Virtual):
         self.before = self.partition.image.partition
 
     def inject(self) -> str:
-        """Ask the controller."""
         self.must_be_heard()
         self.before = self.partition.image.partition
         if self.before.replicas == self.to:
@@ -61,7 +59,6 @@ class _MoveRun(Virtual):
         return f"replicas {list(self.before.replicas)} → {list(self.to)}"
 
     def bites(self) -> bool:
-        """They change."""
         return self.partition.image.partition.replicas != self.before.replicas
 
     def goes_on(self) -> bool:

@@ -19,7 +19,6 @@ class DownRun(Virtual):
         self.world.control.kill(node)
 
     def inject(self) -> str:
-        """End them."""
         self.must_run(paused=True)
         for node in self.nodes:
             self.world.holds.add((self.fault.number, node))
@@ -27,11 +26,9 @@ class DownRun(Virtual):
         return f"ended {self.names()}"
 
     def bites(self) -> bool:
-        """All are gone."""
         return all(not self.host(node).up for node in self.nodes)
 
     def heal(self) -> str:
-        """Start what is dead."""
         for node in self.nodes:
             self.world.holds.discard((self.fault.number, node))
             if not self.host(node).up and not self.world.held_down(node):
@@ -56,7 +53,6 @@ class PowerRun(DownRun):
     """What was never flushed is lost: of the page cache a random prefix is left, or what `keep` says."""
 
     def kill(self, node: int) -> None:
-        """Cut the power."""
         assert isinstance(self.fault, PowerLoss)
         keep, how = self.fault.keep, self.fault.how
 
@@ -90,7 +86,6 @@ class StopRun(DownRun):
     """SIGTERM: a controlled shutdown."""
 
     def inject(self) -> str:
-        """Ask them to stop."""
         self.must_run()
         for node in self.nodes:
             self.world.holds.add((self.fault.number, node))
@@ -123,7 +118,6 @@ class RestartRun(Virtual):
         return not self.left and all(self.host(node).up for node in self.nodes)
 
     def healed(self) -> bool:
-        """All answer."""
         return all(self.world.control.ready(node) for node in self.nodes)
 
 
@@ -132,7 +126,6 @@ class PauseRun(Virtual):
     """SIGSTOP; its connections stay open."""
 
     def inject(self) -> str:
-        """Freeze them."""
         self.must_run()
         for node in self.nodes:
             self.world.network.pause(self.host(node))
@@ -141,11 +134,9 @@ class PauseRun(Virtual):
         return f"SIGSTOP to {self.names()}"
 
     def bites(self) -> bool:
-        """All stand still."""
         return all(self.host(node).paused for node in self.nodes)
 
     def heal(self) -> str:
-        """Let them go on."""
         for node in self.nodes:
             if self.host(node).paused and self.host(node).life == self.lives[node]:
                 self.world.network.resume(self.host(node))
@@ -164,7 +155,6 @@ class ExpireRun(Virtual):
     """A broker's ZooKeeper session ends; it registers anew by itself."""
 
     def inject(self) -> str:
-        """End it."""
         self.must_run()
         for node in self.nodes:
             self.world.control.fence(node)
@@ -177,5 +167,4 @@ class ExpireRun(Virtual):
             control.unfence(node)
 
     def healed(self) -> bool:
-        """They are registered."""
         return all(self.world.control.ready(node) for node in self.nodes)

@@ -28,7 +28,6 @@ class _Rollout(RestartRun):
         return tuple(sorted(nodes, key=lambda node: (node in control.brokers, node == control.acting, node)))
 
     def inject(self) -> str:
-        """The first node."""
         self.nodes = self.in_turn(self.nodes)
         self.lives = {node: self.host(node).life for node in self.nodes}
         super().inject()

@@ -88,7 +88,6 @@ class SlowDiskRun(Virtual):
         return all(2 * took >= self.stall * SECOND for took in self.longest.values())
 
     def heal(self) -> str:
-        """Let it go on."""
         if self.error:
             raise FaultNotConfirmed(f"slow_disk did not last: {self.error}")
         self.over = True
@@ -97,7 +96,6 @@ class SlowDiskRun(Virtual):
         return "thawed for good"
 
     def abandon(self) -> None:
-        """Nothing stays frozen."""
         self.over = True
         self._thaw()
 

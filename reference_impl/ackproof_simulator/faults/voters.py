@@ -24,7 +24,6 @@ class VotersRun(Virtual):
     WITHIN_S: ClassVar[float] = 40.0
 
     def inject(self) -> str:
-        """Ask a broker."""
         self.must_be_heard()
         quorum = self.world.control.quorum
         (self.node,) = self.nodes
