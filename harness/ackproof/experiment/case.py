@@ -51,6 +51,11 @@ class Case:
         """What its faults need of the ground, all together."""
         return frozenset().union(*(fault.needs for fault in self.faults))
 
+    @property
+    def demands_a_finding(self) -> bool:
+        """Whether it expects to see at least one of some anomaly."""
+        return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.bounds.values())
+
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
         """The draw of one fault."""
         return self.orders[fault.number]
