@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
+from ackproof.faults.life import Stage
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof_reference.log import DATA
 from ackproof_simulator.clock import MS
 from ackproof_simulator.producers import ClientBatch, Producer
 from ackproof_simulator.run import Simulation
-from ackproof_simulator.schedule import Stage
 from ackproof_simulator.transactional import TransactionalProducer
 from ackproof_simulator.world import World
 
@@ -59,7 +59,7 @@ def counts_of(simulation: Simulation, seed: int) -> Counts:
                 surfaced += batch.count
             if there > 1:
                 duplicate += (there - 1) * batch.count
-    bit = all(life.stage in (Stage.ENDED, Stage.MISSED) for life in simulation.lives)
+    bit = all(life.stage in (Stage.RECOVERED, Stage.MISSED) for life in simulation.lives)
     return Counts(
         seed,
         simulation.complete,
@@ -74,7 +74,7 @@ def counts_of(simulation: Simulation, seed: int) -> Counts:
 
 
 def _times(simulation: Simulation, world: World) -> tuple[float, float, float, int]:
-    begun = [life.begun for life in simulation.lives if life.begun is not None]
+    begun = [life.asked_ns for life in simulation.lives if life.asked_ns is not None]
     if not begun:
         return -1, -1, -1, -1
     first = min(begun)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import Quantity, When
 from ackproof.faults.clients.specification import ClientFault
+from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.reference.predict.cases import code_for
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
@@ -15,13 +16,10 @@ from ackproof_reference.log import DATA, Batch
 from ackproof_reference.transactions import aborted, open_transactions
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.producers import ClientBatch
-from ackproof_simulator.schedule import Life, Say, Schedule
+from ackproof_simulator.schedule import Say, Schedule
 from ackproof_simulator.timing import seconds, timing_of
 from ackproof_simulator.world import Setting, World, make_world
 
-AFTER_HEALING_NS = 500 * MS
-AFTER_HEALING_BOUND_NS = 30 * SECOND
-FIRST_ACKS_BOUND_NS = 10 * SECOND
 REST_NS = SECOND
 LOOK_NS = 10 * MS
 FLUSH_MARGIN_NS = SECOND
@@ -92,7 +90,7 @@ class Simulation:
         for _ in range(workload.producers.count):
             world.add_producer().start()
         self._written = sorted({line.place for p in world.producers for line in p.lines})
-        self._wait(self._first_acks, FIRST_ACKS_BOUND_NS, self._go)
+        self._wait(self._first_acks, seconds(FIRST_ACKS_BOUND_S), self._go)
         world.clock.at(LIMIT_NS, self._stop)
         world.clock.run()
 
@@ -125,7 +123,7 @@ class Simulation:
         self.world.clock.after(seconds(self.case.experiment.workload.duration), self._duration_over)
 
     def _duration_over(self) -> None:
-        self.schedule.no_more = True
+        self.schedule.no_more_states()
         self._wait(lambda: not self.schedule.pending, 600 * SECOND, self._heal)
 
     def _heal(self) -> None:
@@ -139,11 +137,11 @@ class Simulation:
         need = self.case.experiment.evidence.ack_after_healing
 
         def seen() -> bool:
-            return self.world.clock.now - began >= AFTER_HEALING_NS and (
+            return self.world.clock.now - began >= seconds(AFTER_HEALING_S) and (
                 not need or all(self.world.acked_at.get(at, 0) > count for at, count in before.items())
             )
 
-        self._wait(seen, AFTER_HEALING_BOUND_NS if self.case.faults else 0, self._drain)
+        self._wait(seen, seconds(AFTER_HEALING_BOUND_S) if self.case.faults else 0, self._drain)
 
     def _drain(self) -> None:
         self._phase("drain")
@@ -230,4 +228,4 @@ class Simulation:
     @property
     def lives(self) -> list[Life]:
         """The faults' lives."""
-        return self.schedule.lives
+        return list(self.schedule.lives.values())

@@ -1,11 +1,9 @@
-"""The lives of a case's faults in virtual time: trigger, inject, confirm, hold, heal, confirm (as `faults.driver`)."""
+"""Carries a case's faults through their lives in virtual time, as `faults.driver` does on a real cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 from pydantic import JsonValue
 
@@ -13,9 +11,22 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Members, Role
-from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When, surely_fires
+from ackproof.experiment.triggers import After, At, Condition, Quantity, When
+from ackproof.faults.life import (
+    AIMED_AT_NOTHING,
+    Life,
+    Load,
+    Moment,
+    Stage,
+    Step,
+    due,
+    followers,
+    pending,
+    state_came,
+    storm_goes_on,
+)
 from ackproof.faults.storm.specification import Storm
-from ackproof.rundir.timeline import DRAWN_FROM, EventKind
+from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults import VIRTUAL, NotYet, Virtual
@@ -31,126 +42,95 @@ NOTICE_NS = 10 * MS
 Say: TypeAlias = Callable[[EventKind, int, dict[str, JsonValue]], None]
 
 
-class Stage(Enum):
-    """Where a fault is in its life."""
-
-    WAITING = auto()
-    BITING = auto()
-    HEALING = auto()
-    ENDED = auto()
-    FAILED = auto()
-    MISSED = auto()
-
-
-_OVER: Final = frozenset({Stage.ENDED, Stage.FAILED, Stage.MISSED})
-
-
-@dataclass(eq=False)
-class Life:
-    """One fault's."""
-
-    fault: FaultSpec
-    virtual: Virtual | None = None
-    stage: Stage = Stage.WAITING
-    begun: int | None = None
-    confirmed: int | None = None
-    recovered: int | None = None
-    reason: str = ""
-    bound: int = 0
-
-
 class Schedule:
     """All faults of one simulated run. `say` writes the timeline, if there is one."""
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:
         self._case, self._world, self._clock = case, world, world.clock
         self._say: Say = say or (lambda kind, fault, detail: None)
-        self.lives = [Life(fault) for fault in case.faults]
-        self._by_number = {life.fault.number: life for life in self.lives}
+        self.lives = {fault.number: Life(fault) for fault in case.faults}
+        self._done: dict[int, Virtual] = {}
+        self._healing: set[int] = set()
+        self._bounds: dict[int, int] = {}
         self._began = 0
-        self.no_more = False
-        self._heal_now = False
+        self._load = Load.RUNS
 
     def start(self) -> None:
         """The clock of `at:` begins."""
         self._began = self._clock.now
-        for life in self.lives:
+        for life in self.lives.values():
             trigger = life.fault.trigger
             if isinstance(trigger, At):
-                self._clock.at(self._began + seconds(trigger.at), self._fire, life, str(trigger))
+                self._clock.at(self._began + seconds(trigger.at), self._fire, life.number, str(trigger))
             elif isinstance(trigger, When):
-                self._look(life, trigger)
+                self._look(life.number, trigger)
 
     @property
     def pending(self) -> bool:
         """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
-        return any(
-            self._will_fire(life)
-            if life.stage is Stage.WAITING
-            else life.stage is Stage.HEALING
-            or (life.stage is Stage.BITING and (life.fault.HOLD_KEY is None or life.fault.hold is not None))
-            for life in self.lives
-        )
+        return pending(self.lives)
 
     @property
     def over(self) -> bool:
         """Whether every life has ended."""
-        return all(life.stage in _OVER for life in self.lives)
+        return all(life.over for life in self.lives.values())
 
-    def _will_fire(self, life: Life) -> bool:
-        return surely_fires(life.fault.trigger, self._fate)
-
-    def _fate(self, number: int) -> bool | Trigger:
-        first = self._by_number[number]
-        return first.fault.trigger if first.stage is Stage.WAITING else first.stage is not Stage.FAILED
+    def no_more_states(self) -> None:
+        """The time of the load is over: a state that has not come by now never will."""
+        self._load = Load.ENDS
+        self._drop_the_hopeless()
 
     def heal_all(self) -> None:
         """The load is over: what is broken is mended, what has not come never will."""
-        self.no_more = self._heal_now = True
-        for life in self.lives:
-            if life.stage is Stage.WAITING:
-                self._fail(life, f"its trigger never fired: {life.fault.trigger}")
-            elif (
-                life.stage is Stage.BITING
-                and not isinstance(life.fault, Storm)
-                and life.confirmed is not None
-            ):
-                self._heal(life)
+        self._load = Load.OVER
+        self._drop_the_hopeless()
+        for number, life in self.lives.items():
+            if life.stage is Stage.CONFIRMED and number in self._done:
+                self._heal(number)
 
-    def _fail(self, life: Life, reason: str) -> None:
-        if life.stage in _OVER:
+    @property
+    def _moment(self) -> Moment:
+        return Moment(self._clock.now, self._began, self._load)
+
+    def _go(self, step: Step) -> Life:
+        self.lives[step.life.number] = step.life
+        for event in step.events:
+            self._say(event.KIND, step.life.number, event.model_dump(mode="json", exclude_unset=True))
+        return step.life
+
+    def _fail(self, number: int, reason: str) -> None:
+        if self.lives[number].over:
             return
-        life.reason = life.reason or reason
-        if life.virtual is not None:
-            life.virtual.abandon()
-        missed = life.fault.number >= DRAWN_FROM and life.confirmed is None
-        self._say(
-            EventKind.FAULT_MISSED if missed else EventKind.FAULT_FAILED,
-            life.fault.number,
-            {"reason": reason},
-        )
-        life.stage = Stage.MISSED if missed else Stage.FAILED
-        for other in self.lives:
-            trigger = other.fault.trigger
-            if isinstance(trigger, After) and trigger.fault == life.fault.number and not missed:
-                self._fail(other, f"fault {trigger.fault}, after which it was to come, failed")
+        if number in self._done:
+            self._done[number].abandon()
+        self._go(self.lives[number].failed(reason))
+        self._drop_the_hopeless()
+
+    def _drop_the_hopeless(self) -> None:
+        """Faults that wait for what will never come have failed."""
+        for life in list(self.lives.values()):
+            if life.stage is Stage.WAITING:
+                try:
+                    due(life, self.lives, self._moment, self._number)
+                except AckproofError as error:
+                    self._fail(life.number, str(error))
 
     # -- triggers -----------------------------------------------------------------------------------------------
 
-    def _look(self, life: Life, trigger: When) -> None:
-        if life.stage is not Stage.WAITING or (self.no_more and trigger.at_latest is None):
+    def _look(self, number: int, trigger: When) -> None:
+        if self.lives[number].stage is not Stage.WAITING:
             return
-        number = self._number(trigger.condition)
-        if number is not None and trigger.condition.holds(number):
-            text = f"{trigger.condition}: {trigger.condition.quantity} is {number}"
-            lag = self._world.timing.counters
-            if trigger.condition.quantity in (Quantity.ISR, Quantity.LAG):
-                lag = self._world.timing.sampling
-            self._clock.after(int(self._world.random.random() * lag), self._fire, life, text)
-        elif trigger.at_latest is not None and self._clock.now - self._began >= seconds(trigger.at_latest):
-            self._fire(life, f"{trigger.condition} had not come: {trigger}")
+        quantity = self._number(trigger.condition)
+        text = state_came(trigger, quantity, self._moment)
+        if text is None:
+            self._clock.after(LOOK_NS, self._look, number, trigger)
+        elif quantity is None or not trigger.condition.holds(quantity):
+            self._fire(number, text)
         else:
-            self._clock.after(LOOK_NS, self._look, life, trigger)
+            timing = self._world.timing
+            sampled = trigger.condition.quantity in (Quantity.ISR, Quantity.LAG)
+            lag = timing.sampling if sampled else timing.counters
+            self._clock.after(int(self._world.random.random() * lag), self._fire, number, text)
 
     def _number(self, condition: Condition) -> int | None:
         world, topic, number = self._world, condition.topic, condition.partition
@@ -177,62 +157,45 @@ class Schedule:
         log = partition.log(leader)
         return log.end - log.high_watermark
 
-    def _after(self, first: Life, *, drawn: bool) -> None:
-        """Faults that wait for this one."""
-        for life in self.lives:
-            trigger = life.fault.trigger
-            if (
-                isinstance(trigger, After)
-                and trigger.fault == first.fault.number
-                and (life.fault.number >= DRAWN_FROM) is drawn
-            ):
-                self._clock.after(seconds(trigger.by) + NOTICE_NS, self._fire, life, trigger_text(life.fault))
+    def _let_follow(self, first: Life) -> None:
+        """Faults that wait for the moment in this one's life that is now."""
+        for life in followers(self.lives, first):
+            if isinstance(trigger := life.fault.trigger, After):
+                later = seconds(trigger.by) + NOTICE_NS
+                self._clock.after(later, self._fire, life.number, trigger_text(life.fault))
 
     # -- the fault itself ---------------------------------------------------------------------------------------
 
-    def _fire(self, life: Life, trigger: str) -> None:
+    def _fire(self, number: int, trigger: str) -> None:
+        life = self.lives[number]
         if life.stage is not Stage.WAITING:
             return
         fault = life.fault
-        if self._heal_now and fault.number >= DRAWN_FROM:
-            self._fail(life, "the load was over before its time came")
-            return
         aim = {role: self._resolve(role, fault) for role in fault.targets}
         nodes = sorted({node for found in aim.values() for node in found})
-        self._say(
-            EventKind.FAULT_ASKED,
-            fault.number,
-            {
-                "kind": fault.kind,
-                "role": str(fault).removeprefix(fault.kind).strip(),
-                "nodes": list(nodes),
-                "trigger": trigger,
-            },
-        )
-        life.begun = self._clock.now
         if isinstance(fault, Storm):
-            life.stage = Stage.BITING
-            self._after(life, drawn=True)
-            self._watch_storm(life, fault)
+            left_out = self._case.drawn[number].left_out
+            self._let_follow(self._go(life.asked(self._clock.now, trigger, nodes, left_out=left_out)))
+            self._watch_storm(fault)
             return
+        self._go(life.asked(self._clock.now, trigger, nodes))
         if fault.targets and not nodes:
-            self._fail(life, "aimed at nothing: nobody holds the role")
+            self._fail(number, AIMED_AT_NOTHING)
             return
-        life.virtual = VIRTUAL[type(fault)](fault, aim, self._world)
-        life.stage = Stage.BITING
-        life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
-        self._inject(life, life.virtual)
+        virtual = self._done[number] = VIRTUAL[type(fault)](fault, aim, self._world)
+        self._bounds[number] = self._clock.now + seconds(virtual.WITHIN_S)
+        self._inject(number, virtual)
 
-    def _inject(self, life: Life, virtual: Virtual) -> None:
+    def _inject(self, number: int, virtual: Virtual) -> None:
         try:
             did = virtual.inject()
         except AckproofError as error:
-            if isinstance(error, NotYet) and self._clock.now <= life.bound:
-                self._clock.after(LOOK_NS, self._inject, life, virtual)
+            if isinstance(error, NotYet) and self._clock.now <= self._bounds[number]:
+                self._clock.after(LOOK_NS, self._inject, number, virtual)
             else:
-                self._fail(life, str(error))
+                self._fail(number, str(error))
             return
-        self._clock.after(CONFIRM_NS, self._confirm, life, did)
+        self._clock.after(CONFIRM_NS, self._confirm, number, virtual, did)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         control = self._world.control
@@ -249,73 +212,49 @@ class Schedule:
             )
         return role.resolve(members, self._case.order(fault))
 
-    def _confirm(self, life: Life, did: str) -> None:
-        assert life.virtual is not None
-        if not life.virtual.bites():
-            if self._clock.now > life.bound:
-                self._fail(life, "it had no effect")
+    def _confirm(self, number: int, virtual: Virtual, did: str) -> None:
+        if not virtual.bites():
+            if self._clock.now > self._bounds[number]:
+                self._fail(number, "it had no effect")
             else:
-                self._clock.after(CONFIRM_NS, self._confirm, life, did)
+                self._clock.after(CONFIRM_NS, self._confirm, number, virtual, did)
             return
-        life.confirmed = self._clock.now
-        self._say(EventKind.FAULT_CONFIRMED, life.fault.number, {"did": did, "witness": life.virtual.witness})
-        self._after(life, drawn=False)
-        if life.fault.HOLD_KEY is None or self._heal_now:
-            self._heal(life)
+        life = self._go(self.lives[number].confirmed(self._clock.now, did, virtual.witness))
+        self._let_follow(life)
+        if life.to_heal(self._moment):
+            self._heal(number)
         elif life.fault.hold is not None:
-            self._clock.after(seconds(life.fault.hold), self._heal, life)
+            self._clock.after(seconds(life.fault.hold), self._heal, number)
 
-    def _heal(self, life: Life) -> None:
-        if life.stage is not Stage.BITING or life.virtual is None:
-            return
-        life.stage = Stage.HEALING
-        life.bound = self._clock.now + seconds(life.virtual.WITHIN_S)
-        self._undo(life, life.virtual)
+    def _heal(self, number: int) -> None:
+        if self.lives[number].stage is Stage.CONFIRMED and number not in self._healing:
+            self._healing.add(number)
+            self._bounds[number] = self._clock.now + seconds(self._done[number].WITHIN_S)
+            self._undo(number, self._done[number])
 
-    def _undo(self, life: Life, virtual: Virtual) -> None:
+    def _undo(self, number: int, virtual: Virtual) -> None:
         try:
             did = virtual.heal()
         except AckproofError as error:
-            if isinstance(error, NotYet) and self._clock.now <= life.bound:
-                self._clock.after(LOOK_NS, self._undo, life, virtual)
+            if isinstance(error, NotYet) and self._clock.now <= self._bounds[number]:
+                self._clock.after(LOOK_NS, self._undo, number, virtual)
             else:
-                self._fail(life, f"healing: {error}")
+                self._fail(number, f"healing: {error}")
             return
-        self._say(EventKind.FAULT_HEALED, life.fault.number, {"did": did})
-        self._recover(life)
+        self._go(self.lives[number].healed(did))
+        self._recover(number, virtual)
 
-    def _recover(self, life: Life) -> None:
-        assert life.virtual is not None
-        if life.virtual.healed():
-            life.recovered = self._clock.now
-            life.stage = Stage.ENDED
-            self._say(EventKind.FAULT_RECOVERED, life.fault.number, {"witness": life.virtual.witness})
-        elif self._clock.now > life.bound:
-            self._fail(life, "healing: it did not recover in time")
+    def _recover(self, number: int, virtual: Virtual) -> None:
+        if virtual.healed():
+            self._go(self.lives[number].recovered(virtual.witness))
+        elif self._clock.now > self._bounds[number]:
+            self._fail(number, "healing: it did not recover in time")
         else:
-            self._clock.after(LOOK_NS, self._recover, life)
+            self._clock.after(LOOK_NS, self._recover, number, virtual)
 
-    def _watch_storm(self, life: Life, storm: Storm) -> None:
-        drawn = [self._by_number[fault.number] for fault in self._case.drawn[storm.number].faults]
-        bit = sum(one.confirmed is not None for one in drawn)
-        if bit >= storm.least and life.confirmed is None:
-            life.confirmed = self._clock.now
-            told = f"{storm.least} of them were confirmed"
-            self._say(
-                EventKind.FAULT_CONFIRMED,
-                storm.number,
-                {"did": f"drew {storm.count} faults", "witness": told},
-            )
-        if not all(one.stage in _OVER for one in drawn):
-            self._clock.after(5 * LOOK_NS, self._watch_storm, life, storm)
-            return
-        told = f"{bit} of {storm.count} drawn faults bit"
-        self._say(EventKind.FAULT_HEALED, storm.number, {"did": "each fault healed in its turn"})
-        if bit < storm.least:
-            self._fail(life, f"at least {storm.least} were to bite: {told}")
-        elif any(one.stage is Stage.FAILED for one in drawn):
-            self._fail(life, f"a fault that it drew did not heal; {told}")
-        else:
-            life.recovered = self._clock.now
-            life.stage = Stage.ENDED
-            self._say(EventKind.FAULT_RECOVERED, storm.number, {"witness": told})
+    def _watch_storm(self, storm: Storm) -> None:
+        own = [self.lives[fault.number] for fault in self._case.drawn[storm.number].faults]
+        if not self._go(storm_goes_on(self.lives[storm.number], storm, own, self._clock.now)).over:
+            self._clock.after(5 * LOOK_NS, self._watch_storm, storm)
+        elif self.lives[storm.number].stage is Stage.FAILED:
+            self._drop_the_hopeless()

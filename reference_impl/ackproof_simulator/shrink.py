@@ -47,7 +47,7 @@ def shrink(case: Case, seed: int, what: str) -> Shrunk | None:
     first.run()
     value = getattr(counts_of(first, seed), what)
     start = max(first.load_began, 0)
-    begun = {life.fault.number: life.begun for life in first.lives if life.begun is not None}
+    begun = {life.number: life.asked_ns for life in first.lives if life.asked_ns is not None}
     faults = [fault for fault in case.faults if not isinstance(fault, Storm) and fault.number in begun]
     if value <= 0 or not faults:
         return None

@@ -1,4 +1,4 @@
-"""Carries a case's faults through their lives, one thread each: trigger, inject, confirm, hold, heal, confirm.
+"""Carries a case's faults through their lives on a real cluster, one thread each.
 
 A fault that does not bite, is aimed at nothing, or whose trigger never fires is written down as `fault-failed`; the
 run goes on, what is broken is healed, and the judge says INCONCLUSIVE.
@@ -8,22 +8,33 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
-from ackproof.base.errors import AckproofError, Interrupted, WaitTimeout
+from ackproof.base.errors import AckproofError, Interrupted
 from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When, surely_fires
+from ackproof.experiment.triggers import Condition, Quantity
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
+from ackproof.faults.life import (
+    AIMED_AT_NOTHING,
+    Life,
+    Load,
+    Moment,
+    Stage,
+    Step,
+    due,
+    pending,
+    storm_goes_on,
+)
 from ackproof.faults.storm.specification import Storm
-from ackproof.rundir.timeline import DRAWN_FROM, EventKind, Timeline, fault_name
+from ackproof.rundir.timeline import Timeline
 
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
+
+T = TypeVar("T")
 
 
 class Gauges(Protocol):
@@ -42,37 +53,6 @@ class Gauges(Protocol):
         """The leader's log end offset − high watermark."""
 
 
-class Stage(Enum):
-    """Where a fault is in its life."""
-
-    WAITING = auto()
-    BITING = auto()
-    ENDED = auto()
-    FAILED = auto()
-    MISSED = auto()
-    """A fault that a storm drew did not bite, which is the storm's to judge."""
-
-
-_OVER: Final = frozenset({Stage.ENDED, Stage.FAILED, Stage.MISSED})
-
-
-@dataclass
-class _Life:
-    fault: FaultSpec
-    injection: Injection[Any] | None = None
-    stage: Stage = Stage.WAITING
-    begun_at_ns: int | None = None
-    confirmed_at_ns: int | None = None
-    ended_at_ns: int | None = None
-    reason: str = ""
-    unhealed: bool = False
-
-    @property
-    def missed(self) -> bool:
-        """Whether a storm drew it and it has not bitten."""
-        return self.fault.number >= DRAWN_FROM and self.confirmed_at_ns is None and not self.unhealed
-
-
 class FaultDriver:
     """All faults of one run. `resolve` gives the nodes that hold a role now; `start` begins the clock of `at:`."""
 
@@ -89,125 +69,84 @@ class FaultDriver:
         self._gauges = gauges
         self._timeline = timeline
         self._resolve = resolve
-        self._lives = [_Life(fault) for fault in case.faults]
-        self._by_number = {life.fault.number: life for life in self._lives}
-        self._heal_now = threading.Event()
-        self._no_more = threading.Event()
+        self._lives = {fault.number: Life(fault) for fault in case.faults}
+        """Each is written by its own thread alone."""
+        self._load = Load.RUNS
         self._threads: list[threading.Thread] = []
         self._start_ns = 0
 
     def start(self) -> None:
         """The workload runs: begin to look at triggers."""
         self._start_ns = self._timeline.clock.now()
-        for life in self._lives:
-            thread = threading.Thread(
-                target=self._live, args=(life,), name=f"fault-{life.fault.number}", daemon=True
-            )
+        for number in self._lives:
+            thread = threading.Thread(target=self._live, args=(number,), name=f"fault-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
 
     def stages(self) -> dict[int, Stage]:
         """The stage of each fault by its number."""
-        return {life.fault.number: life.stage for life in self._lives}
+        return {number: life.stage for number, life in self._lives.items()}
 
     @property
     def pending(self) -> bool:
         """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
-        return any(
-            self._will_fire(life)
-            if life.stage is Stage.WAITING
-            else life.stage is Stage.BITING and (life.fault.HOLD_KEY is None or life.fault.hold is not None)
-            for life in self._lives
-        )
-
-    def _will_fire(self, life: _Life) -> bool:
-        return surely_fires(life.fault.trigger, self._fate)
-
-    def _fate(self, number: int) -> bool | Trigger:
-        first = self._by_number[number]
-        return first.fault.trigger if first.stage is Stage.WAITING else first.stage is not Stage.FAILED
+        return pending(self._lives)
 
     def no_more_states(self) -> None:
         """The time of the load is over: a state that has not come by now never will."""
-        self._no_more.set()
+        self._load = Load.ENDS
 
     def heal_all(self) -> None:
         """Heal what is still broken, and wait until each fault's life has ended."""
-        self._no_more.set()
-        self._heal_now.set()
+        self._load = Load.OVER
         for thread in self._threads:
             thread.join()
 
     def failures(self) -> list[str]:
         """What did not bite or did not heal, in words."""
-        return [
-            f"fault {fault_name(life.fault.number)} ({life.fault}): {life.reason}"
-            for life in self._lives
-            if life.stage is Stage.FAILED
-        ]
+        return [life.failure for life in self._lives.values() if life.stage is Stage.FAILED]
 
-    def _live(self, life: _Life) -> None:
+    def _go(self, step: Step) -> None:
+        """Into the timeline first: whoever sees the next stage finds its events there."""
+        for event in step.events:
+            self._timeline.add(event, fault=step.life.number)
+        self._lives[step.life.number] = step.life
+
+    @property
+    def _moment(self) -> Moment:
+        return Moment(self._timeline.clock.now(), self._start_ns, self._load)
+
+    def _live(self, number: int) -> None:
+        injection = None
         try:
-            trigger = self._await_trigger(life)
-            if isinstance(life.fault, Storm):
-                self._storm(life, life.fault, trigger)
+            trigger = self._await_trigger(number)
+            if isinstance(storm := self._lives[number].fault, Storm):
+                self._storm(storm, trigger)
                 return
-            self._inject(life, trigger)
-            self._hold(life)
-        except AckproofError as error:
-            self._fail(life, str(error))
+            injection = self._make(number, trigger)
+            did = injection.inject()
+            witness = injection.confirm()
+            self._go(self._lives[number].confirmed(self._timeline.clock.now(), did, witness))
+            self._await(
+                lambda: self._field.stop.is_set() or self._lives[number].to_heal(self._moment),
+                f"the end of fault {number}",
+            )
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._fail(life, f"{type(error).__name__}: {error}")
-        self._heal(life)
+            self._go(self._lives[number].failed(_words(error), to_undo=injection is not None))
+        if injection is not None:
+            self._heal(number, injection)
 
-    def _fail(self, life: _Life, reason: str, *, healing: bool = False) -> None:
-        life.unhealed |= healing
-        if not life.reason:
-            life.reason = reason
-        kind = EventKind.FAULT_MISSED if life.missed else EventKind.FAULT_FAILED
-        self._timeline.add(kind, fault=life.fault.number, reason=reason)
+    def _await(self, done: Callable[[], T | None], what: str) -> T:
+        # The bound is the end of the load, which is announced; an hour is beyond any run.
+        return wait_until(done, what=what, timeout_s=3600.0, interval_s=LOOK_EVERY_S)
 
-    # -- trigger ------------------------------------------------------------------------------------------------
-
-    def _await_trigger(self, life: _Life) -> str:
-        trigger = life.fault.trigger
-        look, what = self._look_of(life, trigger)
-
+    def _await_trigger(self, number: int) -> str:
         def fired() -> str | None:
             if self._field.stop.is_set():
                 raise Interrupted("stopped")
-            if self._heal_now.is_set() and life.fault.number >= DRAWN_FROM:
-                raise AckproofError("the load was over before its time came")
-            seen = look()
-            if seen is None and self._no_more.is_set() and not self._will_fire(life):
-                raise WaitTimeout(f"its trigger never fired: {what}")
-            return seen
+            return due(self._lives[number], self._lives, self._moment, self._number)
 
-        # The bound is the end of the load, announced by `no_more_states`; an hour is beyond any run.
-        return wait_until(fired, what=what, timeout_s=3600.0, interval_s=LOOK_EVERY_S)
-
-    def _look_of(self, life: _Life, trigger: At | When | After) -> tuple[Callable[[], str | None], str]:
-        if isinstance(trigger, At):
-            at = trigger.at
-            return (lambda: str(trigger) if self._since(self._start_ns) >= at else None), str(trigger)
-        if isinstance(trigger, When):
-            return (lambda: self._state_came(trigger)), str(trigger)
-        first = self._by_number[trigger.fault]
-        drawn = life.fault.number >= DRAWN_FROM
-        text = trigger_text(life.fault)
-
-        def since() -> int | None:
-            return first.begun_at_ns if drawn else first.confirmed_at_ns
-
-        return (lambda: text if self._after(first, since(), trigger) else None), text
-
-    def _state_came(self, trigger: When) -> str | None:
-        number = self._number(trigger.condition)
-        if number is not None and trigger.condition.holds(number):
-            return f"{trigger.condition}: {trigger.condition.quantity} is {number}"
-        if trigger.at_latest is not None and self._since(self._start_ns) >= trigger.at_latest:
-            return f"{trigger.condition} had not come: {trigger}"
-        return None
+        return self._await(fired, trigger_text(self._lives[number].fault))
 
     def _number(self, condition: Condition) -> int | None:
         topic, partition = condition.topic, condition.partition
@@ -220,127 +159,39 @@ class FaultDriver:
         gauge = self._gauges.isr_size if condition.quantity is Quantity.ISR else self._gauges.lag
         return gauge(topic, partition)
 
-    def _after(self, first: _Life, since: int | None, trigger: After) -> bool:
-        if first.stage is Stage.FAILED:
-            raise AckproofError(f"fault {trigger.fault}, after which it was to come, failed")
-        return since is not None and self._since(since) >= trigger.by
-
-    def _since(self, start_ns: int) -> float:
-        return (self._timeline.clock.now() - start_ns) / 1e9
-
-    # -- the fault itself ---------------------------------------------------------------------------------------
-
-    def _inject(self, life: _Life, trigger: str) -> None:
-        fault = life.fault
+    def _make(self, number: int, trigger: str) -> Injection[Any]:
+        life = self._lives[number]
+        node = self._field.cluster.node
         aim = Aim(
-            {
-                role: tuple(self._field.cluster.node(node) for node in self._resolve(role, fault))
-                for role in fault.targets
-            }
+            {role: tuple(node(one) for one in self._resolve(role, life.fault)) for role in life.fault.targets}
         )
-        self._timeline.add(
-            EventKind.FAULT_ASKED,
-            fault=fault.number,
-            kind=fault.kind,
-            role=str(fault).removeprefix(fault.kind).strip(),
-            nodes=[node.id for node in aim.nodes],
-            trigger=trigger,
-        )
-        if fault.targets and not aim.nodes:
-            raise AckproofError("aimed at nothing: nobody holds the role")
-        life.injection = injection_of(fault, aim, self._field)
-        life.stage = Stage.BITING
-        did = life.injection.inject()
-        witness = life.injection.confirm()
-        life.confirmed_at_ns = self._timeline.clock.now()
-        self._timeline.add(EventKind.FAULT_CONFIRMED, fault=fault.number, did=did, witness=witness)
+        self._go(life.asked(self._timeline.clock.now(), trigger, [node.id for node in aim.nodes]))
+        if life.fault.targets and not aim.nodes:
+            raise AckproofError(AIMED_AT_NOTHING)
+        return injection_of(life.fault, aim, self._field)
 
-    def _hold(self, life: _Life) -> None:
-        fault = life.fault
-        if fault.HOLD_KEY is None:
-            return
-        seconds = fault.hold
-        confirmed = life.confirmed_at_ns or 0
-        wait_until(
-            lambda: (
-                self._heal_now.is_set()
-                or self._field.stop.is_set()
-                or (seconds is not None and self._since(confirmed) >= seconds)
-            ),
-            what=f"the end of fault {fault.number}",
-            timeout_s=3600.0,
-            interval_s=LOOK_EVERY_S,
-        )
-
-    def _heal(self, life: _Life) -> None:
-        if life.injection is None:
-            life.stage = Stage.MISSED if life.missed else Stage.FAILED
-            return
+    def _heal(self, number: int, injection: Injection[Any]) -> None:
         try:
-            did = life.injection.heal()
-            self._timeline.add(EventKind.FAULT_HEALED, fault=life.fault.number, did=did)
+            self._go(self._lives[number].healed(injection.heal()))
             if self._field.stop.is_set():
                 raise Interrupted("the run was stopped, so healing was not awaited")
-            witness = life.injection.confirm_healed()
-            self._timeline.add(EventKind.FAULT_RECOVERED, fault=life.fault.number, witness=witness)
-        except AckproofError as error:
-            self._fail(life, f"healing: {error}", healing=True)
+            self._go(self._lives[number].recovered(injection.confirm_healed()))
         except Exception as error:  # noqa: BLE001 — as above
-            self._fail(life, f"healing: {type(error).__name__}: {error}", healing=True)
-        life.ended_at_ns = self._timeline.clock.now()
-        if life.missed:
-            life.stage = Stage.MISSED
-        else:
-            life.stage = Stage.FAILED if life.reason else Stage.ENDED
+            self._go(self._lives[number].not_healed(f"healing: {_words(error)}"))
 
-    # -- a storm ------------------------------------------------------------------------------------------------
-
-    def _storm(self, life: _Life, storm: Storm, trigger: str) -> None:
-        """Begin it, which lets the faults that it drew begin; it bites when enough of them have."""
+    def _storm(self, storm: Storm, trigger: str) -> None:
+        """Begin it, which lets the faults that it drew begin."""
         drawn = self._case.drawn[storm.number]
-        own = [self._by_number[fault.number] for fault in drawn.faults]
-        self._timeline.add(
-            EventKind.FAULT_ASKED,
-            fault=storm.number,
-            kind=storm.kind,
-            role=str(storm).removeprefix(storm.kind).strip(),
-            nodes=[],
-            trigger=trigger,
-            left_out=list(drawn.left_out),
-        )
-        life.begun_at_ns = self._timeline.clock.now()
-        life.stage = Stage.BITING
-
-        def bit() -> int:
-            return sum(one.confirmed_at_ns is not None for one in own)
+        now = self._timeline.clock.now()
+        self._go(self._lives[storm.number].asked(now, trigger, [], left_out=drawn.left_out))
 
         def over() -> bool:
-            return all(one.stage in _OVER for one in own)
+            own = [self._lives[fault.number] for fault in drawn.faults]
+            self._go(storm_goes_on(self._lives[storm.number], storm, own, self._timeline.clock.now()))
+            return self._lives[storm.number].over
 
-        what = f"the end of storm {storm.number}"
-        wait_until(lambda: over() or bit() >= storm.least, what=what, timeout_s=3600.0)
-        if bit() >= storm.least:
-            life.confirmed_at_ns = self._timeline.clock.now()
-            self._timeline.add(
-                EventKind.FAULT_CONFIRMED,
-                fault=storm.number,
-                did=f"drew {storm.count} faults",
-                witness=f"{storm.least} of them were confirmed, each by its own witness",
-            )
-        wait_until(over, what=what, timeout_s=3600.0)
-        self._timeline.add(EventKind.FAULT_HEALED, fault=storm.number, did="each fault healed in its turn")
-        missed = "; ".join(
-            f"{fault_name(one.fault.number)} ({one.fault}: {one.reason})"
-            for one in own
-            if one.stage is Stage.MISSED
-        )
-        told = f"{bit()} of {storm.count} drawn faults bit" + (f"; missed: {missed}" if missed else "")
-        unhealed = [fault_name(one.fault.number) for one in own if one.stage is Stage.FAILED]
-        if bit() < storm.least:
-            self._fail(life, f"at least {storm.least} were to bite: {told}")
-        elif unhealed:
-            self._fail(life, f"fault {', '.join(unhealed)} did not heal, or did not hold; {told}")
-        else:
-            self._timeline.add(EventKind.FAULT_RECOVERED, fault=storm.number, witness=told)
-        life.ended_at_ns = self._timeline.clock.now()
-        life.stage = Stage.FAILED if life.reason else Stage.ENDED
+        self._await(over, f"the end of storm {storm.number}")
+
+
+def _words(error: Exception) -> str:
+    return str(error) if isinstance(error, AckproofError) else f"{type(error).__name__}: {error}"

@@ -33,6 +33,7 @@ from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import FaultContext
+from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
@@ -52,11 +53,6 @@ from ackproof.workload.final_readers import FinalReadOrder
 
 __all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case"]
 
-AFTER_HEALING_S = 0.5
-"""How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
-AFTER_HEALING_BOUND_S = 30.0
-FIRST_ACKS_BOUND_S = 30.0
-"""On an overloaded machine an idempotent producer was given its producer id after 18 s."""
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
 SHOW_EVERY_S = 0.2

@@ -27,13 +27,15 @@ from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import At
 from ackproof.faults.aim import holders
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
+from ackproof.faults.life import Life, Step
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import RunEntry, register
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import Timeline
 from ackproof.testing.marker import Wanted, read_topic
 
 Target: TypeAlias = str | int | Iterable[int]
@@ -59,11 +61,13 @@ class KafkaCluster:
         self._random = random.Random(f"ackproof/{seed}")
         self._stop = threading.Event()
         self._faults: list[str] = []
+        self._lives: dict[int, Life] = {}
         self._timeline = Timeline(self.run.timeline, self.clock)
         self._cluster = ProcessCluster(
             wanted.cluster, self.run.nodes, self.tag, to_timeline(self._timeline), installed=installed
         )
-        self._field = FaultContext(self._cluster, self._stop)
+        self._holds = Holds()
+        self._field = FaultContext(self._cluster, self._stop, holds=self._holds)
 
     def __enter__(self) -> Self:
         own = os.getpid()
@@ -199,8 +203,8 @@ class KafkaCluster:
     def restart(self, target: Target) -> tuple[int, ...]:
         """A graceful bounce; returns when the nodes take part again."""
         nodes = self._nodes(target)
-        injection = self._inject(Restart, nodes, target)
-        self._mend(injection, nodes, "restart")
+        number, injection = self._inject(Restart, nodes, target)
+        self._mend({number: injection}, nodes, "restart")
         return nodes
 
     def resume(self, target: Target | None = None) -> tuple[int, ...]:
@@ -235,51 +239,80 @@ class KafkaCluster:
         self._inject(kind, nodes, target)
         return nodes
 
-    def _inject(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> Injection[Any]:
+    def _inject(
+        self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target
+    ) -> tuple[int, Injection[Any]]:
         fault = self._fault(kind, nodes, target)
-        injection = injection_of(fault, self._aim(fault, nodes), self._field)
         number = fault.number
+        injection = self._injection(fault, nodes)
         role = str(target) if isinstance(target, str) else _names(nodes)
-        self._timeline.add(
-            EventKind.FAULT_ASKED, fault=number, kind=fault.kind, role=role, nodes=list(nodes), trigger="test"
-        )
+        self._go(Life(fault).asked(self.clock.now(), "test", nodes, role=role))
         try:
             did = injection.inject()
             witness = injection.confirm()
         except AckproofError as error:
-            self._timeline.add(EventKind.FAULT_FAILED, fault=number, reason=str(error))
+            self._go(self._lives[number].failed(str(error), to_undo=number in self._holders(nodes)))
             raise
-        self._timeline.add(EventKind.FAULT_CONFIRMED, fault=number, did=did, witness=witness)
+        self._go(self._lives[number].confirmed(self.clock.now(), did, witness))
         self._faults.append(f"{self.clock.now() / 1e9:.2f} s {fault.kind} {role} → {_names(nodes)}")
-        return injection
+        return number, injection
 
-    def _aim(self, fault: NodeFault, nodes: tuple[int, ...]) -> Aim:
-        return Aim({fault.target: tuple(self._cluster.node(node) for node in nodes)})
+    def _go(self, step: Step) -> None:
+        self._lives[step.life.number] = step.life
+        for event in step.events:
+            self._timeline.add(event, fault=step.life.number)
+
+    def _holders(self, nodes: Iterable[int]) -> set[int]:
+        """The faults that keep one of these nodes from running."""
+        return {number for node in nodes for number in self._holds.others(node, 0)}
+
+    def _injection(self, fault: NodeFault, nodes: Iterable[int]) -> Injection[Any]:
+        aim = Aim({fault.target: tuple(self._cluster.node(node) for node in nodes)})
+        return injection_of(fault, aim, self._field)
 
     def _undo(
         self, kind: type[NodeFault], state: NodeState, word: str, target: Target | None
     ) -> tuple[int, ...]:
+        """Heal the faults that hold these nodes, and mend what is so by itself."""
         nodes = self._in(state) if target is None else self._nodes(target)
         if not nodes:
             raise BadInput(f"{word}: no node is {state}")
         for node in nodes:
             if (found := self._cluster.node(node).state()) is not state:
                 raise BadInput(f"{word}: node {node} is {found}, not {state}")
-        fault = self._fault(kind, nodes, nodes)
-        injection = injection_of(fault, self._aim(fault, nodes), self._field)
-        self._mend(injection, nodes, word)
+        injections: dict[int, Injection[Any]] = {}
+        for number in sorted(self._holders(nodes), reverse=True):
+            fault = self._lives[number].fault
+            if isinstance(fault, NodeFault):
+                held = [node for node in nodes if number in self._holders([node])]
+                injections[number] = self._injection(fault, held)
+        if by_itself := [node for node in nodes if not self._holders([node])]:
+            injections[0] = self._injection(self._fault(kind, nodes, nodes), by_itself)
+        self._mend(injections, nodes, word)
         return nodes
 
-    def _mend(self, injection: Injection[Any], nodes: tuple[int, ...], word: str) -> None:
-        did = injection.heal()
-        self._timeline.add(EventKind.FAULT_HEALED, fault=len(self._faults), did=did)
-        witness = injection.confirm_healed()
-        self._timeline.add(EventKind.FAULT_RECOVERED, fault=len(self._faults), witness=witness)
+    def _mend(self, injections: Mapping[int, Injection[Any]], nodes: tuple[int, ...], word: str) -> None:
+        """A fault has healed when it holds no node any more; what no fault did, 0, is no event of a fault."""
+        healed = []
+        for number, injection in injections.items():
+            did = injection.heal()
+            if number and number not in self._holders(self._cluster.nodes):
+                self._go(self._lives[number].healed(did))
+                healed.append(number)
+        for number, injection in injections.items():
+            try:
+                witness = injection.confirm_healed()
+            except AckproofError as error:
+                if number:
+                    self._go(self._lives[number].not_healed(f"healing: {error}"))
+                raise
+            if number in healed:
+                self._go(self._lives[number].recovered(witness))
         self._faults.append(f"{self.clock.now() / 1e9:.2f} s {word} {_names(nodes)}")
 
     def _fault(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> NodeFault:
         role = Role.parse(target) if isinstance(target, str) else Role(RoleKind.BROKER, node=nodes[0])
-        return kind(number=len(self._faults) + 1, target=role, trigger=At(0.0))
+        return kind(number=len(self._lives) + 1, target=role, trigger=At(0.0))
 
     def _nodes(self, target: Target) -> tuple[int, ...]:
         """The nodes that are meant. Raises `BadInput` when it is nobody."""

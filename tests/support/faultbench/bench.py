@@ -23,8 +23,9 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.needs import Need
 from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
-from ackproof.faults.driver import FaultDriver, Stage
+from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import Clients, FaultContext
+from ackproof.faults.life import OVER
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
@@ -34,7 +35,6 @@ from faultbench.load import Load
 from faultbench.table import TABLE, Bite
 
 HOLD = "1500ms"
-OVER = (Stage.ENDED, Stage.FAILED, Stage.MISSED)
 BITES_WITHIN_S = 60.0
 ENDS_WITHIN_S = 150.0
 ISR_BACK_WITHIN_S = 60.0

@@ -5,75 +5,23 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
-from ackproof.faults.driver import FaultDriver, Stage
+from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import FaultContext, maker_of
+from ackproof.faults.life import Stage
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import Event, EventKind, Timeline, read_timeline
-
-
-@dataclass
-class FakeNode:
-    """A node that does as it is told, unless `deaf`."""
-
-    id: int
-    deaf: bool = False
-    ready: bool = True
-    now: NodeState = NodeState.RUNNING
-    pid: int = 100
-    told: list[str] = field(default_factory=list)
-
-    def state(self) -> NodeState:
-        return self.now
-
-    def _become(self, word: str, state: NodeState) -> None:
-        self.told.append(word)
-        if not self.deaf:
-            self.now = state
-
-    def kill(self) -> None:
-        self._become("kill", NodeState.GONE)
-
-    def terminate(self) -> None:
-        self._become("terminate", NodeState.GONE)
-
-    def pause(self) -> None:
-        self._become("pause", NodeState.STOPPED)
-
-    def resume(self) -> None:
-        self._become("resume", NodeState.RUNNING)
-
-    def start(self) -> None:
-        self.pid += 1
-        self._become("start", NodeState.RUNNING)
-
-    def await_ready(self, timeout_s: float) -> None:
-        if not self.ready:
-            raise WaitTimeout(f"waited {timeout_s} s for node {self.id} to be unfenced")
-
-    def log_tail(self, lines: int = 20) -> str:
-        return ""
-
-
-@dataclass
-class FakeCluster:
-    """Nodes by number."""
-
-    nodes: dict[int, FakeNode]
-
-    def node(self, node: int) -> FakeNode:
-        return self.nodes[node]
+from fake_nodes import FakeCluster, FakeNode
 
 
 @dataclass
@@ -180,7 +128,7 @@ def test_every_kind_of_fault_has_an_injection() -> None:
 def test_a_life(make_stand: MakeStand, fault: str, told: list[str]) -> None:
     stand = make_stand(f"  - {fault}\n    at: 10ms\n")
     stand.driver.start()
-    stand.until(Stage.ENDED if fault.startswith("restart") else Stage.BITING)
+    stand.until(Stage.RECOVERED if fault.startswith("restart") else Stage.CONFIRMED)
     stand.driver.heal_all()
     assert stand.kinds() == LIFE
     assert stand.nodes[1].told == told
@@ -190,7 +138,7 @@ def test_a_life(make_stand: MakeStand, fault: str, told: list[str]) -> None:
 def test_a_hold_ends_by_itself(make_stand: MakeStand) -> None:
     stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n    for: 50ms\n")
     stand.driver.start()
-    stand.until(Stage.ENDED)
+    stand.until(Stage.RECOVERED)
     times = {event.kind: event.t_ns for event in stand.events()}
     held = times[EventKind.FAULT_HEALED] - times[EventKind.FAULT_CONFIRMED]
     assert 50e6 <= held < 500e6
@@ -202,7 +150,7 @@ def test_a_state_fires_when_it_comes(make_stand: MakeStand) -> None:
     time.sleep(0.05)
     assert stand.kinds() == []
     stand.gauges.acks = 10
-    stand.until(Stage.BITING)
+    stand.until(Stage.CONFIRMED)
     assert "acked is 10" in str(stand.events()[0].detail["trigger"])
 
 
@@ -216,7 +164,7 @@ def test_an_unknown_quantity_is_not_a_state(make_stand: MakeStand) -> None:
 def test_at_latest_fires_without_the_state_and_says_so(make_stand: MakeStand) -> None:
     stand = make_stand("  - kill: {target: broker(1)}\n    when: acked >= 10\n    at_latest: 30ms\n")
     stand.driver.start()
-    stand.until(Stage.BITING)
+    stand.until(Stage.CONFIRMED)
     assert "had not come" in str(stand.events()[0].detail["trigger"])
 
 
@@ -242,7 +190,7 @@ def test_after_counts_from_the_confirmation(make_stand: MakeStand) -> None:
     stand = make_stand(TWO)
     stand.driver.start()
     stand.gauges.acks = 1
-    stand.until(Stage.BITING, 2)
+    stand.until(Stage.CONFIRMED, 2)
     first = next(e.t_ns for e in stand.events() if e.fault == 1 and e.kind is EventKind.FAULT_CONFIRMED)
     second = next(e.t_ns for e in stand.events() if e.fault == 2)
     assert second - first >= 40e6
@@ -317,7 +265,7 @@ def test_a_paused_process_that_another_fault_replaced_is_no_failure(make_stand: 
 def test_stopping_the_run_heals_and_ends(make_stand: MakeStand) -> None:
     stand = make_stand("  - pause: {target: broker(1)}\n    at: 0ms\n    for: 60s\n")
     stand.driver.start()
-    stand.until(Stage.BITING)
+    stand.until(Stage.CONFIRMED)
     stand.stop.set()
     stand.driver.heal_all()
     assert stand.nodes[1].now is NodeState.RUNNING

@@ -1,0 +1,287 @@
+"""The life of a fault, as a pure state machine: a state, what happened and when → the next state, and an event.
+
+::
+
+    waiting ─▶ asked ─▶ confirmed ─▶ healed ─▶ recovered
+       └─────────┴──────────┴───────────┴─▶ failed; missed, if a storm drew it and it never bit
+
+Nothing here waits, looks or writes. Three drivers carry faults through their lives: threads on a real cluster
+(`faults.driver`), virtual time (the simulator's `schedule`), and the hands of a test (`testing.cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum, auto
+from typing import Final, TypeAlias
+
+from ackproof.base.errors import AckproofError
+from ackproof.experiment.fault import FaultSpec, trigger_text
+from ackproof.experiment.triggers import After, At, Condition, Trigger, When, surely_fires
+from ackproof.faults.storm.specification import Storm
+from ackproof.rundir.timeline import (
+    DRAWN_FROM,
+    FaultAsked,
+    FaultConfirmed,
+    FaultFailed,
+    FaultHealed,
+    FaultMissed,
+    FaultRecovered,
+    Happening,
+    fault_name,
+)
+
+FIRST_ACKS_BOUND_S: Final = 30.0
+"""How long the clock of `at:` waits for a first acknowledgement on every partition. On an overloaded machine an
+idempotent producer was given its producer id after 18 s."""
+AFTER_HEALING_S: Final = 0.5
+"""How long load goes on after the last healing, so that what the healed cluster acknowledges is seen."""
+AFTER_HEALING_BOUND_S: Final = 30.0
+"""How long it goes on at most when nothing is acknowledged."""
+AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
+
+
+class Stage(Enum):
+    """Where a fault is in its life."""
+
+    WAITING = auto()
+    ASKED = auto()
+    CONFIRMED = auto()
+    HEALED = auto()
+    """Its healing was asked for."""
+    RECOVERED = auto()
+    FAILED = auto()
+    MISSED = auto()
+    """A fault that a storm drew did not bite, which is the storm's to judge."""
+
+
+OVER: Final = frozenset({Stage.RECOVERED, Stage.FAILED, Stage.MISSED})
+
+
+class Load(Enum):
+    """What of the load is over."""
+
+    RUNS = auto()
+    ENDS = auto()
+    """A state that has not come by now never will; times that are sure to come are awaited."""
+    OVER = auto()
+    """What is broken is healed, and no storm begins anything any more."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A time, in nanoseconds of the run's clock. `began_ns`: when the clock of `at:` began."""
+
+    now_ns: int
+    began_ns: int
+    load: Load
+
+
+@dataclass(frozen=True)
+class Life:
+    """One fault's. A fault that failed while it was done keeps its stage until it is undone: `reason` says why."""
+
+    fault: FaultSpec
+    stage: Stage = Stage.WAITING
+    asked_ns: int | None = None
+    confirmed_ns: int | None = None
+    reason: str = ""
+    """Why it failed or was missed; '' as long as it did not."""
+    unhealed: bool = False
+
+    @property
+    def number(self) -> int:
+        return self.fault.number
+
+    @property
+    def drawn(self) -> bool:
+        """Whether a storm drew it."""
+        return self.number >= DRAWN_FROM
+
+    @property
+    def bit(self) -> bool:
+        return self.confirmed_ns is not None
+
+    @property
+    def over(self) -> bool:
+        return self.stage in OVER
+
+    @property
+    def failure(self) -> str:
+        """What went wrong, in words."""
+        return f"fault {fault_name(self.number)} ({self.fault}): {self.reason}"
+
+    # -- what happens to it -------------------------------------------------------------------------------------
+
+    def asked(
+        self,
+        now_ns: int,
+        trigger: str,
+        nodes: Sequence[int],
+        *,
+        role: str | None = None,
+        left_out: Sequence[str] | None = None,
+    ) -> Step:
+        """It is due, and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
+        said = FaultAsked(
+            kind=self.fault.kind,
+            role=str(self.fault).removeprefix(self.fault.kind).strip() if role is None else role,
+            nodes=tuple(nodes),
+            trigger=trigger,
+        )
+        if left_out is not None:
+            said = said.model_copy(update={"left_out": tuple(left_out)})
+        return Step(replace(self, stage=Stage.ASKED, asked_ns=now_ns), (said,))
+
+    def confirmed(self, now_ns: int, did: str, witness: str) -> Step:
+        """It bit, and an independent witness saw it."""
+        said = FaultConfirmed(did=did, witness=witness)
+        return Step(replace(self, stage=Stage.CONFIRMED, confirmed_ns=now_ns), (said,))
+
+    def healed(self, did: str) -> Step:
+        """It was undone."""
+        return Step(replace(self, stage=Stage.HEALED), (FaultHealed(did=did),))
+
+    def recovered(self, witness: str) -> Step:
+        """A witness saw that it is undone, which does not make good that it had failed before."""
+        life = self._given_up() if self.reason else replace(self, stage=Stage.RECOVERED)
+        return Step(life, (FaultRecovered(witness=witness),))
+
+    def failed(self, reason: str, *, to_undo: bool = False) -> Step:
+        """It did not begin, did not bite, or did not hold. `to_undo`: something was done that is to be undone yet."""
+        step = self._went_wrong(reason)
+        return step if to_undo else replace(step, life=step.life._given_up())
+
+    def not_healed(self, reason: str) -> Step:
+        """What was done could not be undone, or nobody saw that it was."""
+        return replace(self, unhealed=True).failed(reason)
+
+    def _went_wrong(self, reason: str) -> Step:
+        said = (FaultMissed if self._missed else FaultFailed)(reason=reason)
+        return Step(replace(self, reason=self.reason or reason), (said,))
+
+    def _given_up(self) -> Life:
+        """Nothing more is done about it."""
+        return replace(self, stage=Stage.MISSED if self._missed else Stage.FAILED)
+
+    @property
+    def _missed(self) -> bool:
+        return self.drawn and not self.bit and not self.unhealed
+
+    # -- what is to be done -------------------------------------------------------------------------------------
+
+    def to_heal(self, moment: Moment) -> bool:
+        """Whether it has been held for its time, or the load is over."""
+        if self.fault.HOLD_KEY is None or moment.load is Load.OVER:
+            return True
+        held = moment.now_ns - (self.confirmed_ns or 0)
+        return self.fault.hold is not None and held >= self.fault.hold * 1e9
+
+
+@dataclass(frozen=True)
+class Step:
+    """What becomes of a life, and what the timeline is told of it."""
+
+    life: Life
+    events: tuple[Happening, ...] = ()
+
+
+Lives: TypeAlias = Mapping[int, Life]
+"""All faults of a run by their numbers."""
+Look: TypeAlias = Callable[[Condition], float | None]
+"""The quantity of a condition now; None: not known at this moment."""
+
+
+def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
+    """With what words a fault that waits is to begin now; None: not yet. Raises `AckproofError` when it never will."""
+    if moment.load is Load.OVER and life.drawn:
+        raise AckproofError("the load was over before its time came")
+    fired = _fired(life, lives, moment, look)
+    if fired is None and moment.load is not Load.RUNS and not will_fire(life, lives):
+        raise AckproofError(f"its trigger never fired: {trigger_text(life.fault)}")
+    return fired
+
+
+def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
+    trigger = life.fault.trigger
+    text = trigger_text(life.fault)
+    if isinstance(trigger, When):
+        return state_came(trigger, look(trigger.condition), moment)
+    if isinstance(trigger, At):
+        return text if _since(moment, moment.began_ns) >= trigger.at else None
+    first = lives[trigger.fault]
+    if first.stage is Stage.FAILED:
+        raise AckproofError(f"fault {trigger.fault}, after which it was to come, failed")
+    since = first.asked_ns if life.drawn else first.confirmed_ns
+    return text if since is not None and _since(moment, since) >= trigger.by else None
+
+
+def state_came(trigger: When, number: float | None, moment: Moment) -> str | None:
+    """With what words a fault begins whose condition's quantity is this number now; None: not yet."""
+    if number is not None and trigger.condition.holds(number):
+        return f"{trigger.condition}: {trigger.condition.quantity} is {number}"
+    if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
+        return f"{trigger.condition} had not come: {trigger}"
+    return None
+
+
+def will_fire(life: Life, lives: Lives) -> bool:
+    """Whether a fault that waits begins in any case."""
+
+    def fate(number: int) -> bool | Trigger:
+        first = lives[number]
+        return first.fault.trigger if first.stage is Stage.WAITING else first.stage is not Stage.FAILED
+
+    return surely_fires(life.fault.trigger, fate)
+
+
+def pending(lives: Lives) -> bool:
+    """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
+    return any(
+        will_fire(life, lives)
+        if life.stage is Stage.WAITING
+        else not life.over and (life.fault.HOLD_KEY is None or life.fault.hold is not None)
+        for life in lives.values()
+    )
+
+
+def followers(lives: Lives, first: Life) -> list[Life]:
+    """The faults that count from a moment that has just come for this one: it was asked for, or confirmed."""
+    return [
+        life
+        for life in lives.values()
+        if isinstance(life.fault.trigger, After)
+        and life.fault.trigger.fault == first.number
+        and life.drawn is (first.stage is Stage.ASKED)
+    ]
+
+
+def storm_goes_on(life: Life, storm: Storm, own: Sequence[Life], now_ns: int) -> Step:
+    """A storm after a look at the faults that it drew: it bites when enough of them have, and ends with the last."""
+    steps: list[Step] = []
+    bit = sum(one.bit for one in own)
+    if not life.bit and bit >= storm.least:
+        witness = f"{storm.least} of them were confirmed, each by its own witness"
+        steps.append(life.confirmed(now_ns, f"drew {storm.count} faults", witness))
+    if all(one.over for one in own):
+        steps.append((steps[-1].life if steps else life).healed("each fault healed in its turn"))
+        steps.append(_end_of_storm(steps[-1].life, storm, own, bit))
+    return Step(steps[-1].life if steps else life, tuple(said for step in steps for said in step.events))
+
+
+def _end_of_storm(life: Life, storm: Storm, own: Sequence[Life], bit: int) -> Step:
+    missed = "; ".join(
+        f"{fault_name(one.number)} ({one.fault}: {one.reason})" for one in own if one.stage is Stage.MISSED
+    )
+    count = f"{bit} of {storm.count} drawn faults bit" + (f"; missed: {missed}" if missed else "")
+    unhealed = ", ".join(fault_name(one.number) for one in own if one.stage is Stage.FAILED)
+    if bit < storm.least:
+        return life.failed(f"at least {storm.least} were to bite: {count}")
+    if unhealed:
+        return life.failed(f"fault {unhealed} did not heal, or did not hold; {count}")
+    return life.recovered(count)
+
+
+def _since(moment: Moment, start_ns: int) -> float:
+    return (moment.now_ns - start_ns) / 1e9

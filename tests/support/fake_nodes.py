@@ -1,0 +1,61 @@
+"""Nodes that are made up, for tests of what is done to nodes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.cluster.protocol import NodeState
+
+
+@dataclass
+class FakeNode:
+    """A node that does as it is told, unless `deaf`."""
+
+    id: int
+    deaf: bool = False
+    ready: bool = True
+    now: NodeState = NodeState.RUNNING
+    pid: int = 100
+    told: list[str] = field(default_factory=list)
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def _become(self, word: str, state: NodeState) -> None:
+        self.told.append(word)
+        if not self.deaf:
+            self.now = state
+
+    def kill(self) -> None:
+        self._become("kill", NodeState.GONE)
+
+    def terminate(self) -> None:
+        self._become("terminate", NodeState.GONE)
+
+    def pause(self) -> None:
+        self._become("pause", NodeState.STOPPED)
+
+    def resume(self) -> None:
+        self._become("resume", NodeState.RUNNING)
+
+    def start(self) -> None:
+        self.pid += 1
+        self._become("start", NodeState.RUNNING)
+
+    def await_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            raise WaitTimeout(f"waited {timeout_s} s for node {self.id} to be unfenced")
+
+    def log_tail(self, lines: int = 20) -> str:
+        return ""
+
+
+@dataclass
+class FakeCluster:
+    """Nodes by number."""
+
+    nodes: dict[int, FakeNode]
+
+    def node(self, node: int) -> FakeNode:
+        return self.nodes[node]

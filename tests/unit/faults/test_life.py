@@ -1,0 +1,209 @@
+"""The life of a fault on paper: what happened, and when → the next stage, and what the timeline is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.base.errors import AckproofError
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role
+from ackproof.experiment.triggers import After, At, Condition, Trigger, When
+from ackproof.faults.life import (
+    Life,
+    Lives,
+    Load,
+    Moment,
+    Stage,
+    Step,
+    due,
+    followers,
+    pending,
+    storm_goes_on,
+)
+from ackproof.faults.processes.specification import Pause, Restart
+from ackproof.faults.storm.specification import Dish, Storm
+from ackproof.rundir.timeline import EventKind
+
+S = 1_000_000_000
+BROKER = Role.parse("broker(1)")
+AT_ONE = At(1.0)
+
+
+def pause(number: int = 1, trigger: Trigger = AT_ONE, hold: float | None = 2.0) -> Life:
+    return Life(Pause(number=number, trigger=trigger, target=BROKER, hold=hold))
+
+
+def lives(*all_: Life) -> Lives:
+    return {life.number: life for life in all_}
+
+
+def at(seconds: float, load: Load = Load.RUNS) -> Moment:
+    return Moment(int(seconds * S), 0, load)
+
+
+def kinds(step: Step) -> list[EventKind]:
+    return [event.KIND for event in step.events]
+
+
+def asked(life: Life) -> Life:
+    return life.asked(S, "", [1]).life
+
+
+def bitten(life: Life) -> Life:
+    return asked(life).confirmed(2 * S, "", "").life
+
+
+def unknown(_: Condition) -> float | None:
+    return None
+
+
+def test_a_whole_life() -> None:
+    step = pause().asked(S, "at once", [1])
+    assert step.life.stage is Stage.ASKED
+    assert step.events[0].model_dump(mode="json", exclude_unset=True) == {
+        "kind": "pause",
+        "role": "broker(1)",
+        "nodes": [1],
+        "trigger": "at once",
+    }
+    step = step.life.confirmed(2 * S, "SIGSTOP", "/proc")
+    assert (step.life.stage, step.life.confirmed_ns) == (Stage.CONFIRMED, 2 * S)
+    step = step.life.healed("SIGCONT")
+    assert step.life.stage is Stage.HEALED
+    step = step.life.recovered("it answers")
+    assert (step.life.stage, kinds(step)) == (Stage.RECOVERED, [EventKind.FAULT_RECOVERED])
+
+
+def test_what_failed_is_undone_and_stays_failed() -> None:
+    step = asked(pause()).failed("it ran on", to_undo=True)
+    assert (step.life.stage, kinds(step)) == (Stage.ASKED, [EventKind.FAULT_FAILED])
+    step = step.life.healed("SIGCONT").life.recovered("it runs")
+    assert (step.life.stage, step.life.reason) == (Stage.FAILED, "it ran on")
+
+
+def test_what_a_storm_drew_is_missed_unless_it_bit_or_did_not_heal() -> None:
+    drawn = pause(1001, After(1))
+    assert kinds(asked(drawn).failed("nobody")) == [EventKind.FAULT_MISSED]
+    assert asked(drawn).failed("nobody").life.stage is Stage.MISSED
+    half_done = asked(drawn).failed("it ran on", to_undo=True).life
+    assert half_done.healed("").life.recovered("").life.stage is Stage.MISSED
+    assert half_done.not_healed("it stands still").life.stage is Stage.FAILED
+    assert bitten(drawn).failed("it did not hold").life.stage is Stage.FAILED
+
+
+def test_the_holding_time_counts_from_the_confirmation() -> None:
+    held = bitten(pause())
+    assert not held.to_heal(at(3.9))
+    assert held.to_heal(at(4))
+    assert held.to_heal(at(2, Load.OVER))
+    assert not bitten(pause(hold=None)).to_heal(at(1000, Load.ENDS))
+    bounce = Life(Restart(number=1, trigger=At(0.0), target=BROKER))
+    assert bitten(bounce).to_heal(at(2))
+
+
+STATE = When(Condition.parse("acked >= 10"))
+
+
+@pytest.mark.parametrize(
+    ("trigger", "seen", "moment", "words"),
+    [
+        (At(1.0), None, at(0.9), None),
+        (At(1.0), None, at(1), "1s after the start of the workload"),
+        (STATE, None, at(9), None),
+        (STATE, 9, at(9), None),
+        (STATE, 10, at(0), "acked >= 10: acked is 10"),
+        (When(STATE.condition, 5.0), 9, at(4.9), None),
+        (
+            When(STATE.condition, 5.0),
+            9,
+            at(5),
+            "acked >= 10 had not come: when acked >= 10, at 5s at the latest",
+        ),
+        (At(1.0), None, at(0.9, Load.ENDS), None),
+    ],
+)
+def test_when_a_fault_begins(trigger: Trigger, seen: int | None, moment: Moment, words: str | None) -> None:
+    life = pause(trigger=trigger)
+    assert due(life, lives(life), moment, lambda _: seen) == words
+
+
+def test_a_fault_after_another_counts_from_its_confirmation_a_drawn_one_from_the_storms_beginning() -> None:
+    second = pause(2, After(1, 1.0))
+    assert due(second, lives(asked(pause()), second), at(9), unknown) is None
+    assert due(second, lives(bitten(pause()), second), at(2.9), unknown) is None
+    assert due(second, lives(bitten(pause()), second), at(3), unknown) == "1s after fault 1 is confirmed"
+    drawn = pause(1001, After(1, 1.0))
+    assert due(drawn, lives(asked(pause()), drawn), at(2), unknown) == "1s into storm 1"
+    assert followers(lives(pause(), second, drawn), asked(pause())) == [drawn]
+    assert followers(lives(pause(), second, drawn), bitten(pause())) == [second]
+
+
+def test_what_never_begins() -> None:
+    never = pause(trigger=STATE)
+    assert due(never, lives(never), at(9), unknown) is None
+    with pytest.raises(AckproofError, match="its trigger never fired: when acked >= 10"):
+        due(never, lives(never), at(9, Load.ENDS), unknown)
+    second = pause(2, After(1))
+    with pytest.raises(AckproofError, match="fault 1, after which it was to come, failed"):
+        due(second, lives(pause().failed("").life, second), at(9), unknown)
+    with pytest.raises(AckproofError, match="its trigger never fired: 0s after fault 1 is confirmed"):
+        due(second, lives(never, second), at(9, Load.ENDS), unknown)
+    drawn = pause(1001, After(1))
+    with pytest.raises(AckproofError, match="the load was over before its time came"):
+        due(drawn, lives(asked(pause()), drawn), at(9, Load.OVER), unknown)
+
+
+def test_what_the_load_waits_for() -> None:
+    assert pending(lives(pause()))
+    assert pending(lives(bitten(pause())))
+    assert pending(lives(bitten(pause()).healed("").life))
+    assert not pending(lives(bitten(pause(hold=None))))
+    assert not pending(lives(pause(trigger=STATE)))
+    assert not pending(lives(pause(trigger=STATE), pause(2, After(1))))
+    assert pending(lives(pause(trigger=When(STATE.condition, 5.0)), pause(2, After(1))))
+    assert not pending(lives(pause().failed("").life, pause(2, After(1))))
+
+
+STORM = Storm(number=1, trigger=At(0.0), menu={"pause": Dish(weight=1)}, count=3)
+
+
+def ended(life: Life) -> Life:
+    return bitten(life).healed("").life.recovered("").life
+
+
+def missed(life: Life) -> Life:
+    return asked(life).failed("nobody").life
+
+
+OWN: list[FaultSpec] = [pause(1000 + number, After(1)).fault for number in (1, 2, 3)]
+ONE, TWO, THREE = (Life(fault) for fault in OWN)
+
+
+@pytest.mark.parametrize(
+    ("own", "stage", "told"),
+    [
+        ([bitten(ONE), TWO, THREE], Stage.ASKED, []),
+        ([bitten(ONE), bitten(TWO), THREE], Stage.CONFIRMED, ["confirmed"]),
+        ([ended(ONE), ended(TWO), missed(THREE)], Stage.RECOVERED, ["confirmed", "healed", "recovered"]),
+        ([ended(ONE), missed(TWO), missed(THREE)], Stage.FAILED, ["healed", "failed"]),
+        (
+            [ended(ONE), ended(TWO), bitten(THREE).not_healed("").life],
+            Stage.FAILED,
+            ["confirmed", "healed", "failed"],
+        ),
+    ],
+)
+def test_a_storm_bites_with_enough_of_its_faults_and_ends_with_the_last(
+    own: list[Life], stage: Stage, told: list[str]
+) -> None:
+    step = storm_goes_on(asked(Life(STORM)), STORM, own, 9 * S)
+    assert step.life.stage is stage
+    assert [kind.value.removeprefix("fault-") for kind in kinds(step)] == told
+
+
+def test_a_storm_says_what_it_missed() -> None:
+    step = storm_goes_on(asked(Life(STORM)), STORM, [ended(ONE), missed(TWO), missed(THREE)], 9 * S)
+    assert step.events[-1].model_dump(mode="json") == {
+        "reason": "at least 2 were to bite: 1 of 3 drawn faults bit; "
+        "missed: 1.2 (pause broker(1): nobody); 1.3 (pause broker(1): nobody)"
+    }

@@ -1,0 +1,123 @@
+"""What a test does to a cluster with its own hands, on nodes that are made up: each healing names its fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from ackproof.base.errors import AckproofError
+from ackproof.cluster.launch import Installation
+from ackproof.cluster.protocol import NodeState
+from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof.testing.cluster import KafkaCluster
+from ackproof.testing.marker import read_marker
+from fake_nodes import FakeCluster, FakeNode
+
+LIFE = ["asked", "confirmed", "healed", "recovered"]
+
+
+class Made(FakeCluster):
+    """A cluster of three."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__({number: FakeNode(number) for number in (1, 2, 3)})
+
+    def start(self) -> None:
+        pass
+
+    def create_topics(self, topics: object) -> None:
+        pass
+
+    def stop(self) -> None:
+        pass
+
+    def remove_data(self) -> None:
+        pass
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaCluster]:
+    monkeypatch.setattr("ackproof.testing.cluster.ProcessCluster", Made)
+    monkeypatch.setattr("ackproof.faults.processes.injection.GONE_WITHIN_S", 0.1)
+    with KafkaCluster(read_marker((), {}), tmp_path, cast(Installation, None)) as made:
+        yield made
+
+
+def fates(cluster: KafkaCluster) -> dict[int, list[str]]:
+    """The events of each fault, without the word fault."""
+    told: dict[int, list[str]] = {}
+    for event in read_timeline(cluster.run.timeline)[0]:
+        assert event.fault is not None
+        told.setdefault(event.fault, []).append(event.kind.value.removeprefix("fault-"))
+    return told
+
+
+def node(cluster: KafkaCluster, number: int) -> FakeNode:
+    return cast(FakeNode, cluster.cluster.node(number))
+
+
+def test_a_start_heals_every_fault_that_holds_a_node(cluster: KafkaCluster) -> None:
+    cluster.kill(1)
+    cluster.kill(2)
+    assert cluster.start() == (1, 2)
+    assert fates(cluster) == {1: LIFE, 2: LIFE}
+
+
+def test_a_start_of_one_node_heals_its_own_fault(cluster: KafkaCluster) -> None:
+    cluster.kill(1)
+    cluster.kill(2)
+    cluster.start(1)
+    assert fates(cluster) == {1: LIFE, 2: LIFE[:2]}
+    assert node(cluster, 2).now is NodeState.GONE
+
+
+def test_a_fault_has_healed_with_its_last_node(cluster: KafkaCluster) -> None:
+    cluster.kill([1, 2])
+    cluster.start(1)
+    assert fates(cluster) == {1: LIFE[:2]}
+    cluster.start(2)
+    assert fates(cluster) == {1: LIFE}
+
+
+def test_a_start_heals_the_pause_of_a_process_that_was_killed(cluster: KafkaCluster) -> None:
+    cluster.pause(1)
+    cluster.kill(1)
+    cluster.heal()
+    assert fates(cluster) == {1: LIFE, 2: LIFE}
+    assert node(cluster, 1).told == ["pause", "kill", "start"]
+
+
+def test_a_bounce_and_a_pause_have_their_own_numbers(cluster: KafkaCluster) -> None:
+    cluster.restart(3)
+    cluster.pause(1)
+    cluster.resume()
+    assert fates(cluster) == {1: LIFE, 2: LIFE}
+
+
+def test_what_did_not_bite_is_not_healed(cluster: KafkaCluster) -> None:
+    cluster.kill(1)
+    with pytest.raises(AckproofError, match="nothing to break"):
+        cluster.kill(1)
+    cluster.start(1)
+    assert fates(cluster) == {1: LIFE, 2: ["asked", "failed"]}
+
+
+def test_a_node_that_ended_by_itself_is_nobodys_healing(cluster: KafkaCluster) -> None:
+    node(cluster, 1).now = NodeState.GONE
+    assert cluster.start() == (1,)
+    assert node(cluster, 1).now is NodeState.RUNNING
+    assert fates(cluster) == {}
+
+
+@pytest.mark.parametrize("undo", [KafkaCluster.start, KafkaCluster.heal])
+def test_a_healing_that_nobody_sees_fails_its_fault(
+    cluster: KafkaCluster, undo: Callable[[KafkaCluster], object]
+) -> None:
+    cluster.kill(1)
+    node(cluster, 1).ready = False
+    with pytest.raises(AckproofError, match="unfenced"):
+        undo(cluster)
+    assert fates(cluster) == {1: [*LIFE[:3], EventKind.FAULT_FAILED.value.removeprefix("fault-")]}
