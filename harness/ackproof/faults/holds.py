@@ -8,6 +8,7 @@ or freezes a process takes hold of its node before he does, and lets go when he 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from enum import Enum, auto
@@ -19,6 +20,8 @@ from ackproof.base.wait import wait_until
 FREE_WITHIN_S: Final = 3600.0
 """The other fault has a time of its own to heal; this is beyond any."""
 LOOK_EVERY_S: Final = 0.01
+BACK_WITHIN_S: Final = 60.0
+"""So long after it was let go a node may still be on its way back: it starts, registers, is unfenced."""
 
 
 class Grip(Enum):
@@ -38,6 +41,7 @@ class Holds:
         self._nodes: dict[int, threading.RLock] = {}
         self._grips: dict[int, dict[int, Grip]] = {}
         self._changes: dict[int, int] = {}
+        self._changed_at: dict[int, float] = {}
 
     @contextmanager
     def acting_on(self, node: int) -> Iterator[None]:
@@ -51,13 +55,17 @@ class Holds:
         """This fault wants the node like that from now on."""
         with self._lock:
             self._grips.setdefault(node, {})[fault] = grip
-            self._changes[node] = self._changes.get(node, 0) + 1
+            self._note_change(node)
 
     def release(self, node: int, fault: int) -> None:
         """This fault has no wish any more."""
         with self._lock:
             if self._grips.get(node, {}).pop(fault, None) is not None:
-                self._changes[node] = self._changes.get(node, 0) + 1
+                self._note_change(node)
+
+    def _note_change(self, node: int) -> None:
+        self._changes[node] = self._changes.get(node, 0) + 1
+        self._changed_at[node] = time.monotonic()
 
     def others(self, node: int, fault: int, *grips: Grip) -> tuple[int, ...]:
         """The numbers of the other faults that hold this node (in one of these ways; in any by default)."""
@@ -71,6 +79,12 @@ class Holds:
         """How often a hold on this node was taken or released: equal numbers, nobody touched it in between."""
         with self._lock:
             return self._changes.get(node, 0)
+
+    def returns(self, node: int) -> bool:
+        """Whether a fault let this node go a moment ago, so that it need not answer yet."""
+        with self._lock:
+            at = self._changed_at.get(node)
+            return at is not None and time.monotonic() - at < BACK_WITHIN_S
 
     def await_free(self, node: int, fault: int, stop: Flag) -> None:
         """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""

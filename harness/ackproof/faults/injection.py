@@ -44,6 +44,9 @@ class Clients(Protocol):
     def fenced(self, client_id: str) -> str:
         """With which words a producer said that its broker had fenced it; '' as long as it did not."""
 
+    def successor(self, client_id: str) -> str | None:
+        """Who is in its place now, it or the last that took it; None while nobody has come for one that was killed."""
+
     def at_work(self, client_id: str) -> bool:
         """Whether it has sent or read something, or has come to its good end."""
 

@@ -46,6 +46,8 @@ class _Shared:
     next_reader: int = 0
     slots: dict[str, int] = field(default_factory=dict)
     """The place of each producer: a transactional id belongs to the place."""
+    successors: dict[str, str] = field(default_factory=dict)
+    """Who took the place of a client that is gone, or that was fenced."""
     resets: int = 0
     stopping: bool = False
 
@@ -186,9 +188,8 @@ class Workload:
         """Start another client in the place of one that is gone. Its id. Raises KeyError for an unknown id."""
         with self._shared.lock:
             gone = self._shared.handles[client_id]
-            other = (
-                self._start_producer(client_id) if gone.client.kind == "producer" else self._start_reader()
-            )
+            is_producer = gone.client.kind == "producer"
+            other = self._start_producer(client_id) if is_producer else self._start_reader(client_id)
             return other.client.id
 
     def take_over(self, client_id: str) -> str:
@@ -209,6 +210,17 @@ class Workload:
         """With which words a producer said that it was fenced, '' as long as it did not. Raises KeyError."""
         with self._shared.lock:
             return self._shared.handles[client_id].fenced
+
+    def successor(self, client_id: str) -> str | None:
+        """Who is in a client's place now: itself, or whoever took the place of whoever took it.
+
+        None while a fault has killed that one and nobody has come yet. Raises KeyError for an unknown id.
+        """
+        with self._shared.lock:
+            while (later := self._shared.successors.get(client_id)) is not None:
+                client_id = later
+            handle = self._shared.handles[client_id]
+            return None if handle.killed and handle.status is not None else client_id
 
     def at_work(self, client_id: str) -> bool:
         """Whether a client has sent or read something, or has come to its good end."""
@@ -290,12 +302,18 @@ class Workload:
         slot = number if after is None else self._shared.slots[after]
         handle = self._launch(self._outfitter.producer(number, slot))
         self._shared.slots[handle.client.id] = slot
+        if after is not None:
+            self._shared.successors[after] = handle.client.id
         return handle
 
-    def _start_reader(self) -> Handle:
+    def _start_reader(self, after: str | None = None) -> Handle:
+        """Start a reader, in the place of the one with the id `after` if there was one."""
         number = self._shared.next_reader
         self._shared.next_reader += 1
-        return self._launch(self._outfitter.reader(number))
+        handle = self._launch(self._outfitter.reader(number))
+        if after is not None:
+            self._shared.successors[after] = handle.client.id
+        return handle
 
     def _launch(self, outfit: Outfit) -> Handle:
         handle = self._launcher.start(outfit.client, outfit.module, outfit.places, outfit.write)

@@ -37,6 +37,7 @@ class FakeClients:
     deaf: bool = False
     ids: dict[str, str] = field(default_factory=dict)
     said: dict[str, str] = field(default_factory=dict)
+    successors: dict[str, str] = field(default_factory=dict)
 
     def add(self, name: str) -> str:
         self.children[name] = Child(subprocess.Popen([sys.executable, "-c", BUSY]), name)
@@ -59,7 +60,13 @@ class FakeClients:
             self.children[client_id].signal(number)
 
     def replace(self, client_id: str) -> str:
-        return self.add(f"{client_id[0]}{len(self.children)}")
+        self.successors[client_id] = self.add(f"{client_id[0]}{len(self.children)}")
+        return self.successors[client_id]
+
+    def successor(self, client_id: str) -> str | None:
+        while client_id in self.successors:
+            client_id = self.successors[client_id]
+        return client_id if self.children[client_id].poll() is None else None
 
     def take_over(self, client_id: str) -> str:
         other = self.add(f"p{len(self.children)}")
@@ -102,6 +109,18 @@ def test_a_kill_and_its_healing(clients: FakeClients) -> None:
     assert list(clients.running()) == ["p0"]
     assert kill.heal() == "started p2"
     assert "p2 is at work" in kill.confirm_healed()
+
+
+def test_a_successor_that_another_fault_kills_is_succeeded_in_its_turn(clients: FakeClients) -> None:
+    first = injection(KillClient, "producer(1)", clients)
+    first.inject()
+    assert first.heal() == "started p2"
+    second = injection(KillClient, "producer(2)", clients)
+    second.inject()
+    healing = threading.Timer(0.3, second.heal)
+    healing.start()
+    assert "p3 is at work" in first.confirm_healed()
+    healing.join()
 
 
 def test_a_pause_and_its_healing(clients: FakeClients) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,8 +13,10 @@ import pytest
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
+from ackproof.cluster import queries
 from ackproof.cluster.metadata.kraft.voters import Member, Members
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
+from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.roles import Role, RoleKind
@@ -23,6 +25,7 @@ from ackproof.experiment.triggers import At
 from ackproof.faults.crashes import quorum as control
 from ackproof.faults.crashes import voters
 from ackproof.faults.crashes.specification import LoseQuorum, RemoveController
+from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.planned import recreation, views
 from ackproof.faults.planned.specification import Recreate
@@ -103,6 +106,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for module in (views, processes):
         monkeypatch.setattr(module, "wait_until", shortly)
+    monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2}))
 
 
 @pytest.fixture
@@ -236,3 +240,26 @@ def test_levels_that_do_not_rise_are_no_upgrade(
     upgrade.heal()
     with pytest.raises(FaultNotConfirmed, match=r"another broker to say that metadata\.version=30"):
         upgrade.confirm_healed()
+
+
+def test_who_lives_is_asked_and_another_who_lives_witnesses(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def brokers(link: str, timeout_s: float) -> frozenset[int]:
+        if link == "link 1":
+            raise Unreachable("it only starts")
+        return frozenset({2, 3, 4})  # broker 5 answers, and is fenced
+
+    monkeypatch.setattr(queries, "brokers", brokers)
+    monkeypatch.setattr(
+        cluster, "running_links", lambda: {number: f"link {number}" for number in (1, 2, 3, 4, 5)}
+    )
+    field = replace(_field(cluster), holds=Holds())
+    assert field.holds is not None
+    look = views.views(field)
+    assert (look.asked, look.witness) == (2, 4)
+    field.holds.take(2, 7, Grip.DOWN)
+    look = views.views(field)
+    assert (look.asked, look.witness) == (3, 4)
+    monkeypatch.setattr(cluster, "running_links", lambda: {1: "link 1"})
+    assert views.views(field).name == "broker 1 (the only broker that runs)"

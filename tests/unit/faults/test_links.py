@@ -31,6 +31,7 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, injection_of
 from ackproof.faults.links import injection as links
 from ackproof.faults.links import witnesses as link_witnesses
@@ -126,6 +127,7 @@ class Ground:
         }
     )
     mesh: FakeMesh | None = None
+    holds: Holds = field(default_factory=Holds)
 
     def __post_init__(self) -> None:
         pairs = {Link(a, b) for a in (1, 2, 3) for b in (1, 2, 3, 101) if a != b}
@@ -150,7 +152,9 @@ class Ground:
         return Aim(cast(Any, roles))
 
     def injection(self, fault: FaultSpec) -> links.LinksInjection:
-        made = injection_of(fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event()))
+        made = injection_of(
+            fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event(), holds=self.holds)
+        )
         assert isinstance(made, links.LinksInjection)
         return made
 
@@ -293,9 +297,112 @@ def test_a_link_that_was_broken_before_is_not_this_faults_doing(ground: Ground) 
     ground.mesh.broken = {Link(2, 1)}
     with pytest.raises(FaultNotConfirmed, match="2→1 was broken before the fault"):
         ground.injection(spec_of("cut", link=LINK)).inject()
-    ground.mesh.laid = {Link(2, 1): {"fault-9": Cut()}}
+
+
+@pytest.mark.parametrize("kind", ["delay", "throttle", "flap"])
+def test_what_nobody_could_see_below_another_cut_is_nothing_to_break(ground: Ground, kind: str) -> None:
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), Cut())
+    more = {"delay": {"latency": "1s"}, "throttle": {"rate": "10KB/s"}, "flap": {"down": "1s", "up": "1s"}}
     with pytest.raises(FaultNotConfirmed, match="broken already: fault-9"):
-        ground.injection(spec_of("cut", link=LINK)).inject()
+        ground.injection(spec_of(kind, link=LINK, **more[kind])).inject()
+
+
+STACKED = [
+    ("delay", {"latency": "100ms"}, Throttle(2000)),
+    ("throttle", {"rate": "10KB/s"}, Delay(0.1)),
+    ("throttle", {"rate": "2KB/s"}, Throttle(10_000)),
+    ("cut", {}, Throttle(2000)),
+    ("black_hole", {}, Delay(0.1)),
+    ("slow_close", {"delay": "100ms"}, SlowClose(0.1)),
+    ("cut", {}, Cut()),
+    ("black_hole", {}, Cut()),
+]
+
+
+@pytest.mark.parametrize(("kind", "body", "below"), STACKED)
+@pytest.mark.parametrize("first", ["own", "other"])
+def test_effects_stack_and_each_is_lifted_alone(
+    ground: Ground, kind: str, body: dict[str, object], below: Effect, first: str
+) -> None:
+    """`first`: whose healing comes first."""
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), below)
+    injection = ground.injection(spec_of(kind, link=LINK, **body))
+    injection.inject()
+    injection.confirm()
+    if first == "other":
+        ground.mesh.lift("fault-9", Link(2, 1))
+    injection.heal()
+    injection.confirm_healed()
+    assert ground.mesh.laid[Link(2, 1)] == ({} if first == "other" else {"fault-9": below})
+
+
+@pytest.mark.parametrize(("kind", "body", "below"), STACKED[:6])
+def test_a_stacked_effect_that_goes_astray_is_not_confirmed(
+    ground: Ground, kind: str, body: dict[str, object], below: Effect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), below)
+    monkeypatch.setattr(ground.mesh, "impose", lambda *_: None)
+    injection = ground.injection(spec_of(kind, link=LINK, **body))
+    injection.inject()
+    with pytest.raises(FaultNotConfirmed, match="to show on 2→1"):
+        injection.confirm()
+
+
+def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> None:
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    injection.confirm()
+    ground.mesh.impose("fault-12", Link(2, 1), Cut())
+    injection.heal()
+    injection.confirm_healed()
+
+
+SPLIT = {"groups": [[2], [1, 3]]}
+
+
+def test_links_of_a_node_that_another_fault_holds_are_vouched_for_by_that(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.holds.take(2, 9, Grip.DOWN)
+    ground.nodes[2].now = NodeState.GONE
+    injection = ground.injection(spec_of("split", **SPLIT))
+    injection.inject()
+    assert "2→1 was not looked at (node 2 is gone, held by fault 9)" in injection.confirm()
+    assert Link(2, 1) in ground.mesh.broken
+    ground.holds.release(2, 9)
+    ground.nodes[2].now = NodeState.RUNNING
+    assert "2→1 since its ends are back: probe refused" in injection.heal()
+    injection.confirm_healed()
+    assert not ground.mesh.broken
+
+
+def test_a_split_that_does_not_hold_the_node_that_came_back_is_seen(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.holds.take(2, 9, Grip.DOWN)
+    ground.nodes[2].now = NodeState.GONE
+    ground.mesh.astray = {Link(2, 1)}
+    injection = ground.injection(spec_of("split", **SPLIT))
+    injection.inject()
+    injection.confirm()
+    ground.holds.release(2, 9)
+    ground.nodes[2].now = NodeState.RUNNING
+    with pytest.raises(FaultNotConfirmed, match="2→1 to carry nothing"):
+        injection.heal()
+    assert not ground.mesh.broken
+
+
+def test_a_node_that_only_comes_back_is_not_broken_before(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.holds.take(2, 9, Grip.DOWN)
+    ground.holds.release(2, 9)
+    ground.nodes[2].ready = False
+    ground.mesh.broken = {Link(1, 2), Link(3, 2)}
+    injection = ground.injection(spec_of("split", **SPLIT))
+    injection.inject()
+    assert "1→2 was not looked at (node 2 was started again a moment ago)" in injection.confirm()
 
 
 def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:

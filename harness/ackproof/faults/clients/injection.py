@@ -20,6 +20,7 @@ from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.wire import WireError
 from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient
+from ackproof.faults.holds import FREE_WITHIN_S
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
 
 T = TypeVar("T")
@@ -72,6 +73,31 @@ class _OfClients(Injection[ClientT]):
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
 
+    def await_work(self, name: str, within_s: float) -> str:
+        """Until this client, or who came after it because another fault struck it too, is at work; its id.
+
+        The time in which another fault keeps the place empty does not count. Raises `FaultNotConfirmed`.
+        """
+        clients = self.clients
+        while True:
+            now = wait_until(
+                lambda: clients.successor(name),
+                what=f"another fault to let someone take the place of {name}",
+                timeout_s=FREE_WITHIN_S,
+                stop=self.context.stop,
+            )
+            try:
+                wait_until(
+                    lambda now=now: clients.at_work(now) or clients.successor(name) != now,  # type: ignore[misc]
+                    what=f"client {now} to be at work",
+                    timeout_s=within_s,
+                    stop=self.context.stop,
+                )
+            except WaitTimeout as error:
+                raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+            if clients.at_work(now):
+                return now
+
 
 @injects(KillClient)
 class KillClientInjection(_OfClients[KillClient]):
@@ -104,18 +130,8 @@ class KillClientInjection(_OfClients[KillClient]):
 
     def confirm_healed(self) -> str:
         """The new ones are connected to the client library and at work."""
-        clients = self.clients
-        for name in self._others:
-            try:
-                wait_until(
-                    lambda name=name: clients.at_work(name),  # type: ignore[misc]
-                    what=f"client {name} to be at work",
-                    timeout_s=READY_WITHIN_S,
-                    stop=self.context.stop,
-                )
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
-        return "counters in shared memory: " + ", ".join(f"{name} is at work" for name in self._others)
+        seen = [self.await_work(name, READY_WITHIN_S) for name in self._others]
+        return "counters in shared memory: " + ", ".join(f"{name} is at work" for name in seen)
 
 
 @injects(PauseClient)
@@ -228,10 +244,8 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
     def confirm_healed(self) -> str:
         """The older process is gone, and the newer one is at work."""
         self.await_all("to end", lambda one: process_state(one.pid, one.started) == "gone", READY_WITHIN_S)
-        clients = self.clients
-        for name in self._others.values():
-            self._await(f"client {name} to be at work", lambda name=name: clients.at_work(name))  # type: ignore[misc]
-        return ", ".join(f"{old} is gone and {new} is at work" for old, new in self._others.items())
+        seen = {old: self.await_work(new, READY_WITHIN_S) for old, new in self._others.items()}
+        return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.clients.transactional_id(client)), self._before[client]

@@ -89,6 +89,10 @@ class _Unreachable:
         return now.passes
 
 
+NOTHING_PASSES: Final = _Unreachable(("refused", "reset", "closed", "silent"), SILENT_FOR_S)
+"""Of a link on which several effects lie."""
+
+
 @dataclass(frozen=True)
 class _Thin:
     """Of a throttled link: how long a volume takes. `value` in seconds."""
@@ -106,7 +110,8 @@ class _Thin:
     def bit(self, before: Look, now: Look) -> bool:
         sent = max(OVERHEAD, min(LARGEST, self.rate)) * max(1, min(64, self.rate // LARGEST))
         least = 0.6 * min(VOLUME_S, sent / self.rate)
-        return now.value >= least and now.value >= 2 * before.value
+        # What stands below (a line that is thin or long already) adds up with this one.
+        return now.value >= before.value + max(least, min(before.value, VOLUME_S))
 
     def whole(self, before: Look, now: Look) -> bool:
         return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)

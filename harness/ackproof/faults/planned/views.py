@@ -23,6 +23,8 @@ T = TypeVar("T")
 SEEN_WITHIN_S: Final = 15.0
 """A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
 ISR_WITHIN_S: Final = 60.0
+ANSWERS_WITHIN_S: Final = 1.0
+"""A broker that lives says within milliseconds which brokers there are."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +44,13 @@ class Views:
 
 
 def views(context: FaultContext) -> Views:
-    """The lowest and the highest broker that run; with ZooKeeper the controller is asked, for only it takes changes.
+    """The lowest and the highest broker that live; with ZooKeeper the controller is asked, for only it takes changes.
 
-    Raises `FaultNotConfirmed` when none runs.
+    A broker lives when no fault holds it, it answers, and it is registered and unfenced in its own view. Where none
+    does, whoever runs is asked. Raises `FaultNotConfirmed` when none runs.
     """
-    links = context.cluster.running_links()
+    running = context.cluster.running_links()
+    links = {broker: link for broker, link in running.items() if _lives(context, broker, link)} or running
     asked = (
         context.cluster.controller()
         if context.cluster.spec.metadata.broker_controls
@@ -56,6 +60,15 @@ def views(context: FaultContext) -> Views:
         raise FaultNotConfirmed("no broker runs that could be asked")
     witness = max((broker for broker in links if broker != asked), default=asked)
     return Views(asked, links[asked], witness, links[witness])
+
+
+def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
+    if context.holds is not None and context.holds.others(broker, 0):
+        return False
+    try:
+        return broker in queries.brokers(link, ANSWERS_WITHIN_S)
+    except WireError:
+        return False
 
 
 def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
