@@ -9,7 +9,6 @@ import pytest
 
 from ackproof.run import case as conductor
 from ackproof.run.case import CaseRun
-from ackproof.rundir.timeline import EventKind
 from ackproof.workload.clients import Workload
 
 
@@ -47,7 +46,7 @@ def run_of(
         cluster=SimpleNamespace(check=lambda: None),
         sampler=SimpleNamespace(isr_text=lambda: ""),
         watcher=SimpleNamespace(live=lambda *_: None),
-        timeline=SimpleNamespace(add=lambda kind, note: notes.append(f"{EventKind(kind).value}: {note}")),
+        timeline=SimpleNamespace(add=lambda what: notes.append(f"{what.KIND.value}: {what.note}")),
         workload=workload,
     )
     return run, notes
