@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from ackproof.base.errors import AckproofError
-from ackproof.cluster.launch import Installation
+from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.rundir.timeline import EventKind, read_timeline
 from ackproof.testing.cluster import KafkaCluster
