@@ -6,8 +6,6 @@ Styles and scripts are admitted by their hash, so that no text that came from a 
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -18,6 +16,7 @@ from markupsafe import Markup
 
 from ackproof_reports import wording
 from ackproof_reports.answer import answers, tally
+from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, exit_meaning
 from ackproof_reports.sparkline import HEIGHT, WIDTH
@@ -87,13 +86,9 @@ def _asset(folder: str, names: Sequence[str]) -> str:
 def _policy(style: str, script: str) -> str:
     """A Content-Security-Policy under which nothing can be fetched and only these two texts count."""
     return (
-        f"default-src 'none'; script-src '{_hash(script)}'; style-src '{_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; img-src data:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
-
-
-def _hash(text: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode("ascii")
 
 
 def _finalize(value: object) -> object:

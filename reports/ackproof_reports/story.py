@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof.rundir.prediction import StoryStep
+from ackproof_reports.embedding import source_hash
 from ackproof_reports.sequence import sequence
 from ackproof_reports.wording import visible
 
@@ -30,8 +29,7 @@ class Tale:
 def story_page(title: str, notes: Sequence[str], tales: Sequence[Tale]) -> str:
     """The whole page."""
     style = "\n".join((_CSS / name).read_text(encoding="utf-8") for name in _STYLES)
-    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode("ascii")
-    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    policy = f"default-src 'none'; style-src '{source_hash(style)}'; base-uri 'none'; form-action 'none'"
     body = "".join(f"<p>{escape(visible(note))}</p>" for note in notes)
     body += "".join(
         f"<section><h2>{escape(visible(tale.anomaly))}</h2>"
