@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -13,7 +13,6 @@ from pydantic import JsonValue
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.plan.cases import case_from_json, case_to_json, reseeded
-from ackproof.plan.on_model import lacks
 from ackproof.reference.predict import workers
 from ackproof.rundir.simulation import SimulationFile, WorstSeed
 from ackproof_simulator.counts import Counts, counts_of
@@ -27,9 +26,6 @@ BATCHES: Final = 100
 CHUNK: Final = 25
 """Seeds that a worker takes at once."""
 WORST: Final = 3
-BESIDE: Final = 60
-BESIDE_S: Final = 1.5
-"""Runs beside a real one: at most so many, and for at most so long."""
 SHRINK_BY: Final = ("lost", "duplicate")
 FEW: Final = 50
 """Up to so many runs are made in this process: starting others takes longer."""
@@ -39,7 +35,7 @@ Mapper = Callable[[JsonValue, Sequence[Sequence[int]]], Iterable[Sequence[Counts
 
 
 @dataclass(frozen=True)
-class SweepOrders:
+class SweepOptions:
     """What a sweep is to do. `command`: the words that repeat one seed, from the seed."""
 
     seeds: range
@@ -91,11 +87,11 @@ def in_processes(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterat
         yield done
 
 
-def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Progress) -> SimulationFile:
+def sweep(case: Case, options: SweepOptions, mapper: Mapper | None, progress: Progress) -> SimulationFile:
     """Simulate every seed and sum up. `mapper` None: in this process."""
     began = time.monotonic()
     runs: list[Counts] = []
-    seeds = orders.seeds
+    seeds = options.seeds
     if mapper is None:
         for one in runs_of(case, seeds):
             runs.append(one)
@@ -108,7 +104,7 @@ def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Prog
             progress(len(runs), len(seeds))
     runs.sort(key=lambda one: one.seed)
     good = [one for one in runs if one.complete and one.faults_bit]
-    worst = _worst(good, orders)
+    worst = _worst(good, options)
     found_by = next((one for one in worst if one.what in SHRINK_BY), None)
     return SimulationFile(
         case=case.id,
@@ -117,60 +113,30 @@ def sweep(case: Case, orders: SweepOrders, mapper: Mapper | None, progress: Prog
         incomplete=len(runs) - len(good),
         first_seed=seeds.start,
         linger_ms=case.experiment.workload.producers.linger * 1000,
-        coarseness=_coarseness(case),
+        coarseness=coarseness(case),
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
         worst=worst,
         shrunk=shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
-        if orders.shrink and found_by is not None and case.faults
+        if options.shrink and found_by is not None and case.faults
         else None,
     )
 
 
-def _coarseness(case: Case) -> float:
+def coarseness(case: Case) -> float:
+    """How many records a batch holds, about: counts of a simulated run are not finer."""
     producers = case.experiment.workload.producers
     return (FULL_RATE if producers.rate is None else producers.rate) * producers.linger
 
 
-def simulate_beside(case: Case, *, runs: int = BESIDE, seconds: float = BESIDE_S) -> SimulationFile | None:
-    """A few runs of the very case that ran elsewhere, the same draws of its faults; None if the model cannot.
-
-    It ends after `runs` runs or `seconds` seconds, whichever comes first.
-    """
-    if case.experiment.ground.foreign or lacks(case.experiment) is not None:
-        return None
-    began = time.monotonic()
-    coarse = with_linger(case, linger_for(case.experiment, BATCHES))
-    setting = setting_of(coarse)
-    found: list[Counts] = []
-    for number in range(runs):
-        if found and time.monotonic() - began > seconds:
-            break
-        simulation = Simulation(setting, replace(coarse, seed=coarse.seed + number))
-        simulation.run()
-        found.append(counts_of(simulation, number))
-    good = [one for one in found if one.complete and one.faults_bit]
-    return SimulationFile(
-        case=case.id,
-        settings=case.settings,
-        runs=len(found),
-        incomplete=len(found) - len(good),
-        linger_ms=coarse.experiment.workload.producers.linger * 1000,
-        coarseness=_coarseness(coarse),
-        seconds=time.monotonic() - began,
-        spreads=tuple(spread(name, good) for name in QUANTITIES),
-        elected=elected(good),
-    )
-
-
-def _worst(runs: Sequence[Counts], orders: SweepOrders) -> tuple[WorstSeed, ...]:
+def _worst(runs: Sequence[Counts], options: SweepOptions) -> tuple[WorstSeed, ...]:
     """The seeds with most of each of lost, duplicates and unavailability."""
     found = []
     for what in ("lost", "duplicate", "unavailable_ms"):
         ranked = sorted(runs, key=lambda one: (-getattr(one, what), one.seed))[:WORST]
         found += [
-            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=orders.command(one.seed))
+            WorstSeed(seed=one.seed, what=what, value=getattr(one, what), command=options.command(one.seed))
             for one in ranked
             if getattr(one, what) > 0
         ]

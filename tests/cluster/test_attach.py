@@ -20,7 +20,7 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.cases import cases, load
-from ackproof.run.case import Orders, run_case
+from ackproof.run.case import CaseOptions, run_case
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind
@@ -62,7 +62,7 @@ def run(
     file.write_text(TEXT.format(factor=factor, faults=json.dumps(faults)), encoding="utf-8")
     (case,) = cases(load(file))
     directory, listener = CaseDir(folder / "case"), Listener()
-    run_case(case, directory, Orders(str(folder), "", attachment=attachment), listener)
+    run_case(case, directory, CaseOptions(str(folder), "", attachment=attachment), listener)
     return directory, listener
 
 

@@ -45,9 +45,7 @@ def _on_both(file: Path, tmp_path: Path, *words: str) -> dict[str, list[tuple[st
     """By backend: each case, its verdict, and whether anything was lost."""
     found = {}
     for backend in ("process", "docker"):
-        done = _ackproof(
-            "run", file, "--backend", backend, "--no-simulate", *words, "--out", tmp_path / backend, "--json"
-        )
+        done = _ackproof("run", file, "--backend", backend, *words, "--out", tmp_path / backend, "--json")
         batch = json.loads(done.stdout)
         found[backend] = [
             (case["case"], case["verdict"], (case["counts"] or {}).get("lost", 0) > 0)

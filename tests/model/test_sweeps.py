@@ -24,7 +24,7 @@ from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.counts import counts_of
 from ackproof_simulator.shrink import fewest, shrink
 from ackproof_simulator.statistics import bootstrap, wilson
-from ackproof_simulator.sweep import SweepOrders, in_processes, linger_for, runs_of, sweep, with_linger
+from ackproof_simulator.sweep import SweepOptions, in_processes, linger_for, runs_of, sweep, with_linger
 
 ROOT = Path(__file__).parents[2]
 MATRIX = ROOT / "experiments" / "acks-matrix.yaml"
@@ -36,8 +36,8 @@ def cell(name: str = "acks=1,min.insync.replicas=1") -> Case:
     return with_linger(case, linger_for(case.experiment, 50))
 
 
-def orders(seeds: range) -> SweepOrders:
-    return SweepOrders(seeds, lambda seed: f"again {seed}")
+def orders(seeds: range) -> SweepOptions:
+    return SweepOptions(seeds, lambda seed: f"again {seed}")
 
 
 def test_processes_find_what_one_process_finds() -> None:

@@ -11,9 +11,12 @@ import pytest
 from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
-from ackproof.run.batch import BatchOrders, plan_cases, run_batch
+from ackproof.run import conclude as concluding
+from ackproof.run.batch import run_batch
+from ackproof.run.conclude import conclude_again
+from ackproof.run.options import BatchOptions, command_of, plan_cases
 from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code
 from ackproof.rundir.timeline import Event
 
@@ -71,13 +74,13 @@ def file(tmp_path: Path) -> Path:
 
 
 class FakeRun:
-    """Stands for CaseRun; a test says which cases fail, and how."""
+    """Stands for CaseRun; a test says which cases fail, and how. It leaves a folder for ledgers."""
 
     errors: ClassVar[dict[str, BaseException]] = {}
     log: ClassVar[list[str]] = []
 
-    def __init__(self, case: Any, run: Any, orders: Any, watcher: Any) -> None:
-        self.case, self.orders, self.run = case, orders, run
+    def __init__(self, case: Any, run: Any, options: Any, watcher: Any) -> None:
+        self.case, self.options, self.run = case, options, run
 
     def __enter__(self) -> FakeRun:
         self.log.append(f"enter {self.case.id}")
@@ -91,24 +94,42 @@ class FakeRun:
 
     def go(self) -> None:
         self.log.append(f"go {self.case.id}")
-        self.orders.healed()
+        self.run.ledger.mkdir(parents=True)
+        self.options.healed()
         if error := self.errors.get(self.case.id):
             raise error
+
+
+def audited(directories: list[Path]) -> list[AuditResult]:
+    """Stands for the audit, and finds nothing."""
+    counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
+    for directory in directories:
+        counted.save(CaseDir(directory).audit_json)
+    return [AuditResult(directory, counted, 0, ()) for directory in directories]
+
+
+def judged(run: CaseDir) -> VerdictFile:
+    """Stands for the judge; the case with acks=0 cannot be judged while its folder holds a file `broken`."""
+    if (run.path / "broken").exists():
+        raise BadInput("observed/final-read.json: not a FinalReadFile")
+    return VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",))
 
 
 @pytest.fixture
 def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
     monkeypatch.setattr(room, "CaseRun", FakeRun)
     monkeypatch.setattr(room, "install", lambda *_: None)
-    monkeypatch.setattr(room, "render_batch", lambda _: None)
+    monkeypatch.setattr(concluding, "render_batch", lambda _: None)
+    monkeypatch.setattr(concluding.audit, "run", audited)
+    monkeypatch.setattr(concluding, "judge_case", judged)
     monkeypatch.setattr(FakeRun, "errors", {})
     monkeypatch.setattr(FakeRun, "log", [])
     return FakeRun
 
 
 def _run(file: Path, out: Path, watcher: Watcher) -> room.Batch:
-    orders = BatchOrders((file,), out=out)
-    return run_batch(orders, watcher, plan_cases(orders))
+    options = BatchOptions((file,), out=out)
+    return run_batch(options, watcher, plan_cases(options))
 
 
 def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
@@ -116,9 +137,10 @@ def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake
     watcher = Watcher()
     done = _run(file, tmp_path / "runs", watcher)
     document = BatchFile.load(done.directory.batch_json)
-    assert document.exit_code == 255
-    assert document.verdict is None
+    assert document.exit_code == 1
+    assert [case.verdict for case in document.cases] == ["FAIL", None, "FAIL"]
     assert [case.error for case in document.cases] == [None, "node 2 died", None]
+    assert [case.counts["acked"] for case in document.cases] == [5, 5, 5], "what it left is counted"
     assert [line for line in watcher.told if line.startswith("end")] == [
         "end acks=0#1 None",
         "end acks=1#1 node 2 died",
@@ -127,29 +149,82 @@ def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake
     assert (tmp_path / "runs" / "latest").resolve() == done.directory.path
 
 
+def test_a_case_that_is_refused_does_not_stop_the_others(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    fake.errors = {"acks=0#1": BadInput("that topic is not yours")}
+    cases = _run(file, tmp_path / "runs", Watcher()).document().cases
+    assert [case.error for case in cases] == ["that topic is not yours", None, None]
+
+
+def test_a_batch_whose_every_case_is_refused_is_bad_input(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    fake.errors = {f"acks={acks}#1": BadInput("nobody answers") for acks in ("0", "1", "all")}
+    with pytest.raises(BadInput, match=r"^nobody answers$"):
+        _run(file, tmp_path / "runs", Watcher())
+    document = BatchFile.load(tmp_path / "runs" / "latest" / "batch.json")
+    assert {case.error for case in document.cases} == {"nobody answers"}
+
+
 def test_a_case_that_cannot_be_judged_does_not_take_the_others_along(
     file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    counted = AuditFile(counts={"lost": 0}, records=RecordCounts(), complete=True)
-
     def go(self: FakeRun) -> None:
         self.run.ledger.mkdir(parents=True)
-
-    def audited(directories: list[Path]) -> list[AuditResult]:
-        return [AuditResult(directory, counted, 0, ()) for directory in directories]
-
-    def judged(run: CaseDir) -> VerdictFile:
-        if "acks=1" in run.path.name:
-            raise BadInput("observed/final-read.json: not a FinalReadFile")
-        return VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",))
+        if self.case.id == "acks=1#1":
+            (self.run.path / "broken").touch()
 
     monkeypatch.setattr(fake, "go", go)
-    monkeypatch.setattr(room.audit, "run", audited)
-    monkeypatch.setattr(room, "judge_case", judged)
+    batch = _run(file, tmp_path / "runs", Watcher())
+    for document in (batch.document(), conclude_again(batch.directory, lambda _: None)):
+        assert [case.verdict for case in document.cases] == [Verdict.FAIL, None, Verdict.FAIL]
+        assert "could not be judged: BadInput: observed/final-read.json" in str(document.cases[1].error)
+        assert document.cases[1].counts["acked"] == 5
+        assert document.exit_code == 1
+
+
+def test_an_old_batch_is_concluded_as_a_new_one_is(
+    file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = _run(file, tmp_path / "runs", Watcher())
+    (done.planned[0].run.audit_json).unlink()
+    told: list[str] = []
+    again = conclude_again(BatchDir(done.directory.path), told.append)
+    assert told == ["auditing 1 case", "writing the report"], "the others were counted before"
+    assert again == done.document()
+
+
+def test_a_case_that_cannot_be_audited_says_so(
+    file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def torn(directories: list[Path]) -> list[AuditResult]:
+        first, *others = directories
+        return [AuditResult(first, None, 254, ("a column is missing",)), *audited(others)]
+
+    monkeypatch.setattr(concluding.audit, "run", torn)
     document = _run(file, tmp_path / "runs", Watcher()).document()
-    assert [case.verdict for case in document.cases] == [Verdict.FAIL, None, Verdict.FAIL]
-    assert "could not be judged: BadInput: observed/final-read.json" in str(document.cases[1].error)
-    assert document.exit_code == 1
+    assert [case.error for case in document.cases] == ["audit: a column is missing", None, None]
+    assert [case.verdict for case in document.cases] == [None, Verdict.FAIL, Verdict.FAIL]
+
+
+def test_nothing_is_simulated_unless_asked_for(
+    file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def simulated(run: CaseDir) -> None:
+        if "acks=1" in run.path.name:
+            raise ZeroDivisionError("oh")
+        run.simulation_json.touch()
+
+    monkeypatch.setattr("ackproof_simulator.beside.simulate_beside", simulated)
+    plain = _run(file, tmp_path / "runs", Watcher())
+    assert not any(one.run.simulation_json.exists() for one in plain.planned)
+    watcher = Watcher()
+    options = BatchOptions((file,), out=tmp_path / "runs", simulate=True)
+    asked = run_batch(options, watcher, plan_cases(options))
+    assert [one.run.simulation_json.exists() for one in asked.planned] == [True, False, True]
+    assert "not simulated: acks=1_1: ZeroDivisionError: oh" in watcher.told
+    assert asked.document().exit_code == plain.document().exit_code
 
 
 def test_the_next_case_is_prepared_once_the_present_one_has_healed(
@@ -182,9 +257,16 @@ def test_an_interrupt_ends_the_case_ahead_too_and_is_written_down(
     assert document.exit_code == 255
 
 
-def test_the_command_repeats_exactly_this(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
-    done = _run(file, tmp_path / "runs", Watcher())
-    assert shlex.split(done.command) == ["ackproof", "run", str(file), "--seed", "0"]
+def test_the_command_repeats_exactly_this(file: Path) -> None:
+    assert shlex.split(command_of(BatchOptions((file,)), 0)) == ["ackproof", "run", str(file), "--seed", "0"]
+    options = BatchOptions(
+        (file,), backend="model", repeat=2, settings=("workload.duration=2 s",), only=("acks=1",)
+    )
+    words = shlex.split(command_of(options, 7, only="acks=1,x='y'#1"))
+    assert words[3:] == [
+        *("--seed", "7", "--repeat", "2", "--backend", "model"),
+        *("--set", "workload.duration=2 s", "--case", "acks=1,x='y'#1"),
+    ]
 
 
 def test_two_batches_in_one_second_have_folders_of_their_own(
@@ -204,11 +286,11 @@ def test_a_file_called_latest_is_left_alone(file: Path, tmp_path: Path, fake: ty
 def test_cases_of_several_files_do_not_share_folders(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
     other = tmp_path / "other.yaml"
     other.write_text(YAML.replace("name: t", "name: u"))
-    orders = BatchOrders((file, other), out=tmp_path / "runs")
-    done = run_batch(orders, Watcher(), plan_cases(orders))
+    options = BatchOptions((file, other), out=tmp_path / "runs")
+    done = run_batch(options, Watcher(), plan_cases(options))
     assert len({case.run for case in done.document().cases}) == 6
 
 
 def test_an_unknown_case_is_bad_input(file: Path) -> None:
     with pytest.raises(BadInput, match="acks=7"):
-        plan_cases(BatchOrders((file,), only=("acks=7",)))
+        plan_cases(BatchOptions((file,), only=("acks=7",)))

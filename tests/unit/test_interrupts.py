@@ -15,7 +15,7 @@ import pytest
 from ackproof.base.interrupts import interrupts_wait, sigterm_as_interrupt
 from ackproof.plan.cases import cases, load
 from ackproof.run.case import CaseRun
-from ackproof.run.phases import Orders
+from ackproof.run.phases import CaseOptions
 from ackproof.rundir.layout import CaseDir
 
 
@@ -105,10 +105,10 @@ def test_ctrl_c_while_a_case_is_taken_down_ends_the_batch(
             pass
 
     monkeypatch.setattr(CaseRun, "_end_everything", end)
-    orders = Orders(batch=str(tmp_path), installed=None, replay="")  # type: ignore[arg-type]
+    options = CaseOptions(batch=str(tmp_path), installed=None, replay="")  # type: ignore[arg-type]
     with (
         pytest.raises(KeyboardInterrupt),
-        CaseRun(cases(load(file))[0], CaseDir(tmp_path / "case"), orders, Watcher()) as one,  # type: ignore[arg-type]
+        CaseRun(cases(load(file))[0], CaseDir(tmp_path / "case"), options, Watcher()) as one,  # type: ignore[arg-type]
     ):
         if fails:
             raise RuntimeError("the case failed")

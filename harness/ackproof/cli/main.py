@@ -139,7 +139,12 @@ def main() -> None:
 @click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
 @click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
-@click.option("--no-simulate", is_flag=True, help="Do not simulate each case beside its run (1.5 s a case).")
+@click.option(
+    "--simulate/--no-simulate",
+    default=False,
+    show_default=True,
+    help="Simulate each case too, for the report (1.5 s a case).",
+)
 @click.option(
     "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
 )
@@ -155,33 +160,34 @@ def run(
     only: tuple[str, ...],
     out: Path,
     keep_data: bool,
-    no_simulate: bool,
+    simulate: bool,
     machine: bool,
 ) -> int:
     """Run experiments on real clusters, audit, judge, report."""
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.judge.demands import demands
-    from ackproof.run.batch import BatchOrders, plan_cases, run_batch
+    from ackproof.run.batch import run_batch
+    from ackproof.run.options import BatchOptions, plan_cases
 
     console = _console(machine)
     attached = attachment(bootstrap, client_config, client_settings, backend)
-    orders = BatchOrders(
+    options = BatchOptions(
         files,
-        backend if attached is None else "attach",
-        seed,
-        repeat,
-        only,
-        out,
-        keep_data,
-        attached,
-        settings,
-        simulate=not no_simulate,
+        backend=backend if attached is None else "attach",
+        seed=seed,
+        repeat=repeat,
+        only=only,
+        settings=settings,
+        attachment=attached,
+        out=out,
+        keep_data=keep_data,
+        simulate=simulate,
     )
-    planned = plan_cases(orders)
+    planned = plan_cases(options)
     for text in demands(case for _, case in planned).impossible:
         console.warning(text)
     with console.show(len(planned)) as view:
-        batch = run_batch(orders, view, planned)
+        batch = run_batch(options, view, planned)
     document = batch.document()
     console.batch(document, _from_here(batch.directory.report_html))
     if machine:
@@ -210,10 +216,10 @@ def plan(
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.plan.schedule import describe
-    from ackproof.run.batch import BatchOrders, plan_cases
+    from ackproof.run.options import BatchOptions, plan_cases
 
     console = _console()
-    for _, case in plan_cases(BatchOrders(files, None, seed, repeat, only, settings=settings)):
+    for _, case in plan_cases(BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)):
         console.lines(describe(case))
         console.line("")
     return 0
@@ -269,7 +275,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases anew, from what is on disk."""
     from ackproof.base.errors import BadInput
     from ackproof.judge import judge_case
-    from ackproof.run.batch import reopen
+    from ackproof.run.conclude import conclude_again
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import worst_exit_code
 
@@ -277,7 +283,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
     codes: list[int] = []
     for directory in directories:
         if BatchDir(directory).batch_json.exists():
-            batch = reopen(directory.resolve(), console.line)
+            batch = conclude_again(BatchDir(directory.resolve()), console.line)
             console.batch(batch, _from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
             text = batch.model_dump_json(indent=1)

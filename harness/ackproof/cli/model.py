@@ -84,13 +84,13 @@ def predict(
     from ackproof.judge.outlook import impossible_demands, outlook_of
     from ackproof.reference.predict.answers import USUAL_STATES, ask_ahead
     from ackproof.reference.predict.prediction import scopes_of
-    from ackproof.run.batch import BatchOrders, plan_cases
+    from ackproof.run.options import BatchOptions, plan_cases
 
     _known_classes(story)
     console = Console(machine=machine)
     planned = [
         case
-        for _, case in plan_cases(BatchOrders(files, None, None, None, only, settings=settings))
+        for _, case in plan_cases(BatchOptions(files, only=only, settings=settings))
         if only or case.repeat == 1
     ]
     told: list[tuple[str, PredictionFile]] = []

@@ -67,13 +67,13 @@ def simulate(
     2 a lower bound was met at none, or no run was complete; 254 bad input; 255 interrupted.
     """
     from ackproof.console import Console
-    from ackproof.run.batch import BatchOrders, command_of, plan_cases
+    from ackproof.run.options import BatchOptions, command_of, plan_cases
     from ackproof.rundir.layout import BatchDir
     from ackproof.rundir.simulation import SweepFile
-    from ackproof_simulator.sweep import FEW, SweepOrders, in_processes, linger_for, sweep, with_linger
+    from ackproof_simulator.sweep import FEW, SweepOptions, in_processes, linger_for, sweep, with_linger
 
     console = Console(machine=machine)
-    planned = plan_cases(BatchOrders(files, "model", None, 1, only, settings=settings))
+    planned = plan_cases(BatchOptions(files, backend="model", repeat=1, only=only, settings=settings))
     found, codes = [], []
     with ExitStack() as stack:
         mapper: Mapper | None = None
@@ -86,13 +86,13 @@ def simulate(
         for file, case in planned:
             linger = linger_for(case.experiment, batches)
             words = (*settings, f"workload.producers.linger={linger * 1000:g}ms")
-            again = BatchOrders((file,), "model", settings=words)
+            again = BatchOptions((file,), backend="model", settings=words)
 
-            def command(seed: int, again: BatchOrders = again, case: Case = case) -> str:
+            def command(seed: int, again: BatchOptions = again, case: Case = case) -> str:
                 return command_of(again, seed, only=case.id.rpartition("#")[0])
 
-            orders = SweepOrders(range(first, first + seeds), command, not no_shrink)
-            result = sweep(with_linger(case, linger), orders, mapper, _progress(console))
+            options = SweepOptions(range(first, first + seeds), command, not no_shrink)
+            result = sweep(with_linger(case, linger), options, mapper, _progress(console))
             _tell(console, result)
             codes.append(_code(case, result))
             found.append(result)

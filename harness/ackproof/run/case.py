@@ -39,7 +39,7 @@ from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
-from ackproof.run.phases import Hook, Orders, Phase, Running, Watcher
+from ackproof.run.phases import CaseOptions, Hook, Phase, Running, Watcher
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
@@ -51,7 +51,7 @@ from ackproof.workload.ends import ClusterEnds
 from ackproof.workload.final_read import final_read
 from ackproof.workload.final_readers import FinalReadOrder
 
-__all__ = ["CaseRun", "Hook", "Orders", "Phase", "Running", "Watcher", "run_case"]
+__all__ = ["CaseOptions", "CaseRun", "Hook", "Phase", "Running", "Watcher", "run_case"]
 
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
@@ -78,9 +78,9 @@ class _Gauges:
         return self._sampler.lag(topic, partition)
 
 
-def run_case(case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
+def run_case(case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
     """Run one case and leave its run directory. Raises as `CaseRun` does."""
-    with CaseRun(case, run, orders, watcher) as one:
+    with CaseRun(case, run, options, watcher) as one:
         one.prepare()
         one.go()
 
@@ -100,18 +100,18 @@ class CaseRun:
     ended; the timeline then ends with `end` if the case went through, else it has the event `error`.
     """
 
-    def __init__(self, case: Case, run: CaseDir, orders: Orders, watcher: Watcher) -> None:
+    def __init__(self, case: Case, run: CaseDir, options: CaseOptions, watcher: Watcher) -> None:
         self.run_id = secrets.token_hex(8)
         self.case = case
         if case.experiment.ground.foreign:
             self.case = on_foreign_ground(case, self.run_id)
         self.spec = self.case.experiment
         self.run = run
-        self.orders = orders
+        self.options = options
         self.watcher = watcher
-        self._hidden = {} if orders.attachment is None else orders.attachment.settings
+        self._hidden = {} if options.attachment is None else options.attachment.settings
         self.stop = threading.Event()
-        self.tag = RunTag(self.run_id, Path(orders.batch), run.path)
+        self.tag = RunTag(self.run_id, Path(options.batch), run.path)
         self.cluster: RunningCluster | None = None
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
@@ -157,8 +157,8 @@ class CaseRun:
             self.run.nodes,
             self.tag,
             to_timeline(self.timeline),
-            installed=self.orders.installed,
-            attachment=self.orders.attachment,
+            installed=self.options.installed,
+            attachment=self.options.attachment,
             needs=self.case.needs,
         )
         self.cluster = cluster
@@ -176,7 +176,7 @@ class CaseRun:
         self._phase(Phase.HEAL)
         driver.heal_all()
         self._load_after_healing(workload)
-        self.orders.healed()
+        self.options.healed()
         self._phase(Phase.DRAIN)
         self._drain(workload)
         self._phase(Phase.READ)
@@ -189,7 +189,7 @@ class CaseRun:
 
     def _phase(self, phase: Phase) -> None:
         self.timeline.add(PhaseBegan(phase=phase.value))
-        hook = self.orders.hooks.get(phase)
+        hook = self.options.hooks.get(phase)
         if hook is not None:
             hook(Running(self.case, self.run, self.cluster, self.workload))
 
@@ -353,7 +353,7 @@ class CaseRun:
             repeat=self.case.repeat,
             seed=self.case.seed,
             backend=self.spec.backend,
-            replay=self.orders.replay,
+            replay=self.options.replay,
             resolved=case_to_json(self.case),
             clients=tuple(clients),
             environment=self.environment,
@@ -378,7 +378,7 @@ class CaseRun:
             self.sampler.stop()
         if self.cluster is not None:
             self.cluster.stop()
-            if not self.orders.keep_data:
+            if not self.options.keep_data:
                 self._remove_data(self.cluster)
         # An interrupt between a fork and our own bookkeeping leaves a child that only its marks betray.
         for child, why in end_children(lambda child: child.run_id == self.run_id).left:

@@ -1,4 +1,4 @@
-"""The phases of a run, who follows it, and what may be laid on it from outside: orders and hooks."""
+"""The phases of a run, who follows it, and what may be laid on it from outside: options and hooks."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ Hook = Callable[[Running], None]
 
 
 @dataclass(frozen=True)
-class Orders:
+class CaseOptions:
     """How a case is to be run, beside what it says itself."""
 
     batch: str

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import ExitStack
-from typing import Self
 
 from ackproof.run.case import CaseRun, Watcher
 from ackproof.rundir.timeline import Event
@@ -41,7 +40,7 @@ class HeldBack:
             self._watcher.event(event)
 
 
-class Ahead:
+class PreparedCase:
     """A case whose preparation goes on in a thread of its own, until it is taken or dropped."""
 
     def __init__(self, run: CaseRun, held: HeldBack) -> None:
@@ -50,7 +49,7 @@ class Ahead:
         self._stack = ExitStack()
         self._error: BaseException | None = None
         self._stack.enter_context(run)
-        self._thread = threading.Thread(target=self._prepare, name="ahead", daemon=True)
+        self._thread = threading.Thread(target=self._prepare, name="prepare-case", daemon=True)
         self._thread.start()
 
     def _prepare(self) -> None:
@@ -60,25 +59,22 @@ class Ahead:
             self._error = error
 
     def go(self) -> None:
-        """Its turn: wait until it is prepared, and bring it through. Raises as `CaseRun` does."""
+        """Its turn: wait until it is prepared, bring it through, end it. Raises as `CaseRun` does."""
         self._held.release()
-        with self._stack:
-            try:
-                self._thread.join()
-            finally:
-                # An interrupt must not end a cluster under the hands of the thread that starts it.
-                self._thread.join()
-            if self._error is not None:
-                raise self._error
-            self.run.go()
+        try:
+            with self._stack:
+                try:
+                    self._thread.join()
+                finally:
+                    # An interrupt must not end a cluster under the hands of the thread that starts it.
+                    self._thread.join()
+                if self._error is not None:
+                    raise self._error
+                self.run.go()
+        finally:
+            self.drop()
 
     def drop(self) -> None:
-        """It will not have its turn: end what was started. Nothing happens to a case that had it."""
+        """End what was started, once nothing more is being started. A second time nothing happens."""
         self._thread.join()
         self._stack.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.drop()

@@ -16,7 +16,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
-from ackproof.run.batch import Planned
+from ackproof.run.batch import PlannedCase
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing.current import session_of, shown
 from ackproof.testing.session import replay_of
@@ -43,7 +43,7 @@ class ExperimentItem(pytest.Item):
         super().__init__(**kwargs)  # type: ignore[arg-type]
         self.file = file
         self.case = case
-        self.ran: Planned | None = None
+        self.ran: PlannedCase | None = None
         self.add_marker("ackproof")
         # `-k` knows no '=': -k "acks:1" finds what acks=1 would.
         self.extra_keyword_matches.update((case.experiment.name, case.id.replace("=", ":")))
@@ -62,7 +62,7 @@ class ExperimentItem(pytest.Item):
         except BadInput as error:
             self._fail(f"{self._title('no verdict')}\n  {error}")
         self.ran = ran
-        verdict = ran.verdict.verdict if ran.verdict is not None else None
+        verdict = _verdict(ran)
         self.user_properties += [
             ("ackproof.verdict", str(verdict or "none")),
             ("ackproof.run", os.fspath(ran.run.path)),
@@ -74,9 +74,9 @@ class ExperimentItem(pytest.Item):
     def runtest(self) -> None:
         """Say what the verdict is."""
         ran = self.ran
-        if ran is None or ran.verdict is None:
+        if ran is None:
             self._fail(self._title("no verdict"))
-        if ran.verdict.verdict is Verdict.FAIL:
+        if _verdict(ran) is not Verdict.PASS:
             self._fail(self._text(ran))
 
     def reportinfo(self) -> tuple[Path, int | None, str]:
@@ -89,19 +89,24 @@ class ExperimentItem(pytest.Item):
     def _title(self, word: str) -> str:
         return f"{word}: {self.case.experiment.name}, {self.case.id}"
 
-    def _text(self, ran: Planned) -> str:
-        verdict = ran.verdict
-        lines = [self._title(str(verdict.verdict) if verdict else "no verdict")]
-        if ran.error:
-            lines += [f"  {line}" for line in ran.error.splitlines()]
-        if verdict is not None:
-            lines += [f"  {reason}" for reason in verdict.reasons]
-        if ran.audit is not None:
-            records = ran.audit.records
-            found = ", ".join(f"{name} {count}" for name, count in ran.audit.counts.items() if count)
+    def _text(self, ran: PlannedCase) -> str:
+        result = ran.result
+        lines = [self._title(str(_verdict(ran) or "no verdict"))]
+        error = ran.error or (result.error if result else None)
+        if error:
+            lines += [f"  {line}" for line in error.splitlines()]
+        if result is not None and result.verdict is not None:
+            lines += [f"  {reason}" for reason in result.verdict.reasons]
+        if result is not None and result.audit is not None:
+            records = result.audit.records
+            found = ", ".join(f"{name} {count}" for name, count in result.audit.counts.items() if count)
             lines.append(
                 f"counted: {records.acked} acked, {records.failed} failed, {records.indeterminate} "
                 f"indeterminate; {found or 'nothing found'}"
             )
         lines += [f"run: {shown(ran.run.path)}", f"again: {replay_of(self.file, self.case)}"]
         return "\n".join(lines)
+
+
+def _verdict(ran: PlannedCase) -> Verdict | None:
+    return ran.result.verdict.verdict if ran.result is not None and ran.result.verdict is not None else None

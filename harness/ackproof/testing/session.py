@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,24 +9,15 @@ from pathlib import Path
 from ackproof import audit
 from ackproof.audit.results import AuditResult
 from ackproof.audit.session import spark_context
-from ackproof.base.errors import AckproofError
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
-from ackproof.run.batch import (
-    Batch,
-    BatchOrders,
-    Planned,
-    assess,
-    command_of,
-    new_folder,
-    point_latest,
-)
-from ackproof.run.case import Orders, run_case
+from ackproof.run.batch import Batch, PlannedCase, new_batch
+from ackproof.run.case import CaseOptions, run_case
+from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.rundir.timeline import Event
 from ackproof.testing.own_warnings import own_warnings
-from ackproof_reports import render_batch
 
 
 @dataclass(frozen=True)
@@ -45,10 +35,10 @@ class _Silent:
     """pytest shows how its tests go; the timeline has the rest."""
 
     def event(self, event: Event) -> None:
-        """Nothing."""
+        pass
 
     def live(self, acked: int, read: int, isr: str) -> None:
-        """Nothing."""
+        pass
 
 
 class PluginSession:
@@ -67,30 +57,24 @@ class PluginSession:
                 self._installed[version] = install(version)
         return self._installed[version]
 
-    def run(self, file: Path, case: Case) -> Planned:
+    def run(self, file: Path, case: Case) -> PlannedCase:
         """Run a case, audit it, judge it. What went wrong is its `error`; raises `BadInput` if nothing was started."""
         installed = self.installed(case.experiment.cluster.kafka)
         batch = self._batch_with(case)
-        one = Planned(case, file, _folder(batch, case))
+        one = PlannedCase(case, file, _folder(batch, case))
         batch.planned.append(one)
         batch.save()
-        orders = Orders(
+        options = CaseOptions(
             batch=str(batch.directory.path),
             replay=replay_of(file, case),
             keep_data=self.settings.keep_data,
             installed=installed,
         )
         with own_warnings(), sigterm_as_interrupt():
-            try:
-                run_case(case, one.run, orders, _Silent())
-            except AckproofError as error:
-                one.error = str(error)
-            except Exception as error:  # noqa: BLE001 — a crash of the harness is this case's error, and is shown
-                one.error = f"the harness failed: {type(error).__name__}: {error}"
+            one.bring(lambda: run_case(case, one.run, options, _Silent()))
             if one.run.ledger.exists():
                 self._with_spark()
-            assess([one], lambda _: None)
-        batch.save()
+            batch.conclude([one], lambda _: None)
         return one
 
     def audit(self, directory: Path) -> AuditResult:
@@ -108,9 +92,8 @@ class PluginSession:
             if batch is None:
                 return None
             batch.interrupted = interrupted
-            batch.save()
-            render_batch(batch.directory.path)
-            point_latest(self.settings.out, batch.directory.path)
+            batch.publish(lambda _: None)
+            batch.point_latest()
         return batch.directory.report_html
 
     def _with_spark(self) -> None:
@@ -125,15 +108,14 @@ class PluginSession:
         if self._batch is None:
             settings = self.settings
             name = f"pytest-{settings.worker}" if settings.worker else "pytest"
-            directory = new_folder(settings.out, f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{name}")
             seed = case.experiment.seed if settings.seed is None else settings.seed
-            self._batch = Batch(name, seed, directory, [], settings.command)
+            self._batch = new_batch(settings.out, name, seed, settings.command)
         return self._batch
 
 
 def replay_of(file: Path, case: Case) -> str:
     """The one command that runs this case again."""
-    return command_of(BatchOrders((file,)), case.experiment.seed, only=case.id, file=file)
+    return command_of(BatchOptions((file,)), case.experiment.seed, only=case.id)
 
 
 def _folder(batch: Batch, case: Case) -> CaseDir:

@@ -11,7 +11,7 @@ from ackproof import audit
 from ackproof.cluster.install import Installation
 from ackproof.judge import judge_case
 from ackproof.plan import cases, load
-from ackproof.run.case import Hook, Orders, Phase, run_case
+from ackproof.run.case import CaseOptions, Hook, Phase, run_case
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
@@ -69,13 +69,13 @@ class Stage:
         file.write_text(f"name: {name}\n{yaml}", encoding="utf-8")
         (case,) = cases(load(file))
         run = CaseDir(self.folder / name)
-        orders = Orders(
+        options = CaseOptions(
             batch=str(self.folder),
             replay=f"ackproof run {file}",
             installed=self.installed,
             hooks=hooks or {},
         )
-        run_case(case, run, orders, watcher or Watching())
+        run_case(case, run, options, watcher or Watching())
         self.runs[name] = run
         return run
 

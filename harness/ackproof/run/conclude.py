@@ -1,0 +1,126 @@
+"""From what runs left on disk to results: the audit as one job, then each case judged for itself.
+
+`ackproof run`, `ackproof judge` and the pytest plugin conclude here, so that one batch has one outcome.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from ackproof import audit
+from ackproof.judge import judge_case
+from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.outcome import Verdict, batch_exit_code
+from ackproof_reports import render_batch
+
+Step = Callable[[str], None]
+"""Is told, in words, of what takes long."""
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """What one run came to. Without a verdict `error` says why, unless the run was not to be judged."""
+
+    run: CaseDir
+    audit: AuditFile | None = None
+    verdict: VerdictFile | None = None
+    error: str | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Findings by class, and rows of the ledgers by what became of them."""
+        return {} if self.audit is None else {**self.audit.counts, **self.audit.records.model_dump()}
+
+
+def conclude(
+    runs: Sequence[CaseDir], step: Step, *, failed: Collection[CaseDir] = (), simulate: bool = False
+) -> list[CaseResult]:
+    """Audit what was never audited, as one job, and judge each run; a result for each, in their order.
+
+    `failed` are counted and not judged: the harness could not bring them through, and that is their outcome. What
+    goes wrong with one run is its `error`. A Spark context that this process has is used.
+    """
+    if simulate:
+        _simulate([run for run in runs if run not in failed], step)
+    uncounted = _audit(runs, step)
+    return [_result(run, uncounted.get(run), judged=run not in failed) for run in runs]
+
+
+def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
+    from ackproof_simulator.beside import simulate_beside
+
+    ran = [run for run in runs if run.ledger.exists()]
+    if ran:
+        step("simulating each case beside its run")
+    for run in ran:
+        try:
+            simulate_beside(run)
+        except Exception as error:  # noqa: BLE001 — nothing rests on it, so it must not take a run along
+            step(f"not simulated: {run.path.name}: {type(error).__name__}: {error}")
+
+
+def _audit(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
+    """Audit the runs that have ledgers and no audit; why it could not, for those where it could not."""
+    new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
+    if not new:
+        return {}
+    step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
+    results = audit.run([run.path for run in new])
+    return {
+        run: "audit: " + "; ".join(result.reasons)
+        for run, result in zip(new, results, strict=True)
+        if result.file is None
+    }
+
+
+def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
+    if uncounted is not None or not run.audit_json.exists():
+        return CaseResult(run, error=uncounted or "there is nothing to judge")
+    counted: AuditFile | None = None
+    try:
+        counted = AuditFile.load(run.audit_json)
+        return CaseResult(run, counted, judge_case(run) if judged else None)
+    except Exception as error:  # noqa: BLE001 — a case that cannot be judged must not take the others along
+        return CaseResult(run, counted, error=f"it could not be judged: {type(error).__name__}: {error}")
+
+
+def merged(batch: BatchFile) -> BatchFile:
+    """The same batch with the verdict and the exit code that its cases come to."""
+    code = batch_exit_code([case.verdict for case in batch.cases])
+    verdict = next((one for one in Verdict if one.exit_code is code), None)
+    return batch.model_copy(update={"exit_code": int(code), "verdict": verdict})
+
+
+def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
+    """A line of `batch.json` with what its run came to. What went wrong first is what is told."""
+    verdict = result.verdict
+    return entry.model_copy(
+        update={
+            "verdict": verdict.verdict if verdict else None,
+            "reasons": verdict.reasons if verdict else (),
+            "counts": result.counts,
+            "error": entry.error or result.error,
+        }
+    )
+
+
+def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
+    """Judge and report a batch anew from what is on disk; what was never audited is audited first.
+
+    Raises `BadInput` without a readable `batch.json`.
+    """
+    old = BatchFile.load(directory.batch_json)
+    results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
+    entries = tuple(entry_with(case, result) for case, result in zip(old.cases, results, strict=True))
+    new = merged(old.model_copy(update={"cases": entries, "interrupted": False}))
+    publish(directory, new, step)
+    return new
+
+
+def publish(directory: BatchDir, batch: BatchFile, step: Step) -> None:
+    """Write `batch.json` and the reports."""
+    batch.save(directory.batch_json)
+    step("writing the report")
+    render_batch(directory.path)
