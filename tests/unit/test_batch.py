@@ -12,6 +12,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
+from ackproof.run import stages
 from ackproof.run.batch import run_batch
 from ackproof.run.conclude import conclude_again
 from ackproof.run.options import BatchOptions, command_of, plan_cases
@@ -108,11 +109,11 @@ def audited(directories: list[Path]) -> list[AuditResult]:
     return [AuditResult(directory, counted, 0, ()) for directory in directories]
 
 
-def judged(run: CaseDir) -> VerdictFile:
-    """Stands for the judge; the case with acks=0 cannot be judged while its folder holds a file `broken`."""
+def judged(run: CaseDir) -> None:
+    """Stands for the stages; a run whose folder holds a file `broken` cannot be judged."""
     if (run.path / "broken").exists():
         raise BadInput("observed/final-read.json: not a FinalReadFile")
-    return VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",))
+    VerdictFile(verdict=Verdict.FAIL, reasons=("lost: 1",)).save(run.verdict_json)
 
 
 @pytest.fixture
@@ -120,8 +121,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
     monkeypatch.setattr(room, "CaseRun", FakeRun)
     monkeypatch.setattr(room, "install", lambda *_: None)
     monkeypatch.setattr(concluding, "render_batch", lambda _: None)
-    monkeypatch.setattr(concluding.audit, "run", audited)
-    monkeypatch.setattr(concluding, "judge_case", judged)
+    monkeypatch.setattr(stages.audit, "run", audited)
+    monkeypatch.setattr(stages, "run_stages", judged)
     monkeypatch.setattr(FakeRun, "errors", {})
     monkeypatch.setattr(FakeRun, "log", [])
     return FakeRun
@@ -202,7 +203,7 @@ def test_a_case_that_cannot_be_audited_says_so(
         first, *others = directories
         return [AuditResult(first, None, 254, ("a column is missing",)), *audited(others)]
 
-    monkeypatch.setattr(concluding.audit, "run", torn)
+    monkeypatch.setattr(stages.audit, "run", torn)
     document = _run(file, tmp_path / "runs", Watcher()).document()
     assert [case.error for case in document.cases] == ["audit: a column is missing", None, None]
     assert [case.verdict for case in document.cases] == [None, Verdict.FAIL, Verdict.FAIL]

@@ -274,8 +274,9 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases anew, from what is on disk."""
     from ackproof.base.errors import BadInput
-    from ackproof.judge import judge_case
     from ackproof.run.conclude import conclude_again
+    from ackproof.run.stages import run_stages
+    from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import worst_exit_code
 
@@ -292,7 +293,8 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
         elif not CaseDir(directory).audit_json.exists():
             raise BadInput(f"{directory}: its ledgers were never counted; first: ackproof audit {directory}")
         else:
-            verdict = judge_case(CaseDir(directory))
+            run_stages(CaseDir(directory))
+            verdict = VerdictFile.load(CaseDir(directory).verdict_json)
             console.lines(
                 [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]
             )

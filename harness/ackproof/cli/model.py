@@ -81,7 +81,7 @@ def predict(
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
-    from ackproof.judge.outlook import impossible_demands, outlook_of
+    from ackproof.judge.prediction import impossible_demands, predict_planned
     from ackproof.reference.predict.answers import USUAL_STATES, ask_ahead
     from ackproof.reference.predict.prediction import scopes_of
     from ackproof.run.options import BatchOptions, plan_cases
@@ -99,7 +99,7 @@ def predict(
         for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
             asked(done, of)
     for case in planned:
-        prediction = outlook_of(case, max_states=max_states or USUAL_STATES)
+        prediction = predict_planned(case, max_states=max_states or USUAL_STATES)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
         told.append((title, prediction))

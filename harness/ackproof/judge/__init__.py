@@ -1,7 +1,8 @@
-"""Findings × expectations × evidence → verdict (DESIGN §1, in its order).
+"""Facts of a run → verdict (DESIGN §1, in its order).
 
-Belongs here: what a configuration forbids, what evidence a verdict needs, how both become one word with reasons.
-Does not belong here: counting (audit), facts of a run (rundir), how a verdict looks (reports).
+Belongs here: what a configuration forbids, what evidence a verdict needs, how all opinions become one word with
+reasons. Each file of `checks/` looks at one thing and writes nothing. Does not belong here: counting (audit), facts of
+a run (rundir), replaying and predicting (reference), how a verdict looks (reports).
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ __all__ = ["judge_case"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
-    """Judge one audited run, write `verdict.json`, and return it.
+    """Judge a run that was audited, replayed and predicted; write `verdict.json`, and return it.
 
-    Raises `BadInput` when `case.json` or `audit.json` is missing or cannot be read.
+    Raises `BadInput` when one of these facts is missing or cannot be read.
     """
     # Only here: it reads tables, which takes a second to load, and what is asked before a run needs none.
-    from ackproof.judge.verdict import judge_case as judged
+    from ackproof.judge.facts import Facts
+    from ackproof.judge.verdict import judge
 
-    return judged(run)
+    verdict = judge(Facts.of(run))
+    verdict.save(run.verdict_json)
+    return verdict

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.judge.outlook import impossible_demands, outlook_of
+from ackproof.judge.prediction import impossible_demands, predict_planned
 from ackproof.reference.predict.answers import USUAL_STATES, remembered
 from ackproof.reference.predict.prediction import scopes_of
 
@@ -44,7 +44,7 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
             found.left_out += 1
             continue
         known = all(remembered(scope) is not None for scope in scopes_of([case]))
-        prediction = outlook_of(case, max_states=USUAL_STATES if known else QUICK_STATES)
+        prediction = predict_planned(case, max_states=USUAL_STATES if known else QUICK_STATES)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
         found.impossible += [

@@ -1,13 +1,19 @@
-"""Which anomaly class the settings forbid, where no prediction says it more exactly (docs/audit.md, Classes)."""
+"""Which anomaly class is forbidden: by the prediction where there is one, else by the settings.
+
+Forbidden is what is predicted impossible. Unknown is forbidden where the settings promise to keep it (the exploration
+found no way to lose it, and nobody was told that it may go), and elsewhere it keeps a verdict from being said.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.promises import Promises
 from ackproof.rundir.anomalies import TABLE, RuledBy
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.prediction import Chance, PredictionFile
 
 
 class Stand(Enum):
@@ -57,6 +63,38 @@ def proves_itself(anomaly: str) -> bool:
     """Whether one specimen, where it is forbidden, is FAIL even without full evidence."""
     row = TABLE.get(anomaly)
     return row is not None and row.proves
+
+
+def ruling(
+    prediction: PredictionFile,
+    anomaly: str,
+    topic: str,
+    promises: Promises,
+    expects: Sequence[ExpectSpec],
+) -> Ruling:
+    """What is said of a class on one topic. Expectations decide nothing but where there is no prediction."""
+    usual = rule(anomaly, promises)
+    if not is_loss(anomaly):
+        return usual
+    bounds = [expect.bounds[anomaly] for expect in expects if anomaly in expect.bounds]
+    demanded = any(bound.lowest > 0 for bound in bounds)
+    found = prediction.of(anomaly, topic)
+    if found is None or (not found.explored and found.why == usual.why):
+        none_at_all = all(bound.highest == 0 for bound in bounds)
+        if usual.stand is Stand.FORBIDDEN and none_at_all:
+            return usual
+        if bounds:
+            return Ruling(Stand.NOT_JUDGED, "the experiment's expectation decides; there is no prediction")
+        return usual
+    match found.chance:
+        case Chance.IMPOSSIBLE:
+            return Ruling(Stand.FORBIDDEN, f"predicted impossible: {found.why}", found.chance)
+        case Chance.POSSIBLE:
+            return Ruling(Stand.ALLOWED, f"predicted possible: {found.why}", found.chance)
+        case Chance.UNKNOWN if usual.stand is Stand.FORBIDDEN and not demanded:
+            return Ruling(Stand.FORBIDDEN, f"{usual.why}; no way to it was found: {found.why}", found.chance)
+        case _:
+            return Ruling(Stand.NOT_JUDGED, f"the prediction is unknown: {found.why}", found.chance)
 
 
 def _unless_retried(promises: Promises, idempotent: str) -> Ruling:

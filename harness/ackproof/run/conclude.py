@@ -5,18 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from ackproof import audit
-from ackproof.judge import judge_case
+from ackproof.run import stages
+from ackproof.run.stages import Step
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof_reports import render_batch
-
-Step = Callable[[str], None]
-"""Is told, in words, of what takes long."""
 
 
 @dataclass(frozen=True)
@@ -43,36 +40,9 @@ def conclude(
     goes wrong with one run is its `error`. A Spark context that this process has is used.
     """
     if simulate:
-        _simulate([run for run in runs if run not in failed], step)
-    uncounted = _audit(runs, step)
+        stages.simulate([run for run in runs if run not in failed], step)
+    uncounted = stages.audit_uncounted(runs, step)
     return [_result(run, uncounted.get(run), judged=run not in failed) for run in runs]
-
-
-def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
-    from ackproof_simulator.beside import simulate_beside
-
-    ran = [run for run in runs if run.ledger.exists()]
-    if ran:
-        step("simulating each case beside its run")
-    for run in ran:
-        try:
-            simulate_beside(run)
-        except Exception as error:  # noqa: BLE001 — nothing rests on it, so it must not take a run along
-            step(f"not simulated: {run.path.name}: {type(error).__name__}: {error}")
-
-
-def _audit(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
-    """Audit the runs that have ledgers and no audit; why it could not, for those where it could not."""
-    new = [run for run in runs if run.ledger.exists() and not run.audit_json.exists()]
-    if not new:
-        return {}
-    step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
-    results = audit.run([run.path for run in new])
-    return {
-        run: "audit: " + "; ".join(result.reasons)
-        for run, result in zip(new, results, strict=True)
-        if result.file is None
-    }
 
 
 def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
@@ -81,7 +51,10 @@ def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
     counted: AuditFile | None = None
     try:
         counted = AuditFile.load(run.audit_json)
-        return CaseResult(run, counted, judge_case(run) if judged else None)
+        if not judged:
+            return CaseResult(run, counted)
+        stages.run_stages(run)
+        return CaseResult(run, counted, VerdictFile.load(run.verdict_json))
     except Exception as error:  # noqa: BLE001 — a case that cannot be judged must not take the others along
         return CaseResult(run, counted, error=f"it could not be judged: {type(error).__name__}: {error}")
 

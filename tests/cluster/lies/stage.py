@@ -9,9 +9,9 @@ from pathlib import Path
 
 from ackproof import audit
 from ackproof.cluster.install import Installation
-from ackproof.judge import judge_case
 from ackproof.plan import cases, load
 from ackproof.run.case import CaseOptions, Hook, Phase, run_case
+from ackproof.run.stages import run_stages
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind, read_timeline
@@ -85,5 +85,7 @@ class Stage:
         judged = {}
         for (name, run), result in zip(self.runs.items(), results, strict=True):
             assert result.file is not None, (name, result.reasons)
-            judged[name] = Judged(run, result.file, result.code, judge_case(run))
+            run_stages(run)
+            verdict = VerdictFile.load(run.verdict_json)
+            judged[name] = Judged(run, result.file, result.code, verdict)
         return judged

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
+from ackproof.judge.prediction import predict_observed
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.rundir.anomalies import TABLE
@@ -40,20 +41,16 @@ faults:
 """
 
 
-@pytest.fixture(autouse=True)
-def prediction(monkeypatch: pytest.MonkeyPatch) -> Predicted:
+@pytest.fixture
+def prediction() -> Predicted:
     """What is predicted in a test: nothing, unless it says so. Thus the rules of the settings are what decides."""
-    said = Predicted()
-    monkeypatch.setattr("ackproof.judge.outlook.predict_run", said.asked)
-    return said
+    return Predicted()
 
 
-@pytest.fixture(autouse=True)
-def replay(monkeypatch: pytest.MonkeyPatch) -> Replayed:
+@pytest.fixture
+def replay() -> Replayed:
     """What the replay of a run says in a test: nothing, unless it is told to."""
-    said = Replayed()
-    monkeypatch.setattr("ackproof.judge.explanation.conform", lambda run, case: said.file)
-    return said
+    return Replayed()
 
 
 class Replayed:
@@ -72,7 +69,7 @@ class Predicted:
         """The answer when more states are looked at, if it is another one."""
         self.bounds: list[int] = []
 
-    def asked(self, _case: Case, _run: CaseDir, *, max_states: int = USUAL_STATES) -> PredictionFile:
+    def asked(self, _case: Case, _run: CaseDir, max_states: int) -> PredictionFile:
         """Instead of the exploration."""
         self.bounds.append(max_states)
         return self.further if self.further and max_states > USUAL_STATES else self.file
@@ -195,8 +192,11 @@ def _whole(case: Case) -> FinalReadFile:
 
 
 @pytest.fixture
-def make_run(tmp_path: Path) -> MakeRun:
-    """Writes a run directory. `experiment` replaces the whole file; `acked_bins` count tenths of a second."""
+def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun:
+    """Writes a run directory with all facts in it, as `prediction` and `replay` say when it is made.
+
+    `experiment` replaces the whole file; `acked_bins` count tenths of a second.
+    """
 
     def make(
         *,
@@ -257,6 +257,9 @@ def make_run(tmp_path: Path) -> MakeRun:
                 **(audit or {}),
             }
         ).save(run.audit_json)
+        replay.file.save(run.conformance_json)
+        seen = {anomaly for anomaly, count in counts.items() if count}
+        predict_observed(case, run, seen, explore=prediction.asked).save(run.prediction_json)
         return run
 
     return make

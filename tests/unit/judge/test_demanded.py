@@ -6,8 +6,8 @@ import pytest
 
 from ackproof.experiment.expectations import ExpectSpec
 from ackproof.judge import judge_case
-from ackproof.judge.outlook import impossible_demands
-from ackproof.judge.verdict import OF_THE_MODEL, _unmet_lower_bounds
+from ackproof.judge.prediction import impossible_demands
+from ackproof.judge.verdict import OF_THE_MODEL
 from ackproof.plan.on_model import MODEL
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
@@ -46,12 +46,12 @@ def test_what_the_settings_alone_forbid_is_not_laid_to_the_observed_faults(make_
     assert said.reasons == ("not demonstrated: expected duplicate > 0, counted 0",)
 
 
-def test_a_demand_of_which_nothing_is_predicted_is_only_unmet() -> None:
+def test_a_demand_of_which_nothing_is_predicted_is_only_unmet(make_run: MakeRun) -> None:
     nothing = PredictionFile()
     assert list(impossible_demands(nothing, TO_LOSE)) == []
-    assert _unmet_lower_bounds(TO_LOSE, {"lost": 0}, nothing) == [
-        "not demonstrated: expected lost > 0, counted 0"
-    ]
+    run = make_run(expect='expect: [{lost: "> 0"}]')
+    nothing.save(run.prediction_json)
+    assert judge_case(run).reasons == ("not demonstrated: expected lost > 0, counted 0",)
 
 
 def test_an_expectation_of_none_is_no_demand(make_run: MakeRun, prediction: Predicted) -> None:

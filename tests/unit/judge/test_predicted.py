@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ackproof.judge import judge_case
-from ackproof.judge.forbidden import Ruling, Stand, rule
-from ackproof.judge.outlook import impossible_demands, ruling
+from ackproof.judge.forbidden import Ruling, Stand, rule, ruling
+from ackproof.judge.prediction import impossible_demands
 from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES
 from ackproof.reference.predict.cases import promises_for

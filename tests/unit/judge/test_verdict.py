@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from ackproof.judge import judge_case
+from ackproof.judge.checks.classes import strictest
 from ackproof.judge.forbidden import Ruling, Stand
-from ackproof.judge.verdict import _strictest
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
@@ -203,5 +203,5 @@ def test_of_several_topics_the_strictest_ruling_is_shown() -> None:
     lax, open_, strict = (
         Ruling(stand, stand.name) for stand in (Stand.ALLOWED, Stand.NOT_JUDGED, Stand.FORBIDDEN)
     )
-    assert _strictest([lax, open_]) is open_
-    assert _strictest([open_, strict, lax]) is strict
+    assert strictest([lax, open_]) is open_
+    assert strictest([open_, strict, lax]) is strict

@@ -58,7 +58,7 @@ def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
                     yield scope_for(case, topic)[0]
 
 
-def predict_run(case: Case, run: CaseDir, *, max_states: int = USUAL_STATES) -> PredictionFile:
+def predict_run(case: Case, run: CaseDir, max_states: int = USUAL_STATES) -> PredictionFile:
     """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
 
     Raises `BadInput` for a metadata log that is broken.

@@ -7,13 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
+from ackproof.plan.cases import case_from_json
 from ackproof.reference.explain import EXAMPLES, LOSSES, Explanation, explain
 from ackproof.reference.replay.metadata import Replay, replay
 from ackproof.reference.replay.observed import observe
 from ackproof.reference.replay.samples import sampled
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile, ForbiddenStep
+from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
+
+
+def replay_run(run: CaseDir) -> ConformanceFile:
+    """Replay an audited run and write `conformance.json`; of a run that cannot be replayed it says why.
+
+    Raises `BadInput` without a readable `case.json`.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    try:
+        told = conform(run, case)
+    except BadInput as error:
+        told = ConformanceFile(not_replayed=(f"the run cannot be replayed: {error}",))
+    told.save(run.conformance_json)
+    return told
 
 
 def conform(run: CaseDir, case: Case) -> ConformanceFile:

@@ -7,30 +7,24 @@ handed depends on who leads: below the high watermark no configuration permits t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ackproof.experiment.case import Case
-from ackproof.rundir.documents import FinalReadFile, PartitionRead
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, Says
+from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import read_samples
 
-
-@dataclass
-class Testimony:
-    """What the logs on disk say. `doubts` keep a verdict from being said, `breaks` are Kafka's, `agree` is good."""
-
-    doubts: list[str] = field(default_factory=list)
-    breaks: list[str] = field(default_factory=list)
-    agree: list[str] = field(default_factory=list)
-    unseen: str = ""
-    """Why there is no such witness; empty when there is."""
+_lacks = partial(Opinion, Says.LACKS, "logs on disk")
+_agrees = partial(Opinion, Says.AGREES, "logs on disk")
+_breaks = partial(Opinion, Says.BREAKS, "logs on disk", proven=True)
 
 
 class _Row(NamedTuple):
@@ -48,46 +42,45 @@ class _Row(NamedTuple):
 _PLACE: Final = ("node", "topic", "partition")
 
 
-def testimony(run: CaseDir, case: Case) -> Testimony:
+def check(facts: Facts) -> Iterator[Opinion]:
     """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
-    said = Testimony()
-    if not run.replicas.exists() or not run.final_read.exists():
-        said.unseen = "the logs on disk were not seen, so the final read has no second witness"
-        return said
+    final, run = facts.final_read, facts.run
+    if final is None or not run.replicas.exists():
+        return
     seen = ReplicasFile.load(run.replicas)
-    said.doubts += [f"the logs on disk: {reason}" for reason in seen.reasons]
+    yield from (_lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
     in_sync = _in_sync(run)
     batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
-    for read in FinalReadFile.load(run.final_read).partitions:
+    for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
-        policy = case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
+        policy = facts.case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
         if not read.complete or "compact" in policy:
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        _of_a_partition(batches, read, mine, in_sync.get(place, ()), said)
-    return said
+        yield from _of_a_partition(batches, read, mine, in_sync.get(place, ()))
+
+
+def check_presence(facts: Facts) -> Iterator[Opinion]:
+    """Whether there is a second witness at all."""
+    if facts.final_read is None or not facts.run.replicas.exists():
+        text = "the logs on disk were not seen, so the final read has no second witness"
+        yield Opinion(Says.NOT_JUDGED, "logs on disk", text)
 
 
 def _of_a_partition(
-    batches: pa.Table,
-    read: PartitionRead,
-    replicas: Sequence[Replica],
-    in_sync: Sequence[int],
-    said: Testimony,
-) -> None:
+    batches: pa.Table, read: PartitionRead, replicas: Sequence[Replica], in_sync: Sequence[int]
+) -> Iterator[Opinion]:
     name = f"{read.topic}/{read.partition}"
     present = {replica.node: replica for replica in replicas if replica.node in in_sync}
     missing = sorted(set(in_sync) - present.keys())
     if missing or not present:
-        said.doubts.append(
-            f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}"
-        )
+        yield _lacks(f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}")
         return
-    broken = [replica for replica in present.values() if replica.reason]
-    said.doubts += [f"{name}: the log of node {replica.node}: {replica.reason}" for replica in broken]
     for replica in present.values():
-        if not replica.reason and replica.log_end < read.end:
-            said.breaks.append(
+        if replica.reason:
+            yield _lacks(f"{name}: the log of node {replica.node}: {replica.reason}")
+        elif replica.log_end < read.end:
+            yield _breaks(
                 f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
                 f"watermark {read.end}"
             )
@@ -97,13 +90,12 @@ def _of_a_partition(
     start = max(read.start, *(replica.log_start for replica in whole.values()))
     rows = {node: _rows(batches, replica, start, read.end) for node, replica in whole.items()}
     differing = list(_differences(name, rows))
-    said.breaks += differing
+    yield from map(_breaks, differing)
     doubts = list(_of_the_reader(name, read, start, rows))
-    said.doubts += doubts
-    if not differing and not doubts and not broken:
-        said.agree.append(
-            f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end} and hold what the final read was handed"
-        )
+    yield from map(_lacks, doubts)
+    if not differing and not doubts and len(whole) == len(present):
+        logs = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
+        yield _agrees(f"{logs} and hold what the final read was handed")
 
 
 def _differences(name: str, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:

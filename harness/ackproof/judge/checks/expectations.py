@@ -1,0 +1,52 @@
+"""What the experiment expects to see (DESIGN §1.6): upper bounds that were broken, lower bounds that were not met.
+
+An expectation never makes a forbidden class allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ackproof.experiment.expectations import Bound
+from ackproof.judge.copies import WHY as SENT_AGAIN
+from ackproof.judge.facts import Facts
+from ackproof.judge.forbidden import proves_itself
+from ackproof.judge.opinion import Opinion, Says
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.prediction import Chance
+
+
+def check(facts: Facts) -> Iterator[Opinion]:
+    """Upper bounds first."""
+    counts, again = facts.audit.counts, facts.sent_again
+    # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
+    kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
+    for anomaly, text in _broken_upper_bounds(facts, kafkas):
+        yield Opinion(Says.BREAKS, "expectations", text, anomaly, proven=proves_itself(anomaly))
+    for anomaly, bound in _bounds(facts, counts):
+        if counts[anomaly] < bound.lowest:
+            text = f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
+            impossible = _impossible(facts, anomaly)
+            more = ", which the faults that were observed make impossible" if impossible else ""
+            yield Opinion(Says.OPEN, "expectations", text + more, anomaly)
+    if again:
+        for anomaly, text in _broken_upper_bounds(facts, counts):
+            yield Opinion(Says.OPEN, "expectations", f"{text}: {again} were {SENT_AGAIN}", anomaly)
+
+
+def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:
+    for expect in facts.case.experiment.expect:
+        for anomaly, bound in expect.bounds.items():
+            if anomaly in counts:
+                yield anomaly, bound
+
+
+def _broken_upper_bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    for anomaly, bound in _bounds(facts, counts):
+        if bound.highest is not None and counts[anomaly] > bound.highest:
+            yield anomaly, f"expected {anomaly} {bound}, counted {counts[anomaly]}"
+
+
+def _impossible(facts: Facts, anomaly: str) -> bool:
+    found = facts.prediction.of(anomaly)
+    return found is not None and found.explored and found.chance is Chance.IMPOSSIBLE

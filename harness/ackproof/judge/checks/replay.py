@@ -1,0 +1,74 @@
+"""Losses and their explanation (DESIGN §1.4, §3.5): a loss that no step explains is Kafka's fault under any settings.
+
+The explanation is the replay of the observed run through the reference implementation, `conformance.json`. So is a
+step that its protocol forbids, whatever came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, Says
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+
+_LOSSES = ("lost", "displaced")
+_breaks = partial(Opinion, Says.BREAKS, "replay")
+_agrees = partial(Opinion, Says.AGREES, "replay")
+
+
+def check(facts: Facts) -> Iterator[Opinion]:
+    """Steps that the protocol forbids, and what the replay explains of what was lost."""
+    replay = facts.replay
+    for reason in replay.not_replayed:
+        yield _not_judged(reason)
+    if replay.forbidden is not None:
+        step = replay.forbidden
+        more = f" (the first of {replay.forbidden_steps} such steps)" if replay.forbidden_steps > 1 else ""
+        yield _breaks(f"a step that the protocol forbids: {step.rule}: {step.text}; {step.source}{more}")
+    elif replay.replayed:
+        yield _agrees(f"{replay.replayed} observed steps were replayed; the protocol allows each")
+    if replay.present:
+        # Replay and final read cannot both be right, so that neither is relied upon.
+        gone = f"{replay.present} acknowledged records must be gone, as the replay says, and are there"
+        yield Opinion(Says.LACKS, "replay", gone + _example(replay, "present"))
+    told = [found for found in replay.classes if found.anomaly in _LOSSES and found.count]
+    for found in told:
+        yield from _of_a_class(facts, found)
+    if facts.audit.counts.get("lost", 0) and not any(found.anomaly == "lost" for found in told):
+        yield _not_judged("the replay says nothing of what was lost")
+
+
+def _of_a_class(facts: Facts, found: ClassExplained) -> Iterator[Opinion]:
+    replay, name = facts.replay, found.anomaly
+    if found.unexplained:
+        yield _breaks(
+            f"{name}: {found.unexplained} of {found.count} are explained by no observed step{_example(replay, name)}"
+        )
+    if found.not_replayed:
+        yield _not_judged(
+            f"{found.not_replayed} of {found.count} {name} are on partitions that were not replayed"
+        )
+    if found.by_interval and facts.case.experiment.workload.producers.acks == "all":
+        yield _not_judged(
+            f"{found.by_interval} of {found.count} {name} have no acknowledged offset to be traced by"
+        )
+    if found.explained == found.count:
+        with_it = ""
+        if found.deleted:
+            known = ", ".join(dict.fromkeys(one.by for one in replay.deletions if one.by))
+            by = known or "nobody who is known"
+            with_it = f"; {found.deleted} of them went with a topic that was deleted by {by}"
+        yield _agrees(f"{name}: all {found.count} are traced to the step that took them{with_it}")
+
+
+def _not_judged(text: str) -> Opinion:
+    return Opinion(Says.NOT_JUDGED, "replay", f"explanations: {text}")
+
+
+def _example(replay: ConformanceFile, anomaly: str) -> str:
+    for one in replay.unexplained:
+        if one.anomaly == anomaly:
+            return f", such as {one.topic}/{one.partition} offset {one.offset}: {one.why}"
+    return ""

@@ -1,0 +1,66 @@
+"""What is known of a run when it is judged, read from its directory once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+
+from ackproof.experiment.case import Case
+from ackproof.judge.copies import sent_again
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.prediction import PredictionFile
+from ackproof.rundir.timeline import Event, read_timeline
+
+
+@dataclass(frozen=True)
+class Facts:
+    """A run directory for the judge. Tables stay on disk until a check asks for them."""
+
+    run: CaseDir
+    backend: str
+    case: Case
+    audit: AuditFile
+    replay: ConformanceFile
+    prediction: PredictionFile
+    events: tuple[Event, ...]
+    timeline_whole: bool
+    """Whether every line of the timeline could be read."""
+    final_read: FinalReadFile | None
+
+    @classmethod
+    def of(cls, run: CaseDir) -> Facts:
+        """Read them. Raises `BadInput` for what is missing and must be there, and for what cannot be read."""
+        file = CaseFile.load(run.case_json)
+        events, whole = read_timeline(run.timeline)
+        return cls(
+            run=run,
+            backend=file.backend,
+            case=case_from_json(file.resolved),
+            audit=AuditFile.load(run.audit_json),
+            replay=ConformanceFile.load(run.conformance_json),
+            prediction=PredictionFile.load(run.prediction_json),
+            events=tuple(events),
+            timeline_whole=whole,
+            final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
+        )
+
+    @cached_property
+    def sent_again(self) -> int:
+        """How many `duplicate` findings no broker could have known for copies: see `copies`."""
+        idempotent = self.case.experiment.workload.producers.idempotence
+        return sent_again(self.run) if idempotent and self.audit.counts.get(Anomaly.DUPLICATE) else 0
+
+
+def partitions_of(case: Case, topics: Iterable[str]) -> set[TopicPartition]:
+    """All partitions of these topics."""
+    return {
+        TopicPartition(name, number)
+        for name in topics
+        for number in range(case.experiment.topics[name].partitions)
+    }

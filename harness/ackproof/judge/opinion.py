@@ -1,0 +1,35 @@
+"""What a check says. All that a verdict is made of is of this one type."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Says(Enum):
+    """What an opinion means for the verdict."""
+
+    BREAKS = "breaks"
+    """Kafka broke what its configuration forbids to break."""
+    LACKS = "lacks"
+    """Evidence is missing, so that no absence can be told."""
+    OPEN = "open"
+    """Evidence is whole, and the question stays open: seen and neither forbidden nor allowed, or not demonstrated."""
+    NOT_JUDGED = "not judged"
+    """Something that no verdict speaks of."""
+    AGREES = "agrees"
+    """An independent witness says the same."""
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """One sentence about one thing that was looked at."""
+
+    says: Says
+    looked_at: str
+    """What the check looked at, such as `final read`."""
+    text: str
+    anomaly: str = ""
+    """The class that it is about, if it is about one."""
+    proven: bool = False
+    """Of what breaks: one specimen proves it, even where evidence is missing elsewhere."""
