@@ -29,6 +29,7 @@ from ackproof.run.stages import Step
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode
+from ackproof.rundir.timeline import Event
 
 
 class BatchWatcher(Watcher, Protocol):
@@ -42,6 +43,30 @@ class BatchWatcher(Watcher, Protocol):
 
     def step(self, text: str) -> None:
         """Something that takes long begins."""
+
+
+class Silent:
+    """Follows a batch without a word, but for what takes long, which `progress` is told."""
+
+    def __init__(self, progress: Step | None = None) -> None:
+        self._progress = progress
+
+    def case_begins(self, case: str) -> None:
+        self.step(case)
+
+    def case_ends(self, case: str, error: str | None) -> None:
+        if error is not None:
+            self.step(f"{case}: {error}")
+
+    def step(self, text: str) -> None:
+        if self._progress is not None:
+            self._progress(text)
+
+    def event(self, event: Event) -> None:
+        pass
+
+    def live(self, acked: int, read: int, isr: str) -> None:
+        pass
 
 
 @dataclass

@@ -12,11 +12,10 @@ from ackproof.audit.session import spark_context
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
-from ackproof.run.batch import Batch, PlannedCase, new_batch
+from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
 from ackproof.run.case import CaseOptions, run_case
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.layout import CaseDir, safe_name
-from ackproof.rundir.timeline import Event
 from ackproof.testing.own_warnings import own_warnings
 
 
@@ -29,16 +28,6 @@ class SessionSettings:
     keep_data: bool = False
     worker: str = ""
     command: str = "pytest"
-
-
-class _Silent:
-    """pytest shows how its tests go; the timeline has the rest."""
-
-    def event(self, event: Event) -> None:
-        pass
-
-    def live(self, acked: int, read: int, isr: str) -> None:
-        pass
 
 
 class PluginSession:
@@ -71,7 +60,7 @@ class PluginSession:
             installed=installed,
         )
         with own_warnings(), sigterm_as_interrupt():
-            one.bring(lambda: run_case(case, one.run, options, _Silent()))
+            one.bring(lambda: run_case(case, one.run, options, Silent()))
             if one.run.ledger.exists():
                 self._with_spark()
             batch.conclude([one], lambda _: None)

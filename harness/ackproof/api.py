@@ -1,0 +1,274 @@
+"""ackproof from Python: what the command does, with typed results, for notebooks and scripts.
+
+    from ackproof import api
+
+    batch = api.run("experiments/baseline.yaml")
+    print(batch.verdict, [run.verdict.reasons for run in batch.runs if run.verdict])
+
+A result is a view of the files that a run left: what is read is what is on disk now. Importing this module loads
+nothing heavy; calling into it does. Errors are those of `ackproof.base.errors`: `BadInput` for what the caller must
+mend, other `AckproofError`s where the harness itself failed. What Kafka did wrong is never raised: it is a verdict.
+
+The functions stand here and not in `ackproof` itself, because `run`, `plan`, `audit` and `judge` are rooms of the
+house too: importing one of those binds its name in the package, whatever stood there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
+
+    from ackproof.audit.results import AuditResult
+    from ackproof.experiment.case import Case
+    from ackproof.rundir.conformance import ConformanceFile
+    from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, FinalReadFile, VerdictFile
+    from ackproof.rundir.layout import CaseDir
+    from ackproof.rundir.outcome import Verdict
+    from ackproof.rundir.prediction import PredictionFile
+    from ackproof.rundir.timeline import Event
+
+__all__ = ["Batch", "Run", "audit", "judge", "open_run", "plan", "report", "run"]
+
+AnyPath: TypeAlias = str | Path
+Progress: TypeAlias = Callable[[str], None]
+"""Is told, in words, of what takes long."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory. A property whose file is not there is None; one that cannot be read raises `BadInput`."""
+
+    directory: Path
+
+    @property
+    def case(self) -> CaseFile:
+        """The resolved case: settings, seed, backend, clients, and the command that repeats it."""
+        from ackproof.rundir.documents import CaseFile
+
+        return CaseFile.load(self._files.case_json)
+
+    @property
+    def audit(self) -> AuditFile | None:
+        """What was counted: findings by class, rows of the ledgers by outcome."""
+        from ackproof.rundir.documents import AuditFile
+
+        path = self._files.audit_json
+        return AuditFile.load(path) if path.exists() else None
+
+    @property
+    def verdict(self) -> VerdictFile | None:
+        """The verdict, its reasons, and what is said of each class."""
+        from ackproof.rundir.documents import VerdictFile
+
+        path = self._files.verdict_json
+        return VerdictFile.load(path) if path.exists() else None
+
+    @property
+    def prediction(self) -> PredictionFile | None:
+        """What the reference implementation says may happen under these settings and the faults observed."""
+        from ackproof.rundir.prediction import PredictionFile
+
+        path = self._files.prediction_json
+        return PredictionFile.load(path) if path.exists() else None
+
+    @property
+    def replay(self) -> ConformanceFile | None:
+        """The run replayed through the reference implementation, and the losses that its steps explain."""
+        from ackproof.rundir.conformance import ConformanceFile
+
+        path = self._files.conformance_json
+        return ConformanceFile.load(path) if path.exists() else None
+
+    @property
+    def final_read(self) -> FinalReadFile | None:
+        """Start, end, epoch and position of the complete read of every partition. Offsets as the brokers said."""
+        from ackproof.rundir.documents import FinalReadFile
+
+        path = self._files.final_read
+        return FinalReadFile.load(path) if path.exists() else None
+
+    def timeline(self) -> tuple[Event, ...]:
+        """Phases, faults, deaths, elections, in order; `t_ns` counts nanoseconds since the run's start."""
+        from ackproof.rundir.timeline import read_timeline
+
+        return tuple(read_timeline(self._files.timeline)[0])
+
+    def produced(self) -> ds.Dataset:
+        """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
+        return _tables(self._files.produced, "client=*/part-*.parquet")
+
+    def consumed(self) -> ds.Dataset:
+        """The ledger of records that readers were handed, live (phase 0) and at the end (phase 1)."""
+        return _tables(self._files.consumed, "client=*/part-*.parquet")
+
+    def findings(self) -> ds.Dataset:
+        """What the audit found, one row for each unit that it counted: class, topic, partition, offset, …"""
+        return _tables(self._files.findings, "*.parquet")
+
+    @property
+    def _files(self) -> CaseDir:
+        from ackproof.rundir.layout import CaseDir
+
+        return CaseDir(self.directory)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The folder of the cases of one call, with one audit and one report."""
+
+    directory: Path
+
+    @property
+    def document(self) -> BatchFile:
+        """`batch.json`: a line for each case, with verdict, reasons, counts, and what went wrong."""
+        from ackproof.rundir.documents import BatchFile
+        from ackproof.rundir.layout import BatchDir
+
+        return BatchFile.load(BatchDir(self.directory).batch_json)
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The worst of all cases; None where the harness failed."""
+        return self.document.verdict
+
+    @property
+    def runs(self) -> tuple[Run, ...]:
+        """The runs, in the order of the cases."""
+        return tuple(Run(self.directory / case.run) for case in self.document.cases)
+
+    @property
+    def report(self) -> Path:
+        """The report as one HTML page."""
+        from ackproof.rundir.layout import BatchDir
+
+        return BatchDir(self.directory).report_html
+
+
+def plan(
+    *files: AnyPath,
+    backend: str | None = None,
+    seed: int | None = None,
+    repeat: int | None = None,
+    settings: Sequence[str] = (),
+    only: Sequence[str] = (),
+) -> list[Case]:
+    """The cases of experiment files, in order, every random choice drawn. Nothing is started.
+
+    `backend`, `seed` and `repeat` count more than what the files say, and so does each of `settings`
+    (`PATH=VALUE`, such as `cluster.kafka=4.2.1`); `only` names the cases that are meant (`acks=1` or `acks=1#2`).
+    Raises `BadInput` with all that is wrong with the files.
+    """
+    from ackproof.run.options import BatchOptions, plan_cases
+
+    options = BatchOptions(
+        tuple(map(Path, files)),
+        backend=backend,
+        seed=seed,
+        repeat=repeat,
+        settings=tuple(settings),
+        only=tuple(only),
+    )
+    return [case for _, case in plan_cases(options)]
+
+
+def run(
+    *files: AnyPath,
+    backend: str | None = None,
+    seed: int | None = None,
+    repeat: int | None = None,
+    settings: Sequence[str] = (),
+    only: Sequence[str] = (),
+    bootstrap: str | None = None,
+    client_config: AnyPath | None = None,
+    out: AnyPath = "runs",
+    keep_data: bool = False,
+    simulate: bool = False,
+    progress: Progress | None = None,
+) -> Batch:
+    """Run experiment files on real clusters, audit, judge and report. Takes as long as the experiments do.
+
+    `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name a cluster that someone else
+    runs; `keep_data` keeps the brokers' data; `simulate` also simulates each case, for the report. The other
+    arguments are those of `plan`. Raises `BadInput` before anything is started where files, tools or the machine do
+    not allow it; a KeyboardInterrupt ends all that was started and is raised again.
+    """
+    from ackproof.cluster.backends.attach.options import attachment
+    from ackproof.run.batch import Silent, run_batch
+    from ackproof.run.options import BatchOptions, plan_cases
+
+    attached = attachment(bootstrap, None if client_config is None else Path(client_config), (), backend)
+    options = BatchOptions(
+        tuple(map(Path, files)),
+        backend=backend if attached is None else "attach",
+        seed=seed,
+        repeat=repeat,
+        settings=tuple(settings),
+        only=tuple(only),
+        attachment=attached,
+        out=Path(out),
+        keep_data=keep_data,
+        simulate=simulate,
+    )
+    return Batch(run_batch(options, Silent(progress), plan_cases(options)).directory.path)
+
+
+def audit(directories: Iterable[AnyPath], *, master: str | None = None) -> list[AuditResult]:
+    """Count what became of every record, in any folders that hold `ledger/produced` and `ledger/consumed`.
+
+    One Spark job over all of them, on all local cores or at `master` (`spark://host:7077`); a result for each, in
+    order. What is wrong with a folder is in its result. Raises `MissingTool` without Java.
+    """
+    from ackproof.audit import run as audit_all
+
+    return audit_all([Path(directory) for directory in directories], master=master)
+
+
+def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
+    """Judge a batch or one run anew from what is on disk, and return its runs, with what they came to.
+
+    Of a batch, what was never audited is audited first, and its report is written again. Raises `BadInput` for a
+    folder that is neither, and for a run alone that was never audited.
+    """
+    from ackproof.run.conclude import conclude_again
+    from ackproof.run.stages import run_stages
+    from ackproof.rundir.layout import BatchDir, CaseDir
+
+    path = Path(directory).resolve()
+    if BatchDir(path).batch_json.exists():
+        conclude_again(BatchDir(path), progress or (lambda _: None))
+        return Batch(path).runs
+    run_stages(CaseDir(path))
+    return (Run(path),)
+
+
+def report(directory: AnyPath) -> Path:
+    """Write the reports of a batch again; the HTML page. Raises `BadInput` where there is no batch."""
+    from ackproof_reports import render_batch
+
+    batch = Batch(Path(directory).resolve())
+    _ = batch.document
+    render_batch(batch.directory)
+    return batch.report
+
+
+def open_run(directory: AnyPath) -> Run:
+    """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
+    found = Run(Path(directory).resolve())
+    _ = found.case
+    return found
+
+
+def _tables(folder: Path, parts: str) -> ds.Dataset:
+    import pyarrow.dataset as ds
+
+    from ackproof.base.errors import BadInput
+
+    found = [str(path) for path in sorted(folder.glob(parts))]
+    if not found:
+        raise BadInput(f"{folder}: there are no tables")
+    return ds.dataset(found, format="parquet")
