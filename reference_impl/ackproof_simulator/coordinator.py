@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, TypeAlias
 
-from ackproof.cluster.properties import configured
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.node_settings import configured
 from ackproof_reference.broker import Leader
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.rules import Rules

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ackproof.cluster.properties import SESSION_TIME_OUT, configured
+from ackproof.experiment.node_settings import SESSION_TIME_OUT, configured
 from ackproof.experiment.spec import ClusterSpec
 from ackproof_simulator.clock import MS, SECOND
 

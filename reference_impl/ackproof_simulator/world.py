@@ -7,8 +7,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
 
-from ackproof.cluster.properties import configured
 from ackproof.experiment.case import Case
+from ackproof.experiment.node_settings import configured
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.log import Log
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof.base import processes
-from ackproof.provision.cache import cache_root
+from ackproof.base.cache import cache_root
 from ackproof.provision.java import Java
 
 _QUIET = ("-Xlog:disable", "-Xlog:all=off")

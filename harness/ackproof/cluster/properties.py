@@ -10,56 +10,13 @@ necessities  what the harness stands on; the settings that touch it are refused 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.experiment.node_settings import configured
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import ClusterSpec
-
-_CHAOS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # Followers paused for less stay in the ISR; it shrinks within 1.5 times this.
-        "replica.lag.time.max.ms": "4000",
-        "replica.fetch.wait.max.ms": "100",
-        "replica.fetch.backoff.ms": "100",
-        # Leaders move when a fault moves them, and not by themselves.
-        "auto.leader.rebalance.enable": "false",
-        "group.initial.rebalance.delay.ms": "0",
-        "num.network.threads": "1",
-        "num.io.threads": "2",
-        "background.threads": "2",
-        # Kafka's own 128 MB are half of the heap.
-        "log.cleaner.dedupe.buffer.size": str(4 << 20),
-    }
-)
-
-_CHAOS_KRAFT: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # A dead broker is noticed within this session; a paused one keeps its place for as long.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "300",
-        "controller.quorum.election.timeout.ms": "300",
-        "controller.quorum.election.backoff.max.ms": "300",
-        "controller.quorum.fetch.timeout.ms": "1000",
-        "controller.quorum.request.timeout.ms": "1000",
-        "controller.quorum.retry.backoff.ms": "20",
-        "metadata.max.idle.interval.ms": "500",
-        "unclean.leader.election.interval.ms": "2000",
-    }
-)
-_CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # As long as a KRaft broker's session above.
-        "zookeeper.session.timeout.ms": "3000",
-        # A broker exits when it has no session within this, by default as long as a session lasts: too short for
-        # a machine on which ZooKeeper itself only starts.
-        "zookeeper.connection.timeout.ms": "60000",
-        "controlled.shutdown.retry.backoff.ms": "500",
-    }
-)
 
 
 def check_settings(spec: ClusterSpec) -> None:
@@ -93,83 +50,9 @@ def settings(layout: Layout, node_id: int, data: str) -> dict[str, str]:
     return dict(sorted(metadata_of(layout.spec).settings(layout, node_id, data, asked).items()))
 
 
-def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    """The settings of a node that do not depend on where it stands: all but the necessities."""
-    return {
-        **_defaults(spec),
-        **(_chaos(spec) if spec.timing == "chaos" else {}),
-        **_rack(spec, node_id),
-        **spec.config,
-        **spec.broker_config.get(node_id, {}),
-    }
-
-
 def render(values: Mapping[str, str]) -> str:
     """The text of a .properties file (java.util.Properties)."""
     return "".join(f"{_escape(key, key=True)}={_escape(value)}\n" for key, value in values.items())
-
-
-def _defaults(spec: ClusterSpec) -> dict[str, str]:
-    copies = str(min(3, spec.brokers))
-    majority = str(min(2, spec.brokers))
-    values = {
-        # A topic that somebody misspells must not come into being.
-        "auto.create.topics.enable": "false",
-        "offsets.topic.num.partitions": "1",
-        "offsets.topic.replication.factor": copies,
-        "transaction.state.log.num.partitions": "1",
-        "transaction.state.log.replication.factor": copies,
-        "transaction.state.log.min.isr": majority,
-    }
-    if not spec.kafka.startswith("3."):
-        values |= {
-            "share.coordinator.state.topic.num.partitions": "1",
-            "share.coordinator.state.topic.replication.factor": copies,
-            "share.coordinator.state.topic.min.isr": majority,
-        }
-    return values
-
-
-def _chaos(spec: ClusterSpec) -> dict[str, str]:
-    return {**_CHAOS, **(_CHAOS_ZOOKEEPER if spec.mode == "zookeeper" else _CHAOS_KRAFT)}
-
-
-_KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
-    {
-        "replica.lag.time.max.ms": 30_000,
-        "broker.session.timeout.ms": 9_000,
-        "zookeeper.session.timeout.ms": 18_000,
-    }
-)
-
-
-SESSION_TIME_OUT: Final[Mapping[str, str]] = MappingProxyType(
-    {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
-)
-"""Which setting says how long a broker may be silent, by `ClusterSpec.mode`."""
-
-
-def time_out(spec: ClusterSpec, name: str) -> int:
-    """The shortest time-out of this name that any node has, in milliseconds. Raises KeyError for others than
-    replica.lag.time.max.ms, broker.session.timeout.ms and zookeeper.session.timeout.ms.
-    """
-    return min(_time_outs(spec, name))
-
-
-def longest_time_out(spec: ClusterSpec, name: str) -> int:
-    """The longest of them, likewise."""
-    return max(_time_outs(spec, name))
-
-
-def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
-    usual = _chaos(spec).get(name, str(_KAFKAS_OWN[name])) if spec.timing == "chaos" else _KAFKAS_OWN[name]
-    given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
-    return [int(config.get(name, usual)) for config in given]
-
-
-def _rack(spec: ClusterSpec, node_id: int) -> dict[str, str]:
-    rack = spec.rack_of(node_id) if node_id in spec.broker_ids else None
-    return {} if rack is None else {"broker.rack": rack}
 
 
 def _escape(text: str, *, key: bool = False) -> str:

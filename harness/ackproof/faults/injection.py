@@ -78,6 +78,11 @@ class Aim:
         return self.roles[role]
 
     @property
+    def numbers(self) -> dict[Role, tuple[int, ...]]:
+        """The same by their numbers."""
+        return {role: tuple(node.id for node in nodes) for role, nodes in self.roles.items()}
+
+    @property
     def nodes(self) -> tuple[Node, ...]:
         """All of them, once each, in the order of the roles."""
         return tuple({node.id: node for nodes in self.roles.values() for node in nodes}.values())

@@ -1,6 +1,6 @@
-"""The cache folder, which several runs share at once.
+"""Entries of the cache folder, which several runs share at once.
 
-`$ACKPROOF_CACHE`, else `$XDG_CACHE_HOME/ackproof`, else `~/.cache/ackproof`. Each entry is a folder that is
+Each entry is a folder that is
 either whole or absent: it is built under a file lock in a neighbouring folder and renamed into place. A
 builder that was killed leaves its building folder, and perhaps processes at work in it: the next builder
 ends and removes them.
@@ -9,7 +9,6 @@ ends and removes them.
 from __future__ import annotations
 
 import fcntl
-import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -18,33 +17,11 @@ from functools import partial
 from pathlib import Path
 
 from ackproof.base import processes
-from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.provision.progress import Progress, ProgressSink
 
 _LOCK_TIMEOUT_S = 900.0
 """Longer than the slowest step that another process may be at (a download over a slow line)."""
-
-
-def cache_root() -> Path:
-    """The cache folder (made if it is not there). Raises `BadInput` if it cannot be written."""
-    for name, below in (("ACKPROOF_CACHE", ""), ("XDG_CACHE_HOME", "ackproof")):
-        if value := os.environ.get(name):
-            root = Path(value).expanduser().absolute() / below
-            break
-    else:
-        root = Path.home() / ".cache" / "ackproof"
-    if ":" in str(root):
-        raise BadInput(f"the cache {root} has a ':' in its name, which no class path can; set ACKPROOF_CACHE")
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BadInput(
-            f"the cache folder {root} cannot be made ({error.strerror}); set ACKPROOF_CACHE"
-        ) from error
-    if not os.access(root, os.W_OK | os.X_OK):
-        raise BadInput(f"the cache folder {root} cannot be written; set ACKPROOF_CACHE to one that can")
-    return root
 
 
 def build_once(target: Path, build: Callable[[Path], None], progress: ProgressSink) -> Path:

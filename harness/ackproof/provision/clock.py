@@ -13,8 +13,8 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from ackproof.base.cache import cache_root
 from ackproof.base.errors import MissingTool
-from ackproof.provision.cache import cache_root
 from ackproof.provision.failure import ProvisionFailed
 
 INSTALL: Final = "apt-get install gcc libc6-dev"

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.experiment.releases import DEFAULT
 from ackproof.provision import clock, maven, toxiproxy
 from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
-from ackproof.provision.cache import cache_root
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java

@@ -7,8 +7,9 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from ackproof.base.cache import cache_root
 from ackproof.provision import maven
-from ackproof.provision.cache import build_once, cache_root
+from ackproof.provision.cache import build_once
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 from ackproof.provision.releases import Lock, lock

@@ -8,10 +8,11 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
+from ackproof.base.cache import cache_root
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag, spawn
 from ackproof.base.wait import wait_until
-from ackproof.provision.cache import build_once, cache_root
+from ackproof.provision.cache import build_once
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 

@@ -7,9 +7,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ackproof.rundir.delivery import NO_ERROR, REFUSED, reported
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Identity
-from ackproof.workload.outcomes import NO_ERROR, REFUSED, reported
 
 NOT_TAKEN: Final = "BufferError: the client's queue was full"
 

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 from confluent_kafka import KafkaError, Message
 
+from ackproof.rundir.delivery import reported
 from ackproof.rundir.outcome import Outcome
 from ackproof.workload.counters import SharedCounters
 from ackproof.workload.epochs import Epochs
 from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
-from ackproof.workload.outcomes import reported
 from ackproof.workload.settings import ProducerSettings
 
 _SEQ: Final = struct.Struct(">q")

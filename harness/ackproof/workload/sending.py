@@ -16,10 +16,10 @@ from typing import Final
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from ackproof.rundir.delivery import REFUSED
 from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.counters import SharedCounters
 from ackproof.workload.journal import DONE, RESULT, SENT, WORDS, Journal, Matrix, pack_result
-from ackproof.workload.outcomes import REFUSED
 from ackproof.workload.settings import ProducerSettings
 
 _MANY: Final = 8

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.properties import configured
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.node_settings import configured
 from ackproof.faults.planned.specification import Recreate, SetConfig
 from ackproof_reference.controller import clear_eligible, elect
 from ackproof_reference.election import Election

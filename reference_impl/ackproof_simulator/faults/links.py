@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from typing import Generic, TypeVar
 
-from ackproof.cluster.network.mesh import CLIENTS
-from ackproof.cluster.protocol import Cluster, Node
-from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.injection import Aim as NodeAim
-from ackproof.faults.links.aims import links_of
+from ackproof.faults.links.aims import CLIENTS, links_of
 from ackproof.faults.links.specification import (
     BlackHoleFault,
     BridgeFault,
@@ -31,36 +26,12 @@ from ackproof_simulator.timing import seconds
 Burden = TypeVar("Burden")
 
 
-@dataclass(frozen=True)
-class _Node:
-    id: int
-    is_broker: bool
-    is_controller: bool
-
-
-@dataclass(frozen=True)
-class _Nodes:
-    spec: ClusterSpec
-    nodes: dict[int, _Node]
-
-    def node(self, number: int) -> _Node:
-        return self.nodes[number]
-
-
 class _Links(Virtual):
     """The connections that the fault names; clients that come later are hindered too."""
 
     def connections(self) -> list[Connection]:
         """All of them, as of now."""
-        spec = self.world.case.experiment.cluster
-        nodes = {
-            number: _Node(number, number in spec.broker_ids, number in spec.controller_ids)
-            for number in dict.fromkeys((*spec.broker_ids, *spec.controller_ids))
-        }
-        aim = NodeAim(
-            {role: tuple(cast(Node, nodes[n]) for n in numbers) for role, numbers in self.aim.items()}
-        )
-        links = links_of(self.fault, aim, cast(Cluster, _Nodes(spec, nodes)))
+        links = links_of(self.fault, self.aim, self.world.case.experiment.cluster)
         network = self.world.network
         clients = [number for number in network.hosts if number < 0]
         return [

@@ -181,7 +181,7 @@ def spec_of(kind: str, **body: object) -> FaultSpec:
 
 
 def named(ground: Ground, fault: FaultSpec) -> set[str]:
-    return {str(link) for link in links_of(fault, ground.aim(fault), cast(Any, ground))}
+    return {str(link) for link in links_of(fault, ground.aim(fault).numbers, ground.spec)}
 
 
 @pytest.mark.parametrize(

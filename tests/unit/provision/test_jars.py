@@ -207,7 +207,7 @@ def test_a_lock_is_made_of_what_maven_gives(machine: Machine) -> None:
 def test_the_cache_stands_where_it_is_told(
     machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ackproof.provision.cache import cache_root
+    from ackproof.base.cache import cache_root
 
     assert cache_root() == machine.cache
     monkeypatch.delenv("ACKPROOF_CACHE")

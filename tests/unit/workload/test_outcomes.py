@@ -8,8 +8,8 @@ import pytest
 from confluent_kafka import KafkaError
 
 import ackproof.workload
+from ackproof.rundir.delivery import BEFORE_APPEND, markdown, reported
 from ackproof.rundir.outcome import Outcome
-from ackproof.workload.outcomes import BEFORE_APPEND, markdown, reported
 
 DEFINITE = {
     "NOT_ENOUGH_REPLICAS",

@@ -93,7 +93,7 @@ class LinksInjection(Injection[LinksT]):
         if mesh is None:
             raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid to be broken")
         self.mesh: Mesh = mesh
-        self.links = links_of(fault, aim, context.cluster)
+        self.links = links_of(fault, aim.numbers, context.cluster.spec)
         self.effect = effect_of(fault)
         self._owner = f"fault-{fault.number}"
         self._witness = witness_of(self.effect)

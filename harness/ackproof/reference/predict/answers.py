@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 import ackproof_reference
+from ackproof.base.cache import cache_root
 from ackproof.base.errors import BadInput
-from ackproof.provision.cache import cache_root
 from ackproof.reference.predict.workers import cores, in_processes
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import Chance, StoryStep

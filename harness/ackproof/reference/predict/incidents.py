@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from ackproof.cluster.properties import SESSION_TIME_OUT, time_out
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.node_settings import SESSION_TIME_OUT, time_out
 from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.faults.clocks.specification import ClockJump
 from ackproof.faults.crashes.specification import CrashLoop

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ackproof.cluster.properties import SESSION_TIME_OUT, longest_time_out
+from ackproof.experiment.node_settings import SESSION_TIME_OUT, longest_time_out
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.timeline import EventKind, fault_name
