@@ -6,7 +6,7 @@ the statistics count. What only the data can tell (an unreadable page, a null wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -90,21 +90,9 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     ledger = Ledger(directory)
     # Said even of a file that is gone by now: it was there.
     ledger.reasons += [f"{_short(Path(path), directory)}: {why}" for path, why in sorted(set_aside.items())]
-    closed: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
-    seen: dict[Kind, set[str]] = {"produced": set(), "consumed": set()}
-    for kind, folder in folders.items():
-        for client_folder in _client_folders(folder, ledger):
-            client = client_folder.name.removeprefix("client=")
-            seen[kind].add(client)
-            if (client_folder / END).exists():
-                closed[kind].add(client)
-            for path in _part_files(client_folder, ledger):
-                if str(path) in set_aside:
-                    continue
-                try:
-                    ledger.parts.append(_footer(path, kind, client, directory))
-                except (OSError, pa.ArrowException) as error:
-                    ledger.reasons.append(f"{_short(path, directory)}: {unreadable(error)}")
+    clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
+    seen = {kind: set(ended) for kind, ended in clients.items()}
+    closed = {kind: {client for client in ended if ended[client]} for kind, ended in clients.items()}
     if case.case_json.exists():
         listed = read_clients(case.case_json)
         _check_ends(ledger, listed, seen, closed)
@@ -115,6 +103,22 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     if ledger.rows("consumed") == 0 and not closed["consumed"]:
         ledger.reasons.append("ledger/consumed: no rows, and no reader that says it ended")
     return ledger
+
+
+def _read_footers(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]) -> dict[str, bool]:
+    """Take the parts of one ledger into `ledger`; its clients, and whether each left an END."""
+    ended: dict[str, bool] = {}
+    for client_folder in _client_folders(folder, ledger):
+        client = client_folder.name.removeprefix("client=")
+        ended[client] = (client_folder / END).exists()
+        for path in _part_files(client_folder, ledger):
+            if str(path) in set_aside:
+                continue
+            try:
+                ledger.parts.append(_footer(path, kind, client, ledger.directory))
+            except (OSError, pa.ArrowException) as error:
+                ledger.reasons.append(f"{_short(path, ledger.directory)}: {unreadable(error)}")
+    return ended
 
 
 def unreadable(error: BaseException) -> str:

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError, places_of_parents
 from ackproof_reference.explore.model import Happening, Model
-from ackproof_reference.explore.tables import AtOnce, Tables
+from ackproof_reference.explore.tables import AtOnce, Tables, Unsettled
 
 _SLICE = 8192
 """States between two looks at the clock and the limits."""
@@ -149,42 +149,55 @@ class Search:
         return self.progress
 
     def _look_at(self, end: int) -> None:
-        """Take the states of this level up to `end`, and note those that they lead to. The loop that counts."""
+        """Take the states of this level up to `end`, and note those that they lead to."""
         while self.place < end:
-            seen, level, note = self.seen, self.level, self.next_level.append
-            table = [(row.mask, row.memo, row) for row in self._tables.rows]
             try:
-                for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
-                    state = level[self.place]
-                    for mask, memo, row in table:
-                        try:
-                            found = memo[state & mask]
-                        except KeyError:
-                            found = self._tables.work_out(row, state)
-                        if not found:
-                            continue
-                        steps, unsettled = found
-                        for difference in steps:
-                            successor = state + difference
-                            if successor not in seen:
-                                seen[successor] = state
-                                note(successor)
-                        for at_once, differences in unsettled:
-                            for difference in differences:
-                                successor = state + difference
-                                for mask_, memo_, group in at_once:
-                                    try:
-                                        successor += memo_[successor & mask_]
-                                    except KeyError:
-                                        late = (AtOnce(mask_, memo_, group),)
-                                        successor = self._tables.settled(successor, late)
-                                if successor not in seen:
-                                    seen[successor] = state
-                                    note(successor)
-                self.place = end
+                self._take_up_to(end)
             except TooNarrowError as narrow:
-                del seen, level, note, table  # What is packed anew is let go of on the way.
-                self._widen(narrow.cell)
+                cell = narrow.cell
+            else:
+                return
+            # Only here: the error keeps the loop's frame, and with it what is packed anew.
+            self._widen(cell)
+
+    def _take_up_to(self, end: int) -> None:
+        """The loop that counts. Raises `TooNarrowError` at the state that does not fit, which is `place` then."""
+        seen, level, note = self.seen, self.level, self.next_level.append
+        table = [(row.mask, row.memo, row) for row in self._tables.rows]
+        for self.place in range(self.place, end):  # noqa: B020 - it is where to go on
+            state = level[self.place]
+            for mask, memo, row in table:
+                try:
+                    found = memo[state & mask]
+                except KeyError:
+                    found = self._tables.work_out(row, state)
+                if not found:
+                    continue
+                steps, unsettled = found
+                for difference in steps:
+                    successor = state + difference
+                    if successor not in seen:
+                        seen[successor] = state
+                        note(successor)
+                if unsettled:
+                    for successor in self._settled(state, unsettled):
+                        if successor not in seen:
+                            seen[successor] = state
+                            note(successor)
+        self.place = end
+
+    def _settled(self, state: int, unsettled: Sequence[Unsettled]) -> Iterator[int]:
+        """Where steps lead that others follow at once."""
+        for at_once, differences in unsettled:
+            for difference in differences:
+                successor = state + difference
+                for mask, memo, group in at_once:
+                    try:
+                        successor += memo[successor & mask]
+                    except KeyError:
+                        late = (AtOnce(mask, memo, group),)
+                        successor = self._tables.settled(successor, late)
+                yield successor
 
     def _widen(self, cell: int) -> None:
         """Give a cell more bits, and pack everything anew; through bytes, so as not to hold all states twice."""

@@ -74,10 +74,7 @@ class Image:
     def take(self, record: MetadataRecord) -> None:
         """Take the next record as decided."""
         if isinstance(record, PartitionDecided):
-            place = TopicPartition(record.topic, record.partition)
-            self.partitions[place] = partition_of(record)
-            if len(record.directories) == len(record.replicas):
-                self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
+            self._decide(record)
         elif isinstance(record, BrokerRegistered):
             self.brokers[record.node] = Registration(
                 record.node, record.broker_epoch, record.fenced, record.controlled_shutdown
@@ -93,13 +90,23 @@ class Image:
         elif isinstance(record, ConfigDecided):
             self._configure(record)
         elif isinstance(record, EligibleCleared):
-            for place, known in self.partitions.items():
-                if record.topic in ("", place[0]):
-                    self.partitions[place] = clear_eligible(Metadata(known, ())).partition
+            self._clear_eligible(record.topic)
         elif isinstance(record, TopicCreated):
             self.topic_ids[record.topic] = record.topic_id
         elif isinstance(record, TopicRemoved):
             self._remove(record.topic)
+
+    def _decide(self, record: PartitionDecided) -> None:
+        place = TopicPartition(record.topic, record.partition)
+        self.partitions[place] = partition_of(record)
+        if len(record.directories) == len(record.replicas):
+            self._directories[place] = tuple(zip(record.replicas, record.directories, strict=True))
+
+    def _clear_eligible(self, topic: str) -> None:
+        """Of all topics when it is empty."""
+        for place, known in self.partitions.items():
+            if topic in ("", place.topic):
+                self.partitions[place] = clear_eligible(Metadata(known, ())).partition
 
     def _remove(self, topic: str) -> None:
         """With a topic go its settings, without a record of their own (ReplicationControlManager.replay)."""
