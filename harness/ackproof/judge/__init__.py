@@ -1,4 +1,4 @@
-"""Facts of a run → verdict (DESIGN §1, in its order).
+"""Facts of a run → verdict, in the order of docs/architecture.md.
 
 Belongs here: what a configuration forbids, what evidence a verdict needs, how all opinions become one word with
 reasons. Each file of `checks/` looks at one thing and writes nothing. Does not belong here: counting (audit), facts of

@@ -1,4 +1,4 @@
-"""Opinions → one word with its reasons (DESIGN §1), in the order that is written there."""
+"""Opinions → one word with its reasons, in the order of docs/architecture.md."""
 
 from __future__ import annotations
 

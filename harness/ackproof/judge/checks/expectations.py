@@ -1,4 +1,4 @@
-"""What the experiment expects to see (DESIGN §1.6): upper bounds that were broken, lower bounds that were not met.
+"""What the experiment expects to see: upper bounds that were broken, lower bounds that were not met.
 
 An expectation never makes a forbidden class allowed.
 """

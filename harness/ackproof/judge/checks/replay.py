@@ -1,4 +1,4 @@
-"""Losses and their explanation (DESIGN §1.4, §3.5): a loss that no step explains is Kafka's fault under any settings.
+"""Losses and their explanation: a loss that no step explains is Kafka's fault under any settings.
 
 The explanation is the replay of the observed run through the reference implementation, `conformance.json`. So is a
 step that its protocol forbids, whatever came of it.
