@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 from pydantic import WithJsonSchema
@@ -62,10 +62,12 @@ class Draw:
     All choices come from `random`, which follows from the case's seed and the storm's number.
     """
 
-    random: random.Random
+    random: Random
     roles: Sequence[str]
     """The storm's `roles`, as a file writes them."""
     experiment: Surroundings
+    more: Random = field(default_factory=lambda: Random(0))
+    """For what a file may leave out: a generator of each fault's own, so that what it draws changes no other draw."""
 
     def role(self) -> str:
         """One of the storm's roles."""
@@ -73,14 +75,30 @@ class Draw:
 
     def place(self) -> str:
         """A partition that producers write to, as `orders/0`."""
-        topics = self.experiment.topics
-        every = [
-            f"{name}/{number}"
-            for name in self.experiment.topic_names()
-            if name in topics
-            for number in range(topics[name].partitions)
-        ]
-        return self.random.choice(every)
+        return self.random.choice(places_of(self.experiment))
+
+    def other_place(self) -> str:
+        """As `place`, from the fault's own generator."""
+        return self.more.choice(places_of(self.experiment))
+
+    def link(self) -> str:
+        """A link that carries something, as a file writes it."""
+        place, cluster = self.other_place(), self.experiment.cluster
+        links = [f"{who}({place}) -> leader({place})" for who in ("follower", "followers")]
+        links += [f"clients -> leader({place})", f"leader({place}) -> follower({place})"]
+        if cluster.mode == "zookeeper":
+            links.append(f"leader({place}) -> zookeeper")
+        elif not cluster.combined:
+            links.append("broker -> controller")
+            if len(cluster.controller_ids) > 1:
+                links.append("controller -> controllers")
+        if cluster.brokers < 2:
+            links = [f"clients -> leader({place})"]
+        return self.more.choice(links)
+
+    def between(self, low: int, high: int) -> int:
+        """A whole number, both ends possible, from the fault's own generator."""
+        return self.more.randint(low, high)
 
     def seconds(self, within: Range) -> str:
         """A duration in this range, in whole milliseconds, as a file writes it."""
@@ -89,3 +107,14 @@ class Draw:
     def within(self, within: Range) -> float:
         """A duration in this range, in seconds, rounded to milliseconds."""
         return round(within.low + (within.high - within.low) * self.random.random(), 3)
+
+
+def places_of(experiment: Surroundings) -> list[str]:
+    """The partitions that producers write to, as `orders/0`."""
+    topics = experiment.topics
+    return [
+        f"{name}/{number}"
+        for name in experiment.topic_names()
+        if name in topics
+        for number in range(topics[name].partitions)
+    ]

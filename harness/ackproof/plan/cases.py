@@ -22,6 +22,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import ScalarNode, root_of
 from ackproof.experiment.problems import hint
 from ackproof.faults.storm.specification import Storm, draw_storm
+from ackproof.plan.checks_storm import able_here
 from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.grammar import experiment_data, fault_data
 from ackproof.plan.matrix import MAX_CASES, Cell, analyse
@@ -164,7 +165,7 @@ def _drawn(
     case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec
 ) -> Case:
     drawn = {
-        fault.number: draw_storm(fault, experiment, own)
+        fault.number: draw_storm(fault, experiment, own, able_here(experiment))
         for fault in experiment.faults
         if isinstance(fault, Storm)
     }

@@ -12,6 +12,8 @@ from ackproof.experiment.problems import Path
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm.specification import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.ground import has
+from ackproof.plan.on_model import MODEL, lacks
 from ackproof.plan.refusals import ordered, report_error
 
 CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Problems], None]
@@ -25,7 +27,7 @@ def check_storm(
         found.report(
             (*body, "at_least"), f"only {storm.count} faults are drawn; {storm.at_least} cannot bite"
         )
-    for name, dish in storm.menu.items():
+    for name, dish in (storm.menu or {}).items():
         path: Path = (*body, "menu", name)
         kind = fault_kinds()[name]
         why = kind.not_on(spec.backend)
@@ -54,3 +56,16 @@ def check_storm(
             continue
         if dish.fields:
             check_fields(spec, one, path, found)
+
+
+def able_here(spec: ExperimentSpec) -> Callable[[FaultSpec], bool]:
+    """Whether the backend can do a fault, and this machine what has to be laid for it."""
+
+    def able(fault: FaultSpec) -> bool:
+        if spec.backend == MODEL:
+            return (
+                lacks(spec.model_copy(update={"faults": (fault.model_copy(update={"number": 1}),)})) is None
+            )
+        return all(has(need) for need in fault.needs)
+
+    return able

@@ -125,7 +125,7 @@ def _lacking(spec: ExperimentSpec) -> Iterator[_Lack]:
     for fault in spec.faults:
         body: Path = ("faults", fault.number - 1, fault.kind)
         if isinstance(fault, Storm):
-            for kind, dish in fault.menu.items():
+            for kind, dish in (fault.menu or {}).items():
                 config = dish.fields.get("config")
                 if why := why_not(kind) or _of_mode(kind, spec) or _of_settings(kind, config):
                     yield _Lack(body, kind, why, key=True, drawn=True)

@@ -143,5 +143,6 @@ class FenceProducer(ClientFault):
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Not by a storm: it takes a workload in transactions."""
-        return None
+        """Where producers write in transactions."""
+        in_transactions = draw.experiment.workload.producers.transaction_size is not None
+        return {"client": "producer"} if in_transactions else None

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
 from ackproof.experiment.fault import HoldKey, NodeFault
 from ackproof.experiment.needs import Need
 from ackproof.experiment.quantities import Shift, shift_text, wrong
+
+if TYPE_CHECKING:
+    from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.nodes import Data
 
 LEAST_S = 1.0
 """A smaller jump is hard to tell from the time that a busy machine takes to log a line."""
@@ -43,3 +47,8 @@ class ClockJump(NodeFault):
 
     def __str__(self) -> str:
         return f"{super().__str__()} by {shift_text(self.by)}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Seconds or minutes, forwards or back."""
+        return {"target": draw.role(), "by": draw.more.choice(("30s", "-30s", "10m", "-10m"))}

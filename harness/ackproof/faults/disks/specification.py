@@ -20,6 +20,8 @@ from ackproof.experiment.roles import RoleKind
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
+    from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.nodes import Data
     from ackproof.experiment.spec import Surroundings
 
 
@@ -63,6 +65,13 @@ class LogDirFault(DiskFault):
             yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
         if self.dir is not None and self.dir > there:
             yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """With several log dirs one of them, where the role is that of no partition."""
+        target = draw.role()
+        dirs = draw.experiment.cluster.log_dirs
+        return {"target": target} | ({} if "/" in target or dirs < 2 else {"dir": draw.between(1, dirs)})
 
 
 class FullDisk(LogDirFault):
@@ -125,6 +134,11 @@ class SlowDisk(LogDirFault):
         """File systems of their own."""
         return frozenset({Need.DISKS})
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be seen, shorter than a session."""
+        return {**(super().drawn(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
+
 
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
@@ -143,6 +157,12 @@ class EmptyDisk(DiskFault):
             role.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS) or role.node == lone
         ):
             yield "target", f"{role} is the only controller: without its disk there is no cluster any more"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A broker: two controllers without a disk could be the end of the cluster."""
+        target = draw.role()
+        return {"target": "broker" if target.startswith("controller") else target}
 
 
 class PowerLoss(DiskFault):
@@ -208,6 +228,12 @@ class PartitionFault(DiskFault):
     def _needs_partition(self) -> bool:
         return True
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Files of the role's partition, or of another where it has none."""
+        target = draw.role()
+        return _with_files_of(draw, "broker" if target.startswith("controller") else target)
+
 
 class FlipBits(PartitionFault):
     """One bit of a record batch is flipped in the segment of a broker that goes on running.
@@ -229,6 +255,12 @@ class FlipBits(PartitionFault):
         if topic is not None and topic.replication_factor < 2:
             name = "target" if self.partition is None else "partition"
             yield name, f"{self.place} has one replica only: nothing could mend it"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A follower: what a leader has is what clients read."""
+        place = draw.other_place()
+        return {"target": f"follower({place})"}
 
 
 class TruncateSegment(PartitionFault):
@@ -262,6 +294,16 @@ class DeleteCheckpoint(PartitionFault):
     @property
     def _needs_partition(self) -> bool:
         return self.file == "leader-epoch"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Any of the files."""
+        files = ("recovery-point", "replication-offset", "log-start-offset", "leader-epoch")
+        return {**(super().drawn(draw) or {}), "file": draw.more.choice(files)}
+
+
+def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:
+    return {"target": target} | ({} if "/" in target else {"partition": draw.other_place()})
 
 
 def flush_settings(experiment: Surroundings) -> list[str]:

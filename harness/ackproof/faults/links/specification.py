@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -19,6 +19,10 @@ from ackproof.experiment.links import GroupField, LinkField, between
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind
+
+if TYPE_CHECKING:
+    from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.nodes import Data
 
 NOT_OURS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -64,6 +68,11 @@ class LinkFault(OfLinks):
     def __str__(self) -> str:
         return f"{self.kind} {self.link}" + (" both ways" if self.both_ways else "")
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A link that carries something."""
+        return {"link": draw.link()}
+
 
 class CutFault(LinkFault):
     """Connections are closed and new ones refused: the caller knows at once."""
@@ -97,6 +106,11 @@ class ThrottleFault(LinkFault):
     def __str__(self) -> str:
         return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Less than a follower of a busy partition needs."""
+        return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
+
 
 class DelayFault(LinkFault):
     """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
@@ -116,6 +130,11 @@ class DelayFault(LinkFault):
     def __str__(self) -> str:
         return f"{super().__str__()} by {self.latency * 1000:g}ms"
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be told from a busy machine."""
+        return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
+
 
 class LossFault(LinkFault):
     """Packets are lost, in each direction; TCP sends them again, later and later."""
@@ -129,6 +148,11 @@ class LossFault(LinkFault):
     def needs(self) -> frozenset[Need]:
         """Packets too."""
         return super().needs | {Need.PACKETS}
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Few enough that connections live."""
+        return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
 
 
 class DropLargeFault(LinkFault):
@@ -146,6 +170,11 @@ class DropLargeFault(LinkFault):
         """Packets too."""
         return super().needs | {Need.PACKETS}
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Between the smallest that must pass and what an Ethernet carries."""
+        return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
+
 
 class SlowCloseFault(LinkFault):
     """The end of a connection arrives late: the other side holds on to it meanwhile."""
@@ -154,6 +183,11 @@ class SlowCloseFault(LinkFault):
     SUMMARY: ClassVar[str] = "Let the end of a connection arrive late."
 
     delay: Duration = Field(ge=0.01, le=600, description="How late.")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be told from a busy machine."""
+        return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
 
 
 class FlapFault(LinkFault):
@@ -164,6 +198,15 @@ class FlapFault(LinkFault):
 
     down: Duration = Field(ge=0.05, le=600, description="How long it is cut each time.")
     up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A few times in the time that it is held."""
+        return {
+            "link": draw.link(),
+            "down": f"{draw.between(200, 800)}ms",
+            "up": f"{draw.between(200, 800)}ms",
+        }
 
 
 From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
@@ -237,6 +280,14 @@ class IsolateFault(OfLinks):
     def __str__(self) -> str:
         return f"{self.kind} {self.target} from {', '.join(self.away_from)}"
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """One of the storm's roles, from all nodes or from those of its kind, in silence or not."""
+        target = draw.more.choice(list(draw.roles))
+        lone = target.startswith("controller") and len(draw.experiment.cluster.controller_ids) < 2
+        away = "all" if lone else draw.more.choice(("all", "peers"))
+        return {"target": target, "from": [away], "silent": draw.more.random() < 0.5}
+
 
 class _OfGroups(OfLinks):
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
@@ -274,6 +325,13 @@ class SplitFault(_OfGroups):
     def __str__(self) -> str:
         return f"{self.kind} {' | '.join(map(str, self.groups))}"
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Fewer than half of the brokers from the others."""
+        if draw.experiment.cluster.brokers < 3:
+            return None
+        return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
+
 
 class BridgeFault(_OfGroups):
     """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
@@ -298,3 +356,12 @@ class BridgeFault(_OfGroups):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.groups[0]} | {self.over} | {self.groups[1]}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Two brokers that only a third connects."""
+        brokers = list(draw.experiment.cluster.broker_ids)
+        if len(brokers) < 3:
+            return None
+        one, other, over = draw.more.sample(brokers, 3)
+        return {"groups": [[one], [other]], "over": f"broker({over})"}

@@ -21,6 +21,8 @@ from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.topic_settings import wrong_topic_setting
 
 if TYPE_CHECKING:
+    from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.nodes import Data
     from ackproof.experiment.spec import Surroundings
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -54,6 +56,11 @@ class ElectPreferred(OfPartition):
     SUMMARY: ClassVar[str] = (
         "Make the first assigned replica of a partition its leader; another must lead before."
     )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Of any partition."""
+        return {"partition": draw.other_place()}
 
 
 class ElectUnclean(OfPartition):
@@ -106,6 +113,14 @@ class Reassign(Move):
     KIND: ClassVar[str] = "reassign"
     SUMMARY: ClassVar[str] = "Give a partition other replicas: more, fewer, or on other brokers."
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """As many replicas as there are, on other brokers or in another order."""
+        place = draw.other_place()
+        brokers = list(draw.experiment.cluster.broker_ids)
+        copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
+        return {"partition": place, "to": [*draw.more.sample(brokers, copies)]} if len(brokers) > 1 else None
+
 
 class CancelReassign(Move):
     """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
@@ -120,6 +135,16 @@ class CancelReassign(Move):
         ge=1,
         description="Bytes a second that new replicas may copy, so that it is not through too soon.",
     )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """To brokers that hold no replica yet: all others are through at once."""
+        place = draw.other_place()
+        brokers = list(draw.experiment.cluster.broker_ids)
+        copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
+        if copies >= len(brokers):
+            return None
+        return {"partition": place, "to": [*draw.more.sample(brokers, copies)]}
 
 
 class Recreate(FaultSpec):
@@ -180,6 +205,12 @@ class MoveLogDir(FaultSpec):
     def __str__(self) -> str:
         return f"{self.kind} {self.partition} of {self.target}"
 
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Of a replica, where there are several log dirs."""
+        place = draw.other_place()
+        return {"partition": place, "target": f"leader({place})"}
+
 
 class SetConfig(FaultSpec):
     """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
@@ -238,3 +269,9 @@ class SetConfig(FaultSpec):
             else "all brokers"
         )
         return f"{self.kind} {', '.join(f'{name}={value}' for name, value in self.config.items())} of {whose}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A setting of a topic that promises no less than before."""
+        topic = draw.other_place().rpartition("/")[0]
+        return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}

@@ -15,12 +15,15 @@
 The drawn faults are ordinary fault specs. Their numbers are those of the storm × 1000 + 1, 2, …, shown as 1.1, 1.2;
 each begins at its time after the storm's own beginning, and each is healed, whatever else is broken by then. One that
 finds nothing to break (its node is dead already, nobody holds the role) is listed as missed.
+
+What is left out is drawn: `storm: {count: 20}` alone is one of all kinds that the backend, the cluster and the machine
+can do, aimed at leaders, followers, brokers and controllers, links and parameters from each kind's own ranges.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, ClassVar, Final, TypeAlias
 
@@ -36,18 +39,20 @@ from pydantic import (
 
 from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import Drawn
-from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField
+from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField, places_of
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.problems import hint
+from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
-from ackproof.experiment.roles import Role, RoleField, RoleKind
+from ackproof.experiment.roles import RoleField, RoleKind
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds
 from ackproof.rundir.timeline import DRAWN_FROM
 
 MOST: Final = 200
 """Most faults of one storm."""
+PLACES: Final = 4
+"""Partitions whose leaders and followers a storm without roles strikes."""
 
 
 class Dish(Spec):
@@ -121,17 +126,18 @@ class Storm(FaultSpec):
         "Many random faults, drawn beforehand from a menu with weights, each of them healed."
     )
 
-    menu: dict[MenuKind, DishField] = Field(
+    menu: dict[MenuKind, DishField] | None = Field(
+        None,
         json_schema_extra={"minProperties": 1},
         description="Kinds of faults and their weights: {pause: 3, kill: 2}. A kind's own fields may be given: "
-        "{kill: {weight: 2, lasting: 5s, target: controller}}.",
+        "{kill: {weight: 2, lasting: 5s, target: controller}}. By default all that can be drawn here.",
     )
     count: Whole = Field(10, ge=1, le=MOST, description="How many faults are drawn.")
-    roles: tuple[RoleField, ...] = Field(
-        (Role(RoleKind.BROKER),),
+    roles: tuple[RoleField, ...] | None = Field(
+        None,
         min_length=1,
-        json_schema_extra={"default": ["broker"]},
-        description="Whom the faults of nodes may be aimed at.",
+        description="Whom the faults of nodes may be aimed at; by default broker, and without a menu leaders, "
+        "followers and controllers too.",
     )
     gap: RangeField = Field(
         Range(0.5, 3.0),
@@ -153,8 +159,8 @@ class Storm(FaultSpec):
 
     @field_validator("menu")
     @classmethod
-    def _something(cls, value: dict[str, Dish]) -> dict[str, Dish]:
-        if not value:
+    def _something(cls, value: dict[str, Dish] | None) -> dict[str, Dish] | None:
+        if value is not None and not value:
             raise wrong(
                 "the menu is empty: name kinds of faults and their weights, such as {pause: 3, kill: 2}"
             )
@@ -166,47 +172,119 @@ class Storm(FaultSpec):
         return (self.count + 1) // 2 if self.at_least is None else self.at_least
 
     def __str__(self) -> str:
+        if self.menu is None:
+            return f"storm of {self.count} (all kinds)"
         menu = ", ".join(f"{kind} {dish.weight}" for kind, dish in self.menu.items())
         return f"storm of {self.count} ({menu})"
 
 
-def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int) -> Drawn:
+Able: TypeAlias = Callable[[FaultSpec], bool]
+"""Whether the backend and the machine can do a fault; of kinds that a menu names that is said when it is checked."""
+TRIES: Final = 20
+
+
+def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True) -> Drawn:
     """The faults of this storm in the case with this seed. Pure: the same for the same arguments.
 
     Raises `pydantic.ValidationError` for a menu that `check_storm` would have refused.
     """
     generator = random.Random(f"{seed}/storm/{storm.number}")
-    served = _served(storm, generator)
-    draw = Draw(generator, [str(role) for role in storm.roles], experiment)
+    menu = menu_of(storm, experiment, able)
+    served = _served(menu, storm.swarm, generator)
+    draw = Draw(generator, roles_of(storm, experiment), experiment)
     roles = {kind: roles_for(storm, kind, experiment) for kind in served}
-    weights = [storm.menu[kind].weight for kind in served]
+    weights = [menu[kind].weight for kind in served]
     faults: list[FaultSpec] = []
     begins = 0.0
     for index in range(1, storm.count + 1):
         begins = round(begins + draw.within(storm.gap), 3)
         (kind,) = generator.choices(served, weights)
-        lasts = draw.within(storm.menu[kind].lasting or storm.lasting)
+        lasts = draw.within(menu[kind].lasting or storm.lasting)
         number = storm.number * DRAWN_FROM + index
-        faults.append(
-            make_one(
-                storm, kind, replace(draw, roles=roles[kind]), number, After(storm.number, begins), lasts
-            )
-        )
-    return Drawn(tuple(faults), tuple(kind for kind in storm.menu if kind not in served))
+        own = replace(draw, roles=roles[kind], more=random.Random(f"{seed}/drawn/{number}"))
+        trigger = After(storm.number, begins)
+        if storm.menu is None:
+            found = _sound(kind, own, number, trigger, lasts, able)
+            faults += [] if found is None else [found]
+        else:
+            faults.append(make_one(kind, menu[kind], own, number, trigger, lasts))
+    return Drawn(tuple(faults), tuple(kind for kind in menu if kind not in served))
 
 
-def _served(storm: Storm, generator: random.Random) -> list[str]:
+def menu_of(storm: Storm, experiment: ExperimentSpec, able: Able) -> dict[str, Dish]:
+    """The storm's menu, or without one every kind of which one can be drawn that fits the experiment."""
+    if storm.menu is not None:
+        return storm.menu
+    kinds = [kind for kind in fault_kinds() if kind != Storm.KIND]
+    return {kind: Dish(weight=1) for kind in kinds if _can_be_drawn(storm, kind, experiment, able)}
+
+
+def _can_be_drawn(storm: Storm, kind: str, experiment: ExperimentSpec, able: Able) -> bool:
+    spec = fault_kinds()[kind]
+    if spec.not_on(experiment.backend) is not None or experiment.cluster.mode in spec.NOT_IN:
+        return False
+    draw = Draw(random.Random(0), roles_of(storm, experiment), experiment)
+    return _sound(kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high, able) is not None
+
+
+def _sound(kind: str, draw: Draw, number: int, trigger: After, lasts: float, able: Able) -> FaultSpec | None:
+    """One that fits the experiment and that can be done; None when none is found in so many tries."""
+    for _ in range(TRIES):
+        if fault_kinds()[kind].drawn(draw) is None:
+            return None
+        try:
+            found = make_one(kind, Dish(weight=1), draw, number, trigger, lasts)
+        except ValidationError:
+            continue
+        complaints = _Noted()
+        found.check(draw.experiment, complaints)
+        if not complaints.any and able(found):
+            return found
+    return None
+
+
+class _Noted:
+    """Whether a fault has something to say against its experiment."""
+
+    def __init__(self) -> None:
+        self.any = False
+
+    def sound(self, *paths: Path, cluster: bool = False) -> bool:
+        del paths, cluster
+        return True
+
+    def report(self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False) -> None:
+        del path, message, suggestion, key
+        self.any = True
+
+    def unknown_value(self, path: Path, what: str, name: str, valid: Iterable[str]) -> None:
+        del path, what, name, valid
+        self.any = True
+
+
+def _served(menu: dict[str, Dish], swarm: bool, generator: random.Random) -> list[str]:
     """The kinds that this seed serves; without `swarm` all."""
-    menu = list(storm.menu)
-    if not storm.swarm:
-        return menu
-    served = [kind for kind in menu if generator.random() < 0.5]
-    return served or [generator.choice(menu)]
+    every = list(menu)
+    if not swarm:
+        return every
+    served = [kind for kind in every if generator.random() < 0.5]
+    return served or [generator.choice(every)]
+
+
+def roles_of(storm: Storm, experiment: ExperimentSpec) -> list[str]:
+    """Whom its faults of nodes may be aimed at."""
+    if storm.roles is not None:
+        return [str(role) for role in storm.roles]
+    if storm.menu is not None:
+        return [str(RoleKind.BROKER)]
+    places = places_of(experiment)
+    of_partitions = [f"{role}({place})" for place in places[:PLACES] for role in ("leader", "follower")]
+    return [*of_partitions, str(RoleKind.BROKER), str(RoleKind.CONTROLLER)]
 
 
 def roles_for(storm: Storm, kind: str, experiment: ExperimentSpec) -> list[str]:
     """The roles of a storm that faults of this kind can be aimed at; all of them where none will do."""
-    roles = [str(role) for role in storm.roles]
+    roles = roles_of(storm, experiment)
     return [role for role in roles if _fits(storm, kind, role, experiment)] or roles
 
 
@@ -221,13 +299,14 @@ def _fits(storm: Storm, kind: str, role: str, experiment: ExperimentSpec) -> boo
 def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: ExperimentSpec) -> FaultSpec:
     """What such a fault can look like, aimed at one of these roles; the same each time. Raises as `make_one`."""
     draw = Draw(random.Random(0), roles, experiment)
-    return make_one(storm, kind, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
+    dish = Dish(weight=1) if storm.menu is None else storm.menu[kind]
+    return make_one(kind, dish, draw, DRAWN_FROM, After(storm.number), storm.lasting.high)
 
 
-def make_one(storm: Storm, kind: str, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
+def make_one(kind: str, dish: Dish, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
     """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
     spec = fault_kinds()[kind]
-    fields: dict[str, object] = {**(spec.drawn(draw) or {}), **storm.menu[kind].fields}
+    fields: dict[str, object] = {**(spec.drawn(draw) or {}), **dish.fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))
     return spec.model_validate(
         {**fields, "number": number, "trigger": trigger, "hold": hold}, context=FROM_FILE
