@@ -127,7 +127,6 @@ WRONG = [
     ("{menu: {‸paus: 1}}", "menu.paus", "did you mean 'pause'"),
     ("{menu: {‸storm: 1}}", "menu.storm", "unknown fault kind"),
     ("{menu: ‸{}}", "menu", "the menu is empty"),
-    ("{}", "menu", "missing"),
     ("{menu: {kill: ‸0}}", "menu.kill", "a weight of at least 1"),
     ("{menu: {kill: ‸{weight: x}}}", "menu.kill", "a weight of at least 1"),
     ("{menu: {kill: {weight: 1, ‸targt: broker}}}", "menu.kill.targt", "did you mean 'target'"),
@@ -160,3 +159,49 @@ def test_errors_have_their_place(read: Load, body: str, path: str, message: str)
 def test_a_storm_ends_by_itself(read: Load) -> None:
     with pytest.raises(InvalidExperiment, match="a storm ends by itself"):
         read("  - storm: {menu: {kill: 1}}\n    at: 1s\n    for: 3s\n")
+
+
+ALL = "  - storm: {count: 20}\n    at: 1s\n"
+
+
+@pytest.mark.parametrize("cluster", ["", "cluster: {controllers: 3}\n", "cluster: {brokers: 1}\n"])
+def test_a_storm_that_says_nothing_draws_whatever_fits(tmp_path: Path, cluster: str) -> None:
+    file = tmp_path / "e.yaml"
+    one = (
+        "topics:\n  orders: {replication_factor: 1}\n"
+        if "brokers: 1" in cluster
+        else "topics:\n  orders: {}\n"
+    )
+    file.write_text(f"name: t\n{cluster}{one}faults:\n{ALL}", encoding="utf-8")
+    spec = load(file)
+    kinds = set()
+    for seed in range(12):
+        case = drawn(spec, seed)
+        assert len(case.faults) == 21
+        assert case_from_json(case_to_json(case)) == case
+        kinds |= {one.kind for one in case.faults}
+        assert all(one.hold for one in case.faults if one.HOLD_KEY is not None)
+    assert {"kill", "cut", "kill_client", "power_loss"} <= kinds
+    # What ends the cluster for good, loses by design, or needs what is not there, is not drawn.
+    assert not {"recreate", "elect_unclean", "upgrade", "command", "expire_session", "move_log_dir"} & kinds
+    assert ("remove_controller" in kinds) <= ("controllers: 3" in cluster)
+    assert not ({"split", "bridge", "reassign"} & kinds and "brokers: 1" in cluster)
+
+
+def test_what_the_menu_leaves_out_of_a_kind_is_drawn(read: Load) -> None:
+    spec = read("  - storm: {menu: {throttle: 1, delay: {weight: 1, latency: 70ms}}}\n    at: 0s\n")
+    faults = [one for seed in range(4) for one in drawn(spec, seed).faults[1:]]
+    assert len({str(one) for one in faults if one.kind == "throttle"}) > 5
+    assert all("by 70ms" in str(one) for one in faults if one.kind == "delay")
+
+
+def test_what_is_drawn_more_changes_no_other_draw(read: Load) -> None:
+    """Menus that say everything draw as ever."""
+    said = "link: follower(orders/0) -> leader(orders/0), rate: 9KB/s"
+    spec = read(f"  - storm: {{menu: {{throttle: {{weight: 1, {said}}}, kill: 1}}}}\n    at: 0s\n")
+    told = [(one.kind, str(one.trigger), one.hold) for one in drawn(spec).faults[1:4]]
+    assert told == [
+        ("throttle", "2822ms after fault 1 is confirmed", 1.968),
+        ("kill", "4020ms after fault 1 is confirmed", 1.662),
+        ("throttle", "6917ms after fault 1 is confirmed", 2.404),
+    ]

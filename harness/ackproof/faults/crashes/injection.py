@@ -57,12 +57,23 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
             self._start_the_dead()
             with contextlib.suppress(WaitTimeout):  # so long it lives
                 wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.context.stop)
-            self._crash()
-            crashes += 1
+            if self._crash_again():
+                crashes += 1
         return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
+
+    def _crash_again(self) -> bool:
+        """Whether it could: a node that another fault has, or that this one is to start yet, crashes later."""
+        for node in self.nodes:
+            self.holds.await_free(node.id, self.fault.number, self.context.stop)
+            if node.state() is NodeState.GONE:
+                return False
+        self._crash()
+        return True
 
     def confirm_healed(self) -> str:
         """As many processes as were asked for are gone, and another serves."""
+        if self.refused:
+            return self._until_ready()
         lived = {pid for pid in self._crashed if pid is not None}
         if len(lived) != self.times * len(self.nodes):
             raise FaultNotConfirmed(f"crash_loop: {len(lived)} processes crashed, not {self.times}")

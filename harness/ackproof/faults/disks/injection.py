@@ -21,6 +21,7 @@ from ackproof.cluster.disks.flags import make_writable, set_immutable
 from ackproof.cluster.protocol import Node, NodeState, PartitionState
 from ackproof.experiment.quantities import size_text
 from ackproof.faults.disks.specification import EmptyDisk, FailLogDir, FullDisk, LogDirFault
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
@@ -47,6 +48,8 @@ class DiskInjection(ProcessInjection[SpecT]):
 
     def heal(self) -> str:
         """End what still runs, mend the disk, start all."""
+        if self.refused:
+            return "nothing to undo"
         running = [node for node in self.nodes if node.state() is not NodeState.GONE]
         for node in running:
             node.kill()
@@ -62,6 +65,8 @@ class DiskInjection(ProcessInjection[SpecT]):
 
     def confirm_healed(self) -> str:
         """The nodes are registered, and every replica of theirs is in its ISR."""
+        if self.refused:
+            return self._until_ready()
         return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
 
 
@@ -136,6 +141,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         for node in self.nodes:
             self._logged[node.id] = _Logged(node)
             node.expect_end()
+        self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING)
         return self._dirs
 
     def _dir_of(self, node: Node) -> Path:
@@ -272,9 +278,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
 
     def inject(self) -> str:
         """Kill it, and remove what is in its folders."""
-        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
-        for node in self.nodes:
-            node.kill()
+        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))

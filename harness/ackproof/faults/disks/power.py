@@ -18,6 +18,7 @@ from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import PowerLoss, flush_settings
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
@@ -74,7 +75,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
 
     def inject(self) -> str:
         """Do it in the way that this machine allows."""
-        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
+        self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         if self._by_device:
             return self._lose_power()
         if self._how == "device":

@@ -18,6 +18,7 @@ from ackproof.cluster.protocol import Node, NodeState
 from ackproof.cluster.record_batches import Batch
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import DeleteCheckpoint, FlipBits, PartitionFault, TruncateSegment
+from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes.injection import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
@@ -59,9 +60,7 @@ class _OfPartition(DiskInjection[PartitionT]):
         return found[-1]
 
     def _kill(self) -> None:
-        self._must_be(NodeState.RUNNING, NodeState.STOPPED)
-        for node in self.nodes:
-            node.kill()
+        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         self._until(NodeState.GONE, GONE_WITHIN_S)
 
 
@@ -131,7 +130,9 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
                 f"flip_bits: no replica of {self.place} is in sync but the rotten: it cannot be made anew"
             )
         for node in touched:
-            node.kill()
+            with self.holds.acting_on(node.id):
+                self.holds.take(node.id, self.fault.number, Grip.DOWN)
+                node.kill()
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in touched:
             replica = node.disk.partition(*self.place)

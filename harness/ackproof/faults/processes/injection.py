@@ -34,6 +34,8 @@ class ProcessInjection(Injection[SpecT]):
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.holds = context.holds or Holds()
+        self.refused = False
+        """Whether there was nothing to break, and so nothing to heal: what is dead then is another fault's."""
 
     def _strike(self, act: Callable[[Node], None], word: str, grip: Grip, *states: NodeState) -> str:
         """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
@@ -50,6 +52,7 @@ class ProcessInjection(Injection[SpecT]):
         for node in self.nodes:
             state = node.state()
             if state not in states:
+                self.refused = True
                 raise FaultNotConfirmed(
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
@@ -70,7 +73,9 @@ class ProcessInjection(Injection[SpecT]):
 
     def _start_the_dead(self) -> str:
         """Let go, and start what is dead and nobody else wants dead."""
-        did = []
+        did: list[str] = []
+        if self.refused:
+            return "nothing to undo"
         for node in self.nodes:
             with self.holds.acting_on(node.id):
                 self.holds.release(node.id, self.fault.number)
@@ -84,6 +89,8 @@ class ProcessInjection(Injection[SpecT]):
 
     def _until_ready(self) -> str:
         """Each node answers; the time in which another fault has it, or takes it, does not count."""
+        if self.refused:
+            return f"nothing was done to {self._names()}"
         for node in self.nodes:
             while True:
                 self.holds.await_free(node.id, self.fault.number, self.context.stop)
