@@ -142,8 +142,12 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
 
     def confirm_healed(self) -> str:
         """The node is in its ISRs again, and the batch in its log is sound."""
+        if not self._flipped:
+            return "nothing was flipped"
         witness = super().confirm_healed()
         for node in self.nodes:
+            if node.id not in self._flipped:
+                continue
             first = self._flipped[node.id].batch.first
             replica = node.disk.partition(*self.place)
             found = None if replica is None else _batch_of(replica, first)

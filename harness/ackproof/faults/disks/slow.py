@@ -120,6 +120,8 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
     def confirm_healed(self) -> str:
         """A write and an fsync of ours are fast again, and the node is in its ISRs."""
+        if self._stutter is None:
+            return "nothing was slowed"
         took = 0.0
 
         def fast() -> bool:

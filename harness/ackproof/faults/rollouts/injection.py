@@ -49,6 +49,7 @@ class _Rollout(Injection[RolloutT]):
         self.nodes = self._in_turn(aim)
         self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[Node] = []
+        self._begun = False
 
     def _in_turn(self, aim: Aim) -> tuple[Node, ...]:
         """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
@@ -102,6 +103,7 @@ class _Rollout(Injection[RolloutT]):
     def inject(self) -> str:
         """The first node."""
         first = self._begin()
+        self._begun = True
         self._bounce(first)
         return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
 
@@ -127,6 +129,8 @@ class _Rollout(Injection[RolloutT]):
 
     def confirm_healed(self) -> str:
         """Another process runs every node, and all replicas are in sync."""
+        if not self._begun:
+            return "nothing was begun"
         if len(self._done) != len(self.nodes):
             raise FaultNotConfirmed(
                 f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"
