@@ -269,3 +269,14 @@ def test_stopping_the_run_heals_and_ends(make_stand: MakeStand) -> None:
     stand.stop.set()
     stand.driver.heal_all()
     assert stand.nodes[1].now is NodeState.RUNNING
+
+
+@pytest.mark.parametrize("kind", ["kill", "stop", "pause", "restart", "crash_loop"])
+def test_what_found_nothing_to_break_starts_nothing(make_stand: MakeStand, kind: str) -> None:
+    stand = make_stand(
+        f"  - kill: {{target: broker(1)}}\n    at: 0ms\n  - {kind}: {{target: broker(1)}}\n    at: 100ms\n"
+    )
+    stand.driver.start()
+    stand.until(Stage.FAILED, 2)
+    assert "nothing to break" in stand.driver.failures()[0]
+    assert stand.nodes[1].told == ["kill"]
