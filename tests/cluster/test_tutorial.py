@@ -1,4 +1,7 @@
-"""The tutorial, typed as it stands: its commands in their order, its files as it says to save them, on real brokers."""
+"""The tutorial, typed as it stands: its commands in their order, its files as it says to save them, on real brokers.
+
+Then the examples of `docs/api.md`, which look at what the tutorial left.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,16 @@ from pages import ROOT, Page
 pytestmark = pytest.mark.cluster
 
 TUTORIAL = Page(ROOT / "docs" / "tutorial.md")
+NOTEBOOK = Page(ROOT / "docs" / "api.md")
+
+
+def _run(words: list[str], folder: Path) -> str:
+    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
 
 
 def _last(folder: Path) -> BatchFile:
@@ -27,17 +40,12 @@ def _last(folder: Path) -> BatchFile:
 def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     for name, text in TUTORIAL.files().items():
         (tmp_path / name).write_text(text, "utf-8")
-    environment = os.environ | {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     lost: list[dict[str, int]] = []
     for line in TUTORIAL.commands():
         words = shlex.split(line, comments=True)
         if words[0] != "ackproof":
             continue  # what sets the clone up has been done here
-        done = subprocess.run(
-            words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=300
-        )
-        said = done.stdout + done.stderr
-        assert done.returncode == 0, f"{line}\n{said}"
+        said = _run(words, tmp_path)
         if words[1] == "run":
             batch = _last(tmp_path)
             assert batch.verdict is Verdict.PASS
@@ -54,3 +62,6 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
     assert with_all["case#1"] == 0
     assert both["acks=1#1"] > 0
     assert both["acks=all#1"] == 0
+
+    for block in NOTEBOOK.of("python"):
+        _run([sys.executable, "-c", block.text], tmp_path)

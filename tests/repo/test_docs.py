@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -180,6 +181,16 @@ def test_the_kind_of_fault_that_is_shown_would_be_one() -> None:
     assert str(fault) == "detach leader(orders/0) from all"
     assert fault.model_dump()["silent"] is True
     assert effect_of(fault) == BlackHole()
+
+
+def test_the_layers_are_those_that_are_held() -> None:
+    """The page's row of layers, and the contract of import-linter."""
+    contract = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"][
+        "contracts"
+    ][0]
+    said = (DOCS / "architecture.md").read_text("utf-8").split("## Layers")[1].split("\n\n")[2]
+    layers = [layer.replace("ackproof.", "") for layer in contract["layers"]]
+    assert re.findall(r"`([^`]+)`", said) == layers
 
 
 def test_every_command_is_listed() -> None:
