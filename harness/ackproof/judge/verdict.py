@@ -15,6 +15,7 @@ from ackproof.judge.checks import (
     logs,
     nodes,
     replay,
+    unread,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.facts import Facts
@@ -46,6 +47,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     acks.check,
     nodes.check,
     counting.check,
+    unread.check,
 )
 """What is asked before the findings are looked at …"""
 BEHIND_THEM: Final[tuple[Check, ...]] = (logs.check, replay.check, expectations.check, logs.check_presence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,9 +12,10 @@ from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.prediction import Chance
 from ackproof.rundir.timeline import EventKind
 
-from .conftest import HEALTHY, WHOLE, MakeRun, attempt, life
+from .conftest import HEALTHY, WHOLE, MakeRun, Predicted, attempt, life
 
 TWO_PARTITIONS = """\
 name: t
@@ -305,3 +307,30 @@ def test_what_was_written_in_transactions_is_read_at_read_committed_too(
     verdict = judge_case(make_run(producers=producers, final=final, audit={"consumed_committed": 40}))
     assert (verdict.verdict is Verdict.PASS) is (not said), verdict.reasons
     assert said in " ".join(verdict.reasons)
+
+
+# what the harness's own clients leave behind ------------------------------------------------------------------------
+
+
+def _closed_early(run: CaseDir, unread: int) -> CaseDir:
+    """As an acks=0 producer says when it closes, before the end of the run."""
+    lines = run.timeline.read_text("utf-8").splitlines(keepends=True)
+    note = json.loads(lines[-1]) | {"kind": "note", "detail": {"unread_bytes": unread, "producer": 0}}
+    run.timeline.write_text("".join([*lines[:-1], json.dumps(note) + "\n", lines[-1]]), "utf-8")
+    return run
+
+
+def test_a_loss_that_is_predicted_impossible_is_kafkas(make_run: MakeRun, prediction: Predicted) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    assert judge_case(make_run(lost=3)).verdict is Verdict.FAIL
+
+
+def test_losses_are_not_kafkas_where_a_producer_closed_early(
+    make_run: MakeRun, prediction: Predicted
+) -> None:
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    lacks(_closed_early(make_run(lost=3), 280_969), "280969 bytes of it were read by no broker")
+
+
+def test_a_producer_that_closed_early_and_lost_nothing_is_no_lack(make_run: MakeRun) -> None:
+    passes(_closed_early(make_run(), 280_969))
