@@ -229,24 +229,21 @@ class _Moved(_OfPartition[MoveT]):
         )
 
     def _log_end(self, broker: int) -> int | None:
-        """The end of the broker's own log of the partition; None when it has none."""
-        link = self.context.cluster.running_links().get(broker)
-        if link is None:
+        """The end of the broker's own log of the partition; None when it has none. One that starts is awaited."""
+
+        def one_more() -> int | None:
+            link = self.context.cluster.running_links().get(broker)
+            if link is None:
+                return None
+            try:
+                ends = queries.read_offsets(link.ask(queries.ask_log_ends([self.place])))
+            except WireError:
+                return None
+            return ends.get(self.place, -1) + 1 or None
+
+        if broker not in self.context.cluster.running_links():
             return None
-        return (
-            seen(
-                self.context,
-                lambda: (
-                    (
-                        queries.read_offsets(link.ask(queries.ask_log_ends([self.place]))).get(self.place, -1)
-                        + 1
-                    )
-                    or None
-                ),
-                f"broker {broker} to say where its log of {self.place} ends",
-            )
-            - 1
-        )
+        return seen(self.context, one_more, f"broker {broker} to say where its log of {self.place} ends") - 1
 
 
 @injects(Reassign)
