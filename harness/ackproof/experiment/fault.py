@@ -15,6 +15,7 @@ from pydantic import Field
 
 from ackproof.experiment.backends import BACKENDS, Ability
 from ackproof.experiment.base import Spec
+from ackproof.experiment.incidents import NOTHING, Incidents
 from ackproof.experiment.needs import Need
 from ackproof.experiment.problems import Path
 from ackproof.experiment.quantities import Duration, duration_text
@@ -24,6 +25,7 @@ from ackproof.rundir.timeline import DRAWN_FROM
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.nodes import Data
     from ackproof.experiment.spec import Surroundings
 
@@ -62,6 +64,10 @@ class FaultSpec(Spec):
     """Backends on which it cannot be injected for a reason of its own, which `ASKS` does not say."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
+    UNPREDICTABLE: ClassVar[str] = "the model has no such fault"
+    """Why no prediction can be made with it; empty where one can."""
+    PER_NODE: ClassVar[Incidents] = NOTHING
+    """What it comes to for each broker that it hits, beside what the controllers' log tells by itself."""
 
     number: int = Field(ge=1)
     trigger: Trigger
@@ -93,6 +99,19 @@ class FaultSpec(Spec):
         """Why it cannot be injected on this backend: "not possible on it, because …"; None where it can be."""
         lacking = (why for ability, why in BACKENDS[backend].lacks.items() if ability in cls.ASKS)
         return next(lacking, cls.NOT_ON.get(backend))
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""
+        del spec
+        return None
+
+    def observed(self, nodes: int) -> Incidents:
+        """What it came to, once it has hit so many brokers."""
+        return self.PER_NODE.times(nodes)
+
+    def planned(self, exposure: Exposure) -> Incidents | None:
+        """What it may come to for a partition, as far as its duration lets it bite; None: it touches no replica."""
+        return self.observed(exposure.aimed_at(self)) if self.PER_NODE != NOTHING else None
 
     def check(self, spec: Surroundings, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""

@@ -186,7 +186,7 @@ class Search:
                             note(successor)
         self.place = end
 
-    def _settled(self, state: int, unsettled: Sequence[Unsettled]) -> Iterator[int]:
+    def _settled(self, state: int, unsettled: Unsettled) -> Iterator[int]:
         """Where steps lead that others follow at once."""
         for at_once, differences in unsettled:
             for difference in differences:

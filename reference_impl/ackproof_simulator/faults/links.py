@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 from ackproof.faults.links.aims import CLIENTS, links_of
+from ackproof.faults.links.detach import Detach
 from ackproof.faults.links.specification import (
     BlackHoleFault,
     BridgeFault,
@@ -14,6 +15,7 @@ from ackproof.faults.links.specification import (
     FlapFault,
     IsolateFault,
     LossFault,
+    OfLinks,
     ResetFault,
     SlowCloseFault,
     SplitFault,
@@ -31,7 +33,7 @@ class _Links(Virtual):
 
     def connections(self) -> list[Connection]:
         """All of them, as of now."""
-        links = links_of(self.fault, self.aim, self.world.case.experiment.cluster)
+        links = links_of(cast(OfLinks, self.fault), self.aim, self.world.case.experiment.cluster)
         network = self.world.network
         clients = [number for number in network.hosts if number < 0]
         return [
@@ -86,7 +88,7 @@ class ResetRun(CutRun):
     """Reset as soon as it carries something, which is at once: to who uses it the same as a cut."""
 
 
-@does(BlackHoleFault)
+@does(BlackHoleFault, Detach)
 class SilenceRun(_Links):
     """Nothing arrives; what waits comes through at the mending."""
 

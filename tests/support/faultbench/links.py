@@ -16,6 +16,7 @@ LINK_FAULTS = (
     "cut: {link: clients -> leader(t/0)}",
     "isolate: {target: leader(t/0), from: peers}",
     "isolate: {target: leader(t/0), silent: true}",
+    "detach: {target: leader(t/0)}",
     "split: {groups: [minority, majority]}",
     "bridge: {groups: [[1], [2]], over: broker(3)}",
     "black_hole: {link: followers(t/0) -> leader(t/0)}",

@@ -195,6 +195,7 @@ def named(ground: Ground, fault: FaultSpec) -> set[str]:
         ("isolate", {"target": "leader(t/0)", "from": "controllers"}, {"1→101"}),
         ("isolate", {"target": "leader(t/0)", "from": ["clients", "controllers"]}, {"1→101", "clients→1"}),
         ("isolate", {"target": "controller", "from": "brokers"}, {"1→101", "2→101", "3→101"}),
+        ("detach", {"target": "broker(3)"}, {"3→1", "3→2", "1→3", "2→3", "3→101", "clients→3"}),
         ("isolate", {"target": "broker(3)"}, {"3→1", "3→2", "1→3", "2→3", "3→101", "clients→3"}),
         ("split", {"groups": ["minority", "majority"]}, {"2→1", "2→3", "1→2", "3→2"}),
         ("split", {"groups": [[1, 2], [3, 101]]}, {"1→3", "3→1", "2→3", "3→2", "1→101", "2→101"}),
@@ -228,6 +229,7 @@ EVERY = [
     ("drop_large", {"link": LINK, "above": "600B"}),
     ("slow_close", {"link": LINK, "delay": "500ms"}),
     ("isolate", {"target": "leader(t/0)", "silent": True}),
+    ("detach", {"target": "leader(t/0)"}),
 ]
 
 

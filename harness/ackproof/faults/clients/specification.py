@@ -82,6 +82,8 @@ WhomField: TypeAlias = Annotated[
 class ClientFault(FaultSpec):
     """A fault of clients."""
 
+    UNPREDICTABLE: ClassVar[str] = ""
+
     client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
     def check(self, spec: Surroundings, say: Complaints) -> None:

@@ -10,11 +10,13 @@ from pydantic import Field, field_validator
 
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
+from ackproof.experiment.incidents import NOTHING, Incidents
 from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.releases import numbers
 from ackproof.experiment.roles import Role, RoleKind
 
 if TYPE_CHECKING:
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.spec import Surroundings
 
 _NOT_OURS = MappingProxyType({"attach": "processes of a cluster that someone else runs are not ours to end"})
@@ -25,17 +27,24 @@ class CrashLoop(NodeFault):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
     KIND: ClassVar[str] = "crash_loop"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
     SUMMARY: ClassVar[str] = "End the process at once and start it, again and again; at last it stays up."
     NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
 
     times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
     up: Duration = Field(0.5, description="How long each process lives before it crashes.")
 
+    def observed(self, nodes: int) -> Incidents:
+        return super().observed(nodes * self.times)
+
 
 class KillStarting(NodeFault):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
     KIND: ClassVar[str] = "kill_starting"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=2)
     SUMMARY: ClassVar[str] = "End the process, start it, and end it again before it has started."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
@@ -51,6 +60,8 @@ class OutOfMemory(NodeFault):
     """
 
     KIND: ClassVar[str] = "out_of_memory"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
     SUMMARY: ClassVar[str] = "Fill a broker's heap with announced requests until its JVM ends."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
@@ -68,6 +79,7 @@ class Starve(NodeFault):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
     KIND: ClassVar[str] = "starve"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Let the process run for a share of the time only, ten times a second."
     HEALING: ClassVar[str] = "let it run"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -75,11 +87,15 @@ class Starve(NodeFault):
 
     share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self, exposure.aimed_at(self))
+
 
 class LoseQuorum(FaultSpec):
     """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
 
     KIND: ClassVar[str] = "lose_quorum"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Kill or pause more than half of the controllers, the active one among them."
     HEALING: ClassVar[str] = "bring them back"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -107,6 +123,12 @@ class LoseQuorum(FaultSpec):
     def __str__(self) -> str:
         return f"{self.kind} by {self.by}"
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
+        active controller next gives each broker a whole session."""
+        del exposure
+        return NOTHING
+
 
 class RemoveController(NodeFault):
     """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
@@ -115,6 +137,7 @@ class RemoveController(NodeFault):
     """
 
     KIND: ClassVar[str] = "remove_controller"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Take a controller out of the quorum while it runs, and take it in again."
     HEALING: ClassVar[str] = "take it in again"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -141,3 +164,9 @@ class RemoveController(NodeFault):
                 ("target",),
                 f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
             )
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
+        active controller next gives each broker a whole session."""
+        del exposure
+        return NOTHING

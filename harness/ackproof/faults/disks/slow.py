@@ -18,13 +18,11 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import Node, NodeState
 from ackproof.faults.disks.injection import LogDirInjection, in_sync_again
-from ackproof.faults.disks.specification import SlowDisk
+from ackproof.faults.disks.specification import SLOW_WITHIN_S, SlowDisk
 from ackproof.faults.injection import Aim, FaultContext, injects
 
 PROBE: Final = ".ackproof-fsync"
 LET_THROUGH_S: Final = 0.05
-SLOW_WITHIN_S: Final = 3.0
-"""The first freeze writes out what is dirty."""
 _FAST_WITHIN_S: Final = 10.0
 
 

@@ -13,6 +13,7 @@ from pydantic import Field, model_validator
 
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
+from ackproof.experiment.incidents import LAG, NOTHING, Incidents
 from ackproof.experiment.needs import Need
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Duration, Size, wrong
@@ -21,10 +22,14 @@ from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.nodes import Data
     from ackproof.experiment.spec import Surroundings
 
 
+_BYTES: Final = "it knows batches and offsets, no files and no bytes"
+SLOW_WITHIN_S: Final = 3.0
+"""The first freeze writes out what is dirty."""
 SegmentField: TypeAlias = Literal["active", "closed"]
 _START: Final = "start again"
 FLUSH_SETTINGS: Final = frozenset(
@@ -82,6 +87,9 @@ class FullDisk(LogDirFault):
     """
 
     KIND: ClassVar[str] = "full_disk"
+    # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
     SUMMARY: ClassVar[str] = "Fill the node's file system (root; `leave` says how much stays free)."
     HEALING: ClassVar[str] = "free the space and start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -93,6 +101,9 @@ class FullDisk(LogDirFault):
         """File systems of their own."""
         return frozenset({Need.DISKS})
 
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("leave", _BYTES) if self.leave else None
+
 
 class FailLogDir(LogDirFault):
     """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
@@ -102,6 +113,9 @@ class FailLogDir(LogDirFault):
     """
 
     KIND: ClassVar[str] = "fail_log_dir"
+    # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
     SUMMARY: ClassVar[str] = "Let one log dir fail: `how: io_error` (root) or `read_only`."
     HEALING: ClassVar[str] = "mend it and start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -113,6 +127,9 @@ class FailLogDir(LogDirFault):
         """File systems of their own, for errors of the device."""
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("how", _BYTES) if self.how == "read_only" else None
+
 
 class SlowDisk(LogDirFault):
     """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
@@ -121,6 +138,7 @@ class SlowDisk(LogDirFault):
     """
 
     KIND: ClassVar[str] = "slow_disk"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Let each write and each fsync of the node wait up to `stall` (root)."
     HEALING: ClassVar[str] = "let it write freely"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -139,11 +157,44 @@ class SlowDisk(LogDirFault):
         """Long enough to be seen, shorter than a session."""
         return {**(super().drawn(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        """A follower that cannot append lags; a leader that serves nobody drops all its followers.
+
+        It lasts longer than `for`, which counts from its confirmation: that waits for a write of ours. Nobody is
+        fenced for a slow disk, for heartbeats write nothing; but who cannot append to the metadata log for a whole
+        session does not learn that another controller is the active one. A ZooKeeper server answers no ping behind a
+        write that waits.
+        """
+        case, role = exposure.case, self.target
+        cluster = case.experiment.cluster
+        stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
+        if role.kind is RoleKind.ZOOKEEPER:
+            return Incidents(cuts=exposure.replicas if stalls_past_session else 0)
+        nodes = exposure.aimed_at(self)
+        most = None if self.hold is None else self.hold + 3 * self.stall + SLOW_WITHIN_S
+        if not nodes or (most is not None and most * 1000 < exposure.time_out(LAG)):
+            return NOTHING
+        alone = len(case.faults) == 1
+        only_follows = (
+            alone
+            and role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS)
+            and role.topic == exposure.topic
+            and case.experiment.topics[exposure.topic].partitions == 1
+        )
+        may_move = (cluster.combined or not alone) and cluster.mode == "kraft" and cluster.log_dirs == 1
+        return Incidents(
+            shrinks=nodes if only_follows else max(nodes, exposure.replicas - 1),
+            cuts=nodes if may_move and stalls_past_session else 0,
+        )
+
 
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
 
     KIND: ClassVar[str] = "empty_disk"
+    # Taken as a loss of power that nothing survived.
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(power_losses=1)
     SUMMARY: ClassVar[str] = "End the process and empty its disk; it returns under the same id."
     HEALING: ClassVar[str] = _START
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
@@ -175,6 +226,8 @@ class PowerLoss(DiskFault):
     """
 
     KIND: ClassVar[str] = "power_loss"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(power_losses=1)
     SUMMARY: ClassVar[str] = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
     HEALING: ClassVar[str] = _START
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
@@ -206,6 +259,8 @@ class PowerLoss(DiskFault):
 
 class PartitionFault(DiskFault):
     """A fault of one partition's files on the nodes of a role."""
+
+    UNPREDICTABLE: ClassVar[str] = "files of a log that rot are not in the model"
 
     partition: PartitionField | None = Field(
         None, title="Partition", description="Whose files; by default those of the role's partition."
@@ -243,6 +298,9 @@ class FlipBits(PartitionFault):
     """
 
     KIND: ClassVar[str] = "flip_bits"
+    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"model": "what a broker does about a batch whose checksum is wrong is no part of the protocol"}
+    )
     SUMMARY: ClassVar[str] = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
     HEALING: ClassVar[str] = "replicate anew"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
@@ -277,6 +335,9 @@ class TruncateSegment(PartitionFault):
 
     segment: SegmentField = Field("active", description="Which segment.")
     bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("segment", "its logs are one segment each") if self.segment == "closed" else None
 
 
 class DeleteCheckpoint(PartitionFault):

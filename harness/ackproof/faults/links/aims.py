@@ -4,34 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
 from ackproof.cluster.network.mesh import Link
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.links import Group
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.links.specification import BridgeFault, From, IsolateFault, LinkFault, SplitFault
 
+if TYPE_CHECKING:
+    from ackproof.faults.links.specification import OfLinks
+
+From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
 Holders = Mapping[Role, Sequence[int]]
 """Who held each role of the fault when it was due, by number."""
 
 
-def links_of(fault: FaultSpec, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
+def links_of(fault: OfLinks, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
     """The links, sorted. Raises `FaultNotConfirmed` when there is none, or a node is on two sides."""
-    match fault:
-        case LinkFault():
-            found = set(_named(fault, holders))
-        case IsolateFault():
-            found = set(_isolated(fault, holders, spec))
-        case SplitFault():
-            found = set(_between([_members(group, holders) for group in fault.groups]))
-        case BridgeFault():
-            bridge = set(holders[fault.over])
-            found = set(_between([_members(group, holders) - bridge for group in fault.groups]))
-        case _:
-            raise FaultNotConfirmed(f"{fault.kind} breaks no links")
+    found = set(fault.links(holders, spec))
     links = tuple(sorted(link for link in found if exists(spec, link)))
     if not links:
         raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
@@ -51,24 +43,14 @@ def exists(spec: ClusterSpec, link: Link) -> bool:
     return target in controllers or (source in brokers and target in brokers)
 
 
-def _named(fault: LinkFault, holders: Holders) -> Iterator[Link]:
-    source = fault.link.source
-    froms = [CLIENTS] if source is None else holders[source]
-    for target in holders[fault.link.target]:
-        for start in froms:
-            yield Link(start, target)
-            if fault.both_ways:
-                yield Link(target, start)
-
-
-def _isolated(fault: IsolateFault, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-    for node in holders[fault.target]:
-        for away in fault.away_from:
-            if away in ("clients", "all"):
-                yield Link(CLIENTS, node)
-            for other in _others(spec, node, away):
-                yield Link(node, other)
-                yield Link(other, node)
+def apart(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
+    """All links, in both directions, between each of these nodes and those from which it is to be apart."""
+    for node in nodes:
+        if away in ("clients", "all"):
+            yield Link(CLIENTS, node)
+        for other in _others(spec, node, away):
+            yield Link(node, other)
+            yield Link(other, node)
 
 
 def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
@@ -83,11 +65,13 @@ def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
     return found.get(away, set()) - {node}
 
 
-def _members(group: Group, holders: Holders) -> set[int]:
+def members(group: Group, holders: Holders) -> set[int]:
+    """The nodes of a group."""
     return {node for role in group.roles for node in holders[role]}
 
 
-def _between(sides: Iterable[set[int]]) -> Iterator[Link]:
+def sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
+    """All links between nodes of different sides. Raises `FaultNotConfirmed` when a node is on two."""
     for one, other in combinations(sides, 2):
         if both := one & other:
             raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")

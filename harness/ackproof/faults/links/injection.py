@@ -20,18 +20,11 @@ from ackproof.cluster.network.mesh import (
     CLIENTS,
     BlackHole,
     Cut,
-    Delay,
-    DropLarge,
-    Effect,
     Link,
-    Loss,
     Mesh,
     Reset,
-    SlowClose,
-    Throttle,
 )
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links import specification as plan
@@ -52,31 +45,6 @@ T = TypeVar("T")
 LinksT = TypeVar("LinksT", bound=plan.OfLinks)
 
 
-def effect_of(fault: FaultSpec) -> Effect:
-    """What a fault does to each of its links."""
-    match fault:
-        case plan.CutFault() | plan.FlapFault():
-            return Cut()
-        case plan.BlackHoleFault():
-            return BlackHole()
-        case plan.ResetFault():
-            return Reset()
-        case plan.ThrottleFault():
-            return Throttle(fault.rate)
-        case plan.DelayFault():
-            return Delay(fault.latency, fault.jitter)
-        case plan.LossFault():
-            return Loss(fault.share)
-        case plan.DropLargeFault():
-            return DropLarge(fault.above)
-        case plan.SlowCloseFault():
-            return SlowClose(fault.delay)
-        case plan.IsolateFault() | plan.SplitFault() | plan.BridgeFault():
-            return BlackHole() if fault.silent else Cut()
-        case _:
-            raise FaultNotConfirmed(f"{fault.kind} has no effect on links")
-
-
 @injects(plan.OfLinks)
 class LinksInjection(Injection[LinksT]):
     """One effect on all links of a fault.
@@ -94,7 +62,7 @@ class LinksInjection(Injection[LinksT]):
             raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid to be broken")
         self.mesh: Mesh = mesh
         self.links = links_of(fault, aim.numbers, context.cluster.spec)
-        self.effect = effect_of(fault)
+        self.effect = fault.effect()
         self._owner = f"fault-{fault.number}"
         self._witness = witness_of(self.effect)
         self.holds = context.holds or Holds()

@@ -7,28 +7,47 @@ asking B, while B may still ask A. `both_ways` breaks the connections that B ope
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
+from ackproof.cluster.network.mesh import (
+    CLIENTS,
+    BlackHole,
+    Cut,
+    Delay,
+    DropLarge,
+    Effect,
+    Link,
+    Loss,
+    Reset,
+    SlowClose,
+    Throttle,
+)
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import FaultSpec, HoldKey
+from ackproof.experiment.incidents import LAG, NOTHING, Incidents
 from ackproof.experiment.links import GroupField, LinkField, between
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind
+from ackproof.faults.links.aims import From, apart, members, sides_apart
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.nodes import Data
+    from ackproof.experiment.spec import ClusterSpec
+    from ackproof.faults.links.aims import Holders
 
 NOT_OURS: Final[Mapping[str, str]] = MappingProxyType(
     {
         "attach": "the links of a cluster that someone else runs are not ours to break",
     }
 )
+_METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
 
@@ -36,9 +55,19 @@ _BROKERS: Final = Role(RoleKind.BROKERS)
 class OfLinks(FaultSpec):
     """What all of them have in common."""
 
+    UNPREDICTABLE: ClassVar[str] = ""
+
     HEALING: ClassVar[str] = "mend"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
     NOT_ON: ClassVar[Mapping[str, str]] = NOT_OURS
+
+    def effect(self) -> Effect:
+        """What it does to each of its links."""
+        raise NotImplementedError
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        """Those between the nodes that it is aimed at; some of them may not exist."""
+        raise NotImplementedError
 
 
 class LinkFault(OfLinks):
@@ -73,12 +102,37 @@ class LinkFault(OfLinks):
         """A link that carries something."""
         return {"link": draw.link()}
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        source, target = self.link.source, self.link.target
+        if source is None:
+            return NOTHING
+        ends = (source, target)
+        others = [role for role in ends if role.kind not in _METADATA_ROLES]
+        if len(others) < len(ends):
+            return exposure.noticed(self, min(sum(map(exposure.brokers, others)), exposure.replicas))
+        if not exposure.lasts(self, LAG):
+            return NOTHING
+        return Incidents(shrinks=min(max(map(exposure.brokers, ends)), exposure.replicas - 1))
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        del spec
+        source = self.link.source
+        froms = [CLIENTS] if source is None else holders[source]
+        for target in holders[self.link.target]:
+            for start in froms:
+                yield Link(start, target)
+                if self.both_ways:
+                    yield Link(target, start)
+
 
 class CutFault(LinkFault):
     """Connections are closed and new ones refused: the caller knows at once."""
 
     KIND: ClassVar[str] = "cut"
     SUMMARY: ClassVar[str] = "Close the connections of a link and refuse new ones."
+
+    def effect(self) -> Effect:
+        return Cut()
 
 
 class BlackHoleFault(LinkFault):
@@ -87,12 +141,18 @@ class BlackHoleFault(LinkFault):
     KIND: ClassVar[str] = "black_hole"
     SUMMARY: ClassVar[str] = "Let nothing through a link, in silence; its connections stay open."
 
+    def effect(self) -> Effect:
+        return BlackHole()
+
 
 class ResetFault(LinkFault):
     """Connections are made, and reset as soon as they carry something."""
 
     KIND: ClassVar[str] = "reset"
     SUMMARY: ClassVar[str] = "Reset every connection of a link as soon as it carries something."
+
+    def effect(self) -> Effect:
+        return Reset()
 
 
 class ThrottleFault(LinkFault):
@@ -110,6 +170,9 @@ class ThrottleFault(LinkFault):
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Less than a follower of a busy partition needs."""
         return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
+
+    def effect(self) -> Effect:
+        return Throttle(self.rate)
 
 
 class DelayFault(LinkFault):
@@ -135,6 +198,9 @@ class DelayFault(LinkFault):
         """Long enough to be told from a busy machine."""
         return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
 
+    def effect(self) -> Effect:
+        return Delay(self.latency, self.jitter)
+
 
 class LossFault(LinkFault):
     """Packets are lost, in each direction; TCP sends them again, later and later."""
@@ -153,6 +219,9 @@ class LossFault(LinkFault):
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Few enough that connections live."""
         return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
+
+    def effect(self) -> Effect:
+        return Loss(self.share)
 
 
 class DropLargeFault(LinkFault):
@@ -175,6 +244,9 @@ class DropLargeFault(LinkFault):
         """Between the smallest that must pass and what an Ethernet carries."""
         return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
 
+    def effect(self) -> Effect:
+        return DropLarge(self.above)
+
 
 class SlowCloseFault(LinkFault):
     """The end of a connection arrives late: the other side holds on to it meanwhile."""
@@ -188,6 +260,9 @@ class SlowCloseFault(LinkFault):
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Long enough to be told from a busy machine."""
         return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
+
+    def effect(self) -> Effect:
+        return SlowClose(self.delay)
 
 
 class FlapFault(LinkFault):
@@ -208,8 +283,8 @@ class FlapFault(LinkFault):
             "up": f"{draw.between(200, 800)}ms",
         }
 
-
-From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
+    def effect(self) -> Effect:
+        return Cut()
 
 
 def _one_or_many(value: object) -> object:
@@ -288,6 +363,21 @@ class IsolateFault(OfLinks):
         away = "all" if lone else draw.more.choice(("all", "peers"))
         return {"target": target, "from": [away], "silent": draw.more.random() < 0.5}
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        nodes, away = exposure.aimed_at(self), set(self.away_from)
+        if away & {"controllers", "all"}:
+            return exposure.noticed(self, nodes)
+        # A leader that is cut off drops every follower.
+        dropped = exposure.replicas - 1 if nodes else 0
+        return Incidents(shrinks=dropped) if away - {"clients"} and exposure.lasts(self, LAG) else NOTHING
+
+    def effect(self) -> Effect:
+        return BlackHole() if self.silent else Cut()
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        for away in self.away_from:
+            yield from apart(holders[self.target], away, spec)
+
 
 class _OfGroups(OfLinks):
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
@@ -295,7 +385,14 @@ class _OfGroups(OfLinks):
     @property
     def needs(self) -> frozenset[Need]:
         """All links of nodes: groups may hold any of them."""
+
         return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self, max(1, exposure.replicas - 1))
+
+    def effect(self) -> Effect:
+        return BlackHole() if self.silent else Cut()
 
 
 class SplitFault(_OfGroups):
@@ -332,6 +429,10 @@ class SplitFault(_OfGroups):
             return None
         return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
 
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        del spec
+        return sides_apart([members(group, holders) for group in self.groups])
+
 
 class BridgeFault(_OfGroups):
     """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
@@ -365,3 +466,8 @@ class BridgeFault(_OfGroups):
             return None
         one, other, over = draw.more.sample(brokers, 3)
         return {"groups": [[one], [other]], "over": f"broker({over})"}
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        del spec
+        bridge = set(holders[self.over])
+        return sides_apart([members(group, holders) - bridge for group in self.groups])

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from ackproof.experiment.base import Config
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.incidents import AS_KRAFT, Incidents
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Size
 from ackproof.experiment.roles import Role, RoleField, RoleKind
@@ -22,15 +23,27 @@ from ackproof.experiment.topic_settings import wrong_topic_setting
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.nodes import Data
     from ackproof.experiment.spec import Surroundings
 
 UNCLEAN: Final = "unclean.leader.election.enable"
+_SIMULATED: Final = frozenset(
+    {
+        "min.insync.replicas",
+        UNCLEAN,
+        "flush.messages",
+        "log.flush.interval.messages",
+    }
+)
+"""What the model can change while brokers run: any other setting would change nothing there, and seem to."""
 BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 
 class OfPartition(FaultSpec):
     """Planned work on one partition."""
+
+    UNPREDICTABLE: ClassVar[str] = ""
 
     partition: PartitionField
 
@@ -62,6 +75,10 @@ class ElectPreferred(OfPartition):
         """Of any partition."""
         return {"partition": draw.other_place()}
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        del exposure
+        return Incidents(preferred=1, hand_overs=1)
+
 
 class ElectUnclean(OfPartition):
     """An unclean election by an operator: a live replica is made leader though nobody in sync is left.
@@ -76,6 +93,10 @@ class ElectUnclean(OfPartition):
         """As if the topic allowed it."""
         del spec
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        del exposure
+        return Incidents(unclean=1)
 
 
 class Move(OfPartition):
@@ -105,6 +126,13 @@ class Move(OfPartition):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.partition} to {', '.join(map(str, self.to))}"
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        del exposure
+        return Incidents(hand_overs=1)
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
 
 
 class Reassign(Move):
@@ -154,6 +182,7 @@ class Recreate(FaultSpec):
     """
 
     KIND: ClassVar[str] = "recreate"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
 
     NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -184,6 +213,7 @@ class MoveLogDir(FaultSpec):
     """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
 
     KIND: ClassVar[str] = "move_log_dir"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
     NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"attach": "log dirs of brokers that someone else runs cannot be looked at"}
@@ -219,6 +249,7 @@ class SetConfig(FaultSpec):
     """
 
     KIND: ClassVar[str] = "set"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = (
         "Change settings of a topic, a broker or (with neither) all brokers while they run."
     )
@@ -275,3 +306,10 @@ class SetConfig(FaultSpec):
         """A setting of a topic that promises no less than before."""
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        unknown = sorted(set(self.config) - _SIMULATED)
+        if not unknown:
+            return None
+        known = ", ".join(sorted(_SIMULATED))
+        return "config", f"it does not know the setting '{unknown[0]}': it knows {known}"

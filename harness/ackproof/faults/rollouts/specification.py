@@ -10,12 +10,14 @@ from pydantic import Field, field_validator
 
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
+from ackproof.experiment.incidents import AS_KRAFT, Incidents
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.releases import RELEASES, Version, numbers
 from ackproof.experiment.roles import Role, RoleKind
 
 if TYPE_CHECKING:
+    from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.spec import Surroundings
 
 _NOT_OURS = MappingProxyType(
@@ -31,6 +33,8 @@ class RollingRestart(NodeFault):
     """
 
     KIND: ClassVar[str] = "rolling_restart"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
     SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
 
     NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
@@ -46,6 +50,8 @@ class Upgrade(FaultSpec):
     """
 
     KIND: ClassVar[str] = "upgrade"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
     SUMMARY: ClassVar[str] = (
         "Restart node after node on a newer release of Kafka, then raise the feature levels."
     )
@@ -82,6 +88,10 @@ class Upgrade(FaultSpec):
     def __str__(self) -> str:
         return f"{self.kind} to {self.to}"
 
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Of the whole cluster."""
+        return self.observed(exposure.replicas)
+
 
 class Decommission(NodeFault):
     """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
@@ -90,6 +100,7 @@ class Decommission(NodeFault):
     """
 
     KIND: ClassVar[str] = "decommission"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
@@ -119,3 +130,12 @@ class Decommission(NodeFault):
                     f"replication factor {topic.replication_factor}",
                 )
                 return
+
+    def observed(self, nodes: int) -> Incidents:
+        return Incidents(clean_stops=nodes) if self.drain else Incidents(kills=nodes)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return self.observed(exposure.aimed_at(self))
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None

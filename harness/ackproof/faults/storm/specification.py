@@ -122,6 +122,7 @@ class Storm(FaultSpec):
     """Seeded random faults, drawn when the case is made, always healed."""
 
     KIND: ClassVar[str] = "storm"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = (
         "Many random faults, drawn beforehand from a menu with weights, each of them healed."
     )

@@ -5,13 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import field_validator
 
 from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
+
+if TYPE_CHECKING:
+    from ackproof.experiment.incidents import Exposure
 
 
 class ExpireSession(NodeFault):
@@ -19,6 +23,7 @@ class ExpireSession(NodeFault):
     controller, it no longer is. It registers anew, with a new session, by itself."""
 
     KIND: ClassVar[str] = "expire_session"
+    UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "End a broker's ZooKeeper session from outside; it registers anew by itself."
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"kraft": "there is no ZooKeeper, nor a session with it"}
@@ -33,3 +38,6 @@ class ExpireSession(NodeFault):
         if value.kind is RoleKind.ZOOKEEPER:
             raise wrong("a ZooKeeper server holds no session of its own: aim at brokers")
         return value
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return Incidents(cuts=exposure.aimed_at(self))

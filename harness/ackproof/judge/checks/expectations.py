@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ackproof.experiment.expectations import Bound
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.opinion import Opinion, Says
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.bounds import Bound
 from ackproof.rundir.prediction import Chance
 
 

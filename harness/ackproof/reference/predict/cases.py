@@ -10,9 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.releases import ELR
-from ackproof.reference.predict.incidents import Incidents, planned
+from ackproof.reference.predict.incidents import planned
 from ackproof.reference.replay.happened import happened, summed
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.reference.predict.incidents import NOTHING, Incidents, of_nodes, planned, total
+from ackproof.experiment.incidents import NOTHING, Incidents
+from ackproof.reference.predict.incidents import planned, total
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -34,7 +35,7 @@ def happened(
     bitten = _bitten(case, events)
     for fault, nodes in bitten:
         hit = [node for node in nodes if node in brokers]
-        count = of_nodes(fault, len(hit))
+        count = fault.observed(len(hit))
         if count != NOTHING:
             down.update(hit)
             yield f"fault {fault_name(fault.number)} ({fault}) struck {_brokers(hit)}", count
@@ -49,7 +50,7 @@ def happened(
         deliberate = []
     else:
         yield from _of_the_samples(topic, events, sum(down.values()))
-        deliberate = [(fault, count) for fault, count in moves if of_nodes(fault, 1) == NOTHING]
+        deliberate = [(fault, count) for fault, count in moves if fault.observed(1) == NOTHING]
     for fault, count in deliberate:
         yield (
             f"fault {fault_name(fault.number)} ({fault})",

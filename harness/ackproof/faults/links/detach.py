@@ -1,0 +1,43 @@
+"""detach: the network card of nodes is gone, as if its cable were pulled out.
+
+All links at once, to and from brokers, controllers and clients, in silence: nobody is told, connections stay open.
+Witnessed on every link, as `isolate … silent` is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+from ackproof.cluster.network.mesh import BlackHole, Effect, Link
+from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.needs import LINKS, Need
+from ackproof.faults.links.aims import apart
+from ackproof.faults.links.specification import OfLinks
+
+if TYPE_CHECKING:
+    from ackproof.experiment.incidents import Exposure, Incidents
+    from ackproof.experiment.spec import ClusterSpec
+    from ackproof.faults.links.aims import Holders
+
+
+class Detach(OfLinks, NodeFault):
+    """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
+
+    KIND: ClassVar[str] = "detach"
+    SUMMARY: ClassVar[str] = "Take a node's network card away: all its links and clients at once, in silence."
+    HEALING: ClassVar[str] = "attach again"
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """All links."""
+        return LINKS
+
+    def effect(self) -> Effect:
+        return BlackHole()
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        return apart(holders[self.target], "all", spec)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self, exposure.aimed_at(self))
