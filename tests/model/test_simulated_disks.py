@@ -59,7 +59,7 @@ def slow(target: str, stall: str, lasts: str = "2s") -> str:
 
 
 def ended(simulation: Simulation) -> bool:
-    return [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    return [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
 
 
 def shrunk(simulation: Simulation, place: int = 0) -> list[tuple[int, ...]]:

@@ -31,7 +31,7 @@ def ran(tmp_path: Path, faults: str, size: str = "100B") -> Simulation:
     (case,) = cases(load(path, backend="model"), seed=3)
     simulation = Simulation(setting_of(case), case)
     simulation.run()
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
     assert simulation.complete, simulation.reasons
     return simulation
 

@@ -39,7 +39,7 @@ def ran(tmp_path: Path, faults: str, *, seed: int = 3, timeout: str = "10s") -> 
     (case,) = cases(load(path, backend="model"))
     simulation = simulated(case, tmp_path / "run", seed=seed)
     assert simulation.complete, simulation.reasons
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
     return simulation
 
 

@@ -135,7 +135,7 @@ def test_a_log_dir_that_fails_takes_what_lies_in_it_and_nothing_else(tmp_path: P
     )
     (case,) = cases(load(path, backend="model"))
     simulation = simulated(case, tmp_path / "run", seed=5, batches=60)
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
     told = conform(CaseDir(tmp_path / "run"), simulation.case)
     assert (told.forbidden, lost(told)) == (None, 0)
     assert told.steps["log dir of broker N failed"] == 1

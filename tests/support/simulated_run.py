@@ -48,7 +48,7 @@ def simulated(
 def replayed(case: Case, folder: Path, *, seed: int, batches: int) -> tuple[Simulation, ConformanceFile]:
     """Such a run in which every fault comes to its end, all is read back, and the replay finds no fault in anything."""
     simulation = simulated(case, folder, seed=seed, batches=batches)
-    assert [life.reason for life in simulation.lives if life.stage.name != "ENDED"] == []
+    assert [life.reason for life in simulation.lives if life.stage.name != "RECOVERED"] == []
     assert simulation.complete, simulation.reasons
     told = conform(CaseDir(folder), simulation.case)
     assert told.forbidden is None, told.forbidden
