@@ -78,15 +78,15 @@ def test_findings_that_an_audit_left_without_an_answer_are_replaced(run, ledger)
     ],
 )
 @pytest.mark.parametrize("strange", [False, True])
-def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, said, unmatched_at) -> None:
+def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, said, strange) -> None:
     def full(*_: object) -> None:
-        raise OSError("no number") if unmatched_at else OSError(28, "No space left on device")
+        raise OSError("no number") if strange else OSError(28, "No space left on device")
 
     owner = pipeline.results if where.startswith("results") else pipeline
     monkeypatch.setattr(owner, where.rpartition(".")[2], full)
     (result,) = run(ledger)
     assert result.code == 2
-    said = said.replace("No space left on device", "no number") if unmatched_at else said
+    said = said.replace("No space left on device", "no number") if strange else said
     assert result.reasons == (f"{ledger}: {said}",)
 
 
