@@ -10,13 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, FaultNotConfirmed
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
+from ackproof.cluster.protocol import local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.cases import cases, load
@@ -129,8 +130,8 @@ def test_a_topic_that_is_there_is_never_written_to(theirs: ProcessCluster, tmp_p
     cluster.remove_data()
     cluster.stop()
     assert topics_of(theirs, ["orders"]) == {"orders"}
-    with pytest.raises(BadInput, match="out of reach"):
-        cluster.node(1).kill()
+    with pytest.raises(FaultNotConfirmed, match="out of reach"):
+        local(cluster.brokers())
 
 
 def test_where_nobody_answers_nothing_begins(tmp_path: Path) -> None:

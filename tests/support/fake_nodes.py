@@ -6,10 +6,11 @@ from dataclasses import dataclass, field
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.protocol import NodeState
+from local_node import OnThisMachine
 
 
 @dataclass
-class FakeNode:
+class FakeNode(OnThisMachine):
     """A node that does as it is told, unless `deaf`."""
 
     id: int

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
@@ -93,8 +94,9 @@ def to_timeline(timeline: Timeline) -> OnNodeEvent:
     return write
 
 
+@runtime_checkable
 class Node(Protocol):
-    """One node. What is asked for by these methods is expected; any other end is a death by itself."""
+    """One node of a cluster, whoever runs it. What else can be done with it are abilities, below."""
 
     @property
     def id(self) -> int:
@@ -112,45 +114,8 @@ class Node(Protocol):
     def is_controller(self) -> bool:
         """Whether it keeps the metadata: votes in the quorum, or is a ZooKeeper server."""
 
-    @property
-    def pid(self) -> int | None:
-        """The process that serves it, or served it last; None before the first start."""
-
-    @property
-    def alive(self) -> bool:
-        """Whether its process exists, paused or not."""
-
     def state(self) -> NodeState:
-        """What the operating system says now."""
-
-    def start(self) -> None:
-        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
-
-    def kill(self) -> None:
-        """SIGKILL, and return at once. Nothing happens to a node that is gone."""
-
-    def terminate(self) -> None:
-        """SIGTERM (a controlled shutdown begins), and return at once."""
-
-    @property
-    def disk(self) -> NodeDisk:
-        """What it keeps its data on, as this machine sees it."""
-
-    @property
-    def clock(self) -> NodeClock:
-        """Its wall clock. Raises `BadInput` where it cannot be set."""
-
-    def expect_end(self) -> None:
-        """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""
-
-    def stop(self, timeout_s: float = 30.0) -> bool:
-        """SIGTERM, and wait for the end; after `timeout_s` SIGKILL. Whether it ended by itself in time."""
-
-    def pause(self) -> None:
-        """SIGSTOP, and return at once."""
-
-    def resume(self) -> None:
-        """SIGCONT, and return at once."""
+        """What the operating system says now; running, where that is out of reach."""
 
     def await_ready(self, timeout_s: float) -> None:
         """Wait until it answers and is registered and unfenced (broker), knows the quorum's leader
@@ -159,8 +124,94 @@ class Node(Protocol):
         Raises `NodeDied` at once when it has no process, `WaitTimeout` after `timeout_s` seconds.
         """
 
+
+@runtime_checkable
+class HasLog(Protocol):
+    """What it logs can be read."""
+
     def log_tail(self, lines: int = 20) -> str:
         """The last lines of what it logged or, failing that, printed."""
+
+
+@runtime_checkable
+class Killable(Protocol):
+    """Its process can be ended. What is asked for here is expected; any other end is a death by itself."""
+
+    @property
+    def pid(self) -> int | None:
+        """The process that serves it, or served it last; None before the first start."""
+
+    def kill(self) -> None:
+        """SIGKILL, and return at once. Nothing happens to a node that is gone."""
+
+    def terminate(self) -> None:
+        """SIGTERM (a controlled shutdown begins), and return at once."""
+
+    def expect_end(self) -> None:
+        """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""
+
+
+@runtime_checkable
+class Startable(Protocol):
+    """It can be given a process again."""
+
+    def start(self) -> None:
+        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
+
+
+@runtime_checkable
+class Pausable(Protocol):
+    """Its process can stand still."""
+
+    def pause(self) -> None:
+        """SIGSTOP, and return at once."""
+
+    def resume(self) -> None:
+        """SIGCONT, and return at once."""
+
+
+@runtime_checkable
+class HasDisk(Protocol):
+    """Its data lies on this machine."""
+
+    @property
+    def disk(self) -> NodeDisk:
+        """What it keeps its data on, as this machine sees it."""
+
+
+@runtime_checkable
+class HasClock(Protocol):
+    """Its wall clock can be set, if its cluster was made for it."""
+
+    @property
+    def clock(self) -> NodeClock | None:
+        """Its wall clock."""
+
+
+@runtime_checkable
+class LocalNode(Node, HasLog, HasDisk, Killable, Startable, Pausable, Protocol):
+    """A node whose process and data are on this machine."""
+
+
+def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
+    """The same nodes, as a fault of processes or data needs them. Raises `FaultNotConfirmed` where one is not on
+    this machine: validation refuses that before, by what the backend lacks (`experiment.backends`)."""
+    found: list[LocalNode] = []
+    for node in nodes:
+        if not isinstance(node, LocalNode):
+            raise FaultNotConfirmed(
+                f"{node.name} belongs to a cluster that someone else runs: its process is out of reach"
+            )
+        found.append(node)
+    return tuple(found)
+
+
+def clock_of(node: Node) -> NodeClock:
+    """The wall clock of a node. Raises `FaultNotConfirmed` where it cannot be set."""
+    clock = node.clock if isinstance(node, HasClock) else None
+    if clock is None:
+        raise FaultNotConfirmed(f"the clock of node {node.id} cannot be set: the cluster was not made for it")
+    return clock
 
 
 class Cluster(Protocol):

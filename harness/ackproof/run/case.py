@@ -25,7 +25,7 @@ from ackproof.base.processes import RunTag, end_children, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.protocol import RunningCluster, to_timeline
+from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
@@ -329,9 +329,9 @@ class CaseRun:
         """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""
         if self.spec.ground.foreign:
             return
-        log_dirs = [LogDir(node.id, path) for node in cluster.brokers() for path in node.disk.log_dirs]
+        log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
         replica_logs.collect(log_dirs, self.spec.topics, self.run)
-        servers = [node.disk.metadata_dir for node in cluster.nodes.values() if node.is_controller]
+        servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := metadata_of(self.spec.cluster).collect(servers, self.run):
             self.timeline.add(Note(note=failed))
 

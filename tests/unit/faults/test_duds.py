@@ -33,12 +33,13 @@ from ackproof.faults.processes import injection as processes
 from ackproof.faults.rollouts import injection as rollouts
 from ackproof.faults.rollouts.specification import Upgrade
 from ackproof.rundir.partition import TopicPartition
+from local_node import OnThisMachine
 
 PLACE = TopicPartition("t", 0)
 
 
 @dataclass
-class FakeNode:
+class FakeNode(OnThisMachine):
     """A node whose process does as it is told, or `deaf` to signals does not."""
 
     id: int

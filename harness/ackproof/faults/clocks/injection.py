@@ -10,7 +10,7 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.clocks import Reading
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState, clock_of
 from ackproof.faults.clocks.specification import ClockJump
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes.injection import ProcessInjection
@@ -45,7 +45,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
     def heal(self) -> str:
         """Set them right."""
         for node in self.nodes:
-            node.clock.shift(0.0)
+            clock_of(node).shift(0.0)
         return f"the clock of {self._names()} set right"
 
     def confirm_healed(self) -> str:
@@ -55,10 +55,10 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return "; ".join([*moved, ready])
 
     @staticmethod
-    def _shift(node: Node, seconds: float) -> None:
-        node.clock.shift(seconds)
+    def _shift(node: LocalNode, seconds: float) -> None:
+        clock_of(node).shift(seconds)
 
-    def _at_rest(self, node: Node) -> Reading:
+    def _at_rest(self, node: LocalNode) -> Reading:
         seen: list[Reading] = []
 
         def sharp() -> Reading | None:
@@ -75,7 +75,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"clock_jump: {error}") from error
 
-    def _until_moved(self, node: Node, seconds: float) -> str:
+    def _until_moved(self, node: LocalNode, seconds: float) -> str:
         moved: list[Reading] = []
 
         def there() -> bool:
@@ -95,9 +95,9 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return f"log stamps of node {node.id}: off by {moved[-1]}"
 
     @staticmethod
-    def _look(node: Node, into: list[Reading], before: Reading | None = None) -> None:
+    def _look(node: LocalNode, into: list[Reading], before: Reading | None = None) -> None:
         try:
-            reading = node.clock.read()
+            reading = clock_of(node).read()
         except (OSError, WaitTimeout):
             return  # it is busy, or on its way up again: looked at again
         into.append(reading if before is None else reading - before)

@@ -11,7 +11,7 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.faults.crashes.specification import CrashLoop, KillStarting, OutOfMemory
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -117,11 +117,11 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         return f"{gone}; its log begins a start and does not end it"
 
     @staticmethod
-    def _log(node: Node) -> list[str]:
+    def _log(node: LocalNode) -> list[str]:
         """Lines of its log, not of what its JVM printed, which stand at the end however old they are."""
         return [line for line in node.log_tail(_TAIL_LINES).splitlines() if line.startswith("[")]
 
-    def _since(self, node: Node) -> list[str]:
+    def _since(self, node: LocalNode) -> list[str]:
         """What it logged since its death."""
         lines = self._log(node)
         last = self._last_line[node.id]
@@ -147,7 +147,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
             self._fill(node, number)
         return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"
 
-    def _fill(self, node: Node, number: int) -> None:
+    def _fill(self, node: LocalNode, number: int) -> None:
         address = self.context.cluster.client_addresses()[node.id]
         with contextlib.ExitStack() as stack:
             for _ in range(number):

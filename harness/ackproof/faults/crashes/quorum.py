@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import NodeState
 from ackproof.faults.crashes.specification import LoseQuorum
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -27,12 +27,11 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.by = fault.by
-        self.voters = aim.nodes
+        self.voters = self.nodes
         active = context.cluster.controller()
         # The active one first; then so many that those who stay are no majority.
-        self.nodes: tuple[Node, ...] = tuple(
-            sorted(aim.nodes, key=lambda node: (node.id != active, node.id))[: (len(aim.nodes) + 1) // 2]
-        )
+        ordered = sorted(self.voters, key=lambda node: (node.id != active, node.id))
+        self.nodes = tuple(ordered[: (len(ordered) + 1) // 2])
 
     def inject(self) -> str:
         """SIGKILL or SIGSTOP."""

@@ -37,7 +37,7 @@ class StarveInjection(ProcessInjection[Starve]):
         self.share = fault.share
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
-        self._pids = {node.id: node.pid for node in aim.nodes}
+        self._pids = {node.id: node.pid for node in self.nodes}
 
     def inject(self) -> str:
         """Begin the cycle."""

@@ -18,7 +18,7 @@ from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem
 from ackproof.cluster.disks.flags import make_writable, set_immutable
-from ackproof.cluster.protocol import Node, NodeState, PartitionState
+from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
 from ackproof.experiment.quantities import size_text
 from ackproof.faults.disks.specification import EmptyDisk, FailLogDir, FullDisk, LogDirFault
 from ackproof.faults.holds import Grip
@@ -58,7 +58,7 @@ class DiskInjection(ProcessInjection[SpecT]):
         started = self._start_the_dead()
         return f"{mended}; {started}" if mended else started
 
-    def _mend(self, node: Node) -> str:
+    def _mend(self, node: LocalNode) -> str:
         """What the disk of one node needs before the node may start, in words."""
         del node
         return ""
@@ -70,7 +70,7 @@ class DiskInjection(ProcessInjection[SpecT]):
         return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
 
 
-def in_sync_again(context: FaultContext, nodes: tuple[Node, ...]) -> str:
+def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
     """Wait until these nodes are in the ISR of all their partitions. Raises `FaultNotConfirmed`."""
     topics = list(context.case.experiment.topics) if context.case is not None else _topics_on(nodes)
     brokers = {node.id for node in nodes if node.is_broker}
@@ -104,7 +104,7 @@ def in_sync_again(context: FaultContext, nodes: tuple[Node, ...]) -> str:
     return f"metadata: in the ISR of all its {len(mine)} partition(s)"
 
 
-def _topics_on(nodes: tuple[Node, ...]) -> list[str]:
+def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
     return sorted(
         {topic for node in nodes for topic, _ in node.disk.partitions() if not topic.startswith("__")}
     )
@@ -113,7 +113,7 @@ def _topics_on(nodes: tuple[Node, ...]) -> list[str]:
 class _Logged:
     """The lines that a node logs from now on."""
 
-    def __init__(self, node: Node) -> None:
+    def __init__(self, node: LocalNode) -> None:
         self._node = node
         self._before = set(node.log_tail(_LINES).splitlines())
 
@@ -144,7 +144,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING)
         return self._dirs
 
-    def _dir_of(self, node: Node) -> Path:
+    def _dir_of(self, node: LocalNode) -> Path:
         role, number = self.fault.target, self.fault.dir
         dirs = node.disk.log_dirs
         if number is not None:
@@ -160,7 +160,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
             )
         return replica.parent
 
-    def _reaction(self, node: Node) -> str:
+    def _reaction(self, node: LocalNode) -> str:
         """What the broker did about it. Raises `FaultNotConfirmed` when it did nothing."""
 
         def seen() -> str | None:
@@ -180,7 +180,7 @@ class LogDirInjection(DiskInjection[LogDirT]):
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
 
-    def _system(self, node: Node) -> FileSystem:
+    def _system(self, node: LocalNode) -> FileSystem:
         system = node.disk.system_of(self._dirs[node.id])
         if system is None:
             raise FaultNotConfirmed(f"{node.name}: its data has no file system of its own")
@@ -213,7 +213,7 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
             said.append(f"statvfs: {free} of {size} B free under {node.name}'s log; {self._reaction(node)}")
         return "; ".join(said)
 
-    def _mend(self, node: Node) -> str:
+    def _mend(self, node: LocalNode) -> str:
         folder = self._dirs.get(node.id)
         if folder is None or not (folder / FILLER).exists():
             return ""
@@ -256,7 +256,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
             raise FaultNotConfirmed(f"fail_log_dir: {node.name}'s log dir still takes a new file")
         return "; ".join(said)
 
-    def _mend(self, node: Node) -> str:
+    def _mend(self, node: LocalNode) -> str:
         folder = self._dirs.get(node.id)
         if folder is None:
             return ""
@@ -298,7 +298,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         counts = ", ".join(f"{node.name} had {self._emptied[node.id]} segments" for node in self.nodes)
         return f"{witness}; its folders are empty ({counts})"
 
-    def _mend(self, node: Node) -> str:
+    def _mend(self, node: LocalNode) -> str:
         if node.id not in self._emptied:
             return ""
         node.disk.lay()

@@ -15,7 +15,7 @@ from typing import Final, Self
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import PowerLoss, flush_settings
 from ackproof.faults.holds import Grip
@@ -99,7 +99,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
             )
         return f"{witness}; {lines}"
 
-    def _mend(self, node: Node) -> str:
+    def _mend(self, node: LocalNode) -> str:
         if node.id not in self._down:
             return ""
         for system in node.disk.file_systems:
@@ -176,5 +176,5 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return gone, f"{gone} offsets are gone from the disks: {'; '.join(lines[:_SHOWN])}{more}"
 
 
-def _ends(node: Node) -> Ends:
+def _ends(node: LocalNode) -> Ends:
     return {place: log_end(replica) for place, replica in node.disk.partitions().items()}

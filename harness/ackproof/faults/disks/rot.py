@@ -14,7 +14,7 @@ from typing import Final, TypeVar
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
 from ackproof.faults.disks.injection import DiskInjection
 from ackproof.faults.disks.specification import DeleteCheckpoint, FlipBits, PartitionFault, TruncateSegment
@@ -41,7 +41,7 @@ class _OfPartition(DiskInjection[PartitionT]):
         super().__init__(fault, aim, context)
         self.place = fault.place
 
-    def _replica(self, node: Node) -> Path:
+    def _replica(self, node: LocalNode) -> Path:
         found = node.disk.partition(*self.place)
         if found is None:
             raise FaultNotConfirmed(
@@ -49,7 +49,7 @@ class _OfPartition(DiskInjection[PartitionT]):
             )
         return found
 
-    def _segment(self, node: Node, which: str) -> Segment:
+    def _segment(self, node: LocalNode, which: str) -> Segment:
         found = segments(self._replica(node))
         if which == "closed":
             found = found[:-1]
@@ -108,7 +108,7 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
                 )
             sound = [
                 other.name
-                for other in self.context.cluster.brokers()
+                for other in local(self.context.cluster.brokers())
                 if other.id not in self._flipped and self._holds(other, first)
             ]
             beside = f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
@@ -155,7 +155,7 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
                 raise FaultNotConfirmed(f"flip_bits: healing: {node.name}'s batch at {first} is rotten still")
         return f"{witness}; the checksum holds again"
 
-    def _holds(self, node: Node, offset: int) -> bool:
+    def _holds(self, node: LocalNode, offset: int) -> bool:
         replica = node.disk.partition(*self.place)
         found = None if replica is None else _batch_of(replica, offset)
         return found is not None and found[0].intact(found[1])
@@ -231,7 +231,7 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
         count = sum(map(len, self._deleted.values()))
         return f"{witness}; {count} file(s) {_FILES[self._file]} gone from its disk"
 
-    def _there(self, node: Node) -> list[Path]:
+    def _there(self, node: LocalNode) -> list[Path]:
         name = _FILES[self._file]
         folders = [self._replica(node)] if self._file == "leader-epoch" else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]

@@ -16,7 +16,7 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.faults.disks.injection import LogDirInjection, in_sync_again
 from ackproof.faults.disks.specification import SLOW_WITHIN_S, SlowDisk
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -85,7 +85,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         """A write and an fsync of ours wait there, too."""
         return "; ".join(self._waited(node) for node in self.nodes)
 
-    def _waited(self, node: Node) -> str:
+    def _waited(self, node: LocalNode) -> str:
         longest = 0.0
 
         def waits() -> bool:

@@ -10,7 +10,7 @@ from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
-from ackproof.cluster.protocol import Node
+from ackproof.cluster.protocol import LocalNode, local
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.specification import MoveLogDir
 from ackproof.faults.planned.views import seen
@@ -25,6 +25,7 @@ class LogDirMove(Injection[MoveLogDir]):
 
     def __init__(self, fault: MoveLogDir, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
+        self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.place = TopicPartition(*fault.partition)
         self._before: dict[int, tuple[Path, ...]] = {}
 
@@ -76,7 +77,7 @@ class LogDirMove(Injection[MoveLogDir]):
         )
         return f"metadata: broker {', '.join(map(str, sorted(moved)))} in the ISR of {self.place}"
 
-    def _on_disk(self, node: Node) -> tuple[Path, ...]:
+    def _on_disk(self, node: LocalNode) -> tuple[Path, ...]:
         """The folders of the partition on this broker, in whatever log dir."""
         name = f"{self.place.topic}-{self.place.partition}"
         return tuple(folder / name for folder in node.disk.log_dirs if (folder / name).is_dir())

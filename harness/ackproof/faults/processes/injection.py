@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
 from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
@@ -33,11 +33,12 @@ class ProcessInjection(Injection[SpecT]):
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
+        self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.holds = context.holds or Holds()
         self.refused = False
         """Whether there was nothing to break, and so nothing to heal: what is dead then is another fault's."""
 
-    def _strike(self, act: Callable[[Node], None], word: str, grip: Grip, *states: NodeState) -> str:
+    def _strike(self, act: Callable[[LocalNode], None], word: str, grip: Grip, *states: NodeState) -> str:
         """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
         with ExitStack() as stack:
             for node in sorted(self.nodes, key=lambda node: node.id):
@@ -57,7 +58,7 @@ class ProcessInjection(Injection[SpecT]):
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
 
-    def _until(self, state: NodeState, within_s: float, nodes: Sequence[Node] | None = None) -> str:
+    def _until(self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None) -> str:
         for node in self.nodes if nodes is None else nodes:
             try:
                 wait_until(
@@ -202,7 +203,7 @@ class RestartInjection(ProcessInjection[Restart]):
             self._start(node)
         return f"SIGTERM and start of {self._names()}"
 
-    def _start(self, node: Node) -> None:
+    def _start(self, node: LocalNode) -> None:
         """Start it, once no other fault wants it dead; one that did may have started it first."""
         self.holds.release(node.id, self.fault.number)
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
@@ -210,7 +211,7 @@ class RestartInjection(ProcessInjection[Restart]):
             if node.state() is NodeState.GONE:
                 node.start()
 
-    def _gone(self, node: Node) -> None:
+    def _gone(self, node: LocalNode) -> None:
         try:
             wait_until(
                 lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.metadata.kraft.features import features, raise_features
-from ackproof.cluster.protocol import Node, NodeState
+from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.releases import ELR, METADATA, features_of, numbers
 from ackproof.faults.holds import Grip, Holds
@@ -46,19 +46,19 @@ class _Rollout(Injection[RolloutT]):
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.holds = context.holds or Holds()
-        self.nodes = self._in_turn(aim)
+        self.nodes: tuple[LocalNode, ...] = self._in_turn(aim)
         self._before = {node.id: node.pid for node in self.nodes}
-        self._done: list[Node] = []
+        self._done: list[LocalNode] = []
         self._begun = False
 
-    def _in_turn(self, aim: Aim) -> tuple[Node, ...]:
+    def _in_turn(self, aim: Aim) -> tuple[LocalNode, ...]:
         """Controllers before brokers, the active controller as the last of its kind: leadership moves once."""
         cluster = self.context.cluster
         active = cluster.controller()
-        nodes = aim.nodes or cluster.nodes.values()
+        nodes = local(aim.nodes or cluster.nodes.values())
         return tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
 
-    def _begin(self) -> Node:
+    def _begin(self) -> LocalNode:
         for node in self.nodes:
             if node.state() is not NodeState.RUNNING:
                 raise FaultNotConfirmed(
@@ -66,10 +66,10 @@ class _Rollout(Injection[RolloutT]):
                 )
         return self.nodes[0]
 
-    def _prepare(self, node: Node) -> None:
+    def _prepare(self, node: LocalNode) -> None:
         """What changes at the node between its end and its start."""
 
-    def _bounce(self, node: Node) -> None:
+    def _bounce(self, node: LocalNode) -> None:
         """One node's turn. Whatever happens it runs afterwards, if it can and no other fault wants it dead."""
         self.holds.await_free(node.id, self.fault.number, self.context.stop)
         try:
@@ -97,7 +97,7 @@ class _Rollout(Injection[RolloutT]):
         self._look_at(node)
         self._done.append(node)
 
-    def _look_at(self, node: Node) -> None:
+    def _look_at(self, node: LocalNode) -> None:
         """What must be seen of the node as soon as it is ready."""
 
     def inject(self) -> str:
@@ -142,7 +142,7 @@ class _Rollout(Injection[RolloutT]):
                 raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
         return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
-    def _another_process(self, nodes: Sequence[Node]) -> str:
+    def _another_process(self, nodes: Sequence[LocalNode]) -> str:
         for node in nodes:
             if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
                 raise FaultNotConfirmed(
@@ -171,7 +171,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
         self.finalise = fault.finalise
         self._levels: dict[str, int] = {}
 
-    def _prepare(self, node: Node) -> None:
+    def _prepare(self, node: LocalNode) -> None:
         self.context.cluster.use_release(node.id, self.to)
 
     def confirm(self) -> str:
@@ -236,7 +236,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
         )
         return f"{witness}; ApiVersions at {views(self.context).name}: {self._text(self._levels)}"
 
-    def _look_at(self, node: Node) -> None:
+    def _look_at(self, node: LocalNode) -> None:
         """At once: a node logs much, and only the end of it is looked at."""
         logged: list[str] = []
 
@@ -252,7 +252,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
             within_s=_LOGGED_WITHIN_S,
         )
 
-    def _releases(self, nodes: Sequence[Node]) -> str:
+    def _releases(self, nodes: Sequence[LocalNode]) -> str:
         return f"logs: node {', '.join(str(node.id) for node in nodes)} started as Kafka {self.to}"
 
     @staticmethod

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.protocol import Node
+from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.wire import WireError
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.zookeeper.specification import ExpireSession
@@ -41,6 +41,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
 
     def __init__(self, fault: ExpireSession, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
+        self.nodes: tuple[LocalNode, ...] = local(aim.nodes)
         self.zookeeper = zookeeper_of(context)
         self._before: dict[int, Registration] = {}
         self._lost: set[int] = set()
@@ -76,7 +77,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         seen = [self._until_back(node) for node in self.nodes if node.id in self._before]
         return "znodes: " + ", ".join(seen)
 
-    def _until_lost(self, node: Node) -> str:
+    def _until_lost(self, node: LocalNode) -> str:
         before = self._before[node.id]
         now: list[Registration | None] = [before]
 
@@ -99,7 +100,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         how = "is gone" if now[0] is None else "is held by a new session already"
         return f"the registration of broker {node.id} {how}"
 
-    def _until_back(self, node: Node) -> str:
+    def _until_back(self, node: LocalNode) -> str:
         before = self._before[node.id] if node.id in self._lost else None
 
         def back() -> Registration | None:
@@ -117,7 +118,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             raise FaultNotConfirmed(f"expire_session: healing: {error}") from error
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
-    def _first(self, node: Node) -> Registration | None:
+    def _first(self, node: LocalNode) -> Registration | None:
         found: list[Registration | None] = []
         said: list[str] = []
 

@@ -20,8 +20,6 @@ from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.attach.secure import opener_of
-from ackproof.cluster.clocks import NodeClock
-from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.environment import machine
 from ackproof.cluster.messages import ApiVersionsRequest, ApiVersionsResponse
 from ackproof.cluster.metadata.choice import metadata_of
@@ -73,8 +71,6 @@ class AttachedNode:
 
     is_broker = True
     is_controller = False
-    pid: int | None = None
-    alive = True
 
     def __init__(self, node_id: int, address: Address, link: Connection) -> None:
         self.id = node_id
@@ -90,49 +86,6 @@ class AttachedNode:
         """Running, as far as anybody here knows."""
         return NodeState.RUNNING
 
-    def start(self) -> None:
-        """Raises `BadInput`, as all that would touch its process."""
-        raise self._refusal()
-
-    def kill(self) -> None:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def terminate(self) -> None:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    @property
-    def disk(self) -> NodeDisk:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    @property
-    def clock(self) -> NodeClock:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def expect_end(self) -> None:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def stop(self, timeout_s: float = 30.0) -> bool:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def pause(self) -> None:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def resume(self) -> None:
-        """Raises `BadInput`."""
-        raise self._refusal()
-
-    def _refusal(self) -> BadInput:
-        return BadInput(
-            f"{self.name} belongs to a cluster that someone else runs: its process is out of reach"
-        )
-
     def await_ready(self, timeout_s: float) -> None:
         """Wait until it answers, and is among the brokers that it knows."""
 
@@ -142,11 +95,6 @@ class AttachedNode:
             return False
 
         wait_until(ready, what=f"{self.name} to answer", timeout_s=timeout_s)
-
-    def log_tail(self, lines: int = 20) -> str:
-        """Nothing: its log is out of reach."""
-        del lines
-        return ""
 
 
 class AttachedCluster(AskedCluster[AttachedNode]):

@@ -95,7 +95,7 @@ class ProcessNode:
         self._broker = broker
         self._controller = controller
         self._name = name
-        self._clock = clock
+        self.clock = clock
         self._launch = launch
         self._watcher = watcher
         self._on_event = on_event
@@ -137,13 +137,6 @@ class ProcessNode:
     def alive(self) -> bool:
         """Whether its process exists."""
         return self.state() is not NodeState.GONE
-
-    @property
-    def clock(self) -> NodeClock:
-        """Its wall clock. Raises `BadInput` where it cannot be set."""
-        if self._clock is None:
-            raise BadInput(f"the clock of node {self._id} cannot be set: the cluster was not made for it")
-        return self._clock
 
     @property
     def death(self) -> NodeDied | None:

@@ -1,0 +1,16 @@
+"""What a pretended node has beside what its test is about, to count as a node of this machine (`LocalNode`)."""
+
+from __future__ import annotations
+
+
+class OnThisMachine:
+    name = "broker"
+    is_broker = True
+    is_controller = False
+    disk = None
+
+    def expect_end(self) -> None:
+        pass
+
+    def log_tail(self, lines: int = 20) -> str:
+        return ""
