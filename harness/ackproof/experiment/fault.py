@@ -60,8 +60,8 @@ class FaultSpec(Spec):
     them."""
     ASKS: ClassVar[frozenset[Ability]] = frozenset()
     """What it takes of a backend beside requests in Kafka's protocol; the backend's row says which it lacks."""
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType({})
-    """Backends on which it cannot be injected for a reason of its own, which `ASKS` does not say."""
+    NOT_SIMULATED: ClassVar[str] = ""
+    """Why the reference implementation has no such fault, whatever its fields say; empty where it has."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
     UNPREDICTABLE: ClassVar[str] = "the model has no such fault"
@@ -97,8 +97,10 @@ class FaultSpec(Spec):
     @classmethod
     def not_on(cls, backend: str) -> str | None:
         """Why it cannot be injected on this backend: "not possible on it, because …"; None where it can be."""
+        if backend == "model" and cls.NOT_SIMULATED:
+            return cls.NOT_SIMULATED
         lacking = (why for ability, why in BACKENDS[backend].lacks.items() if ability in cls.ASKS)
-        return next(lacking, cls.NOT_ON.get(backend))
+        return next(lacking, None)
 
     def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
         """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""

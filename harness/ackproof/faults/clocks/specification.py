@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pydantic import Field, field_validator
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import HoldKey, NodeFault
 from ackproof.experiment.incidents import LAG, NOTHING, Incidents
 from ackproof.experiment.needs import Need
@@ -34,9 +34,7 @@ class ClockJump(NodeFault):
     SUMMARY: ClassVar[str] = "Let the wall clock of nodes jump forwards or back."
     HEALING: ClassVar[str] = "set the clock right"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "the clocks of a cluster that someone else runs are out of reach; use `command`"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.CLOCKS})
 
     by: Shift = Field(description="How far: forwards (1h), or back (-1h).")
 

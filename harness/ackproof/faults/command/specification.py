@@ -5,8 +5,6 @@ The only one that reaches the machines of a cluster that someone else runs; it c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Annotated, ClassVar, TypeAlias
 
 from pydantic import ConfigDict, Field
@@ -28,9 +26,7 @@ class CommandFault(FaultSpec):
 
     KIND: ClassVar[str] = "command"
     UNPREDICTABLE: ClassVar[str] = "nobody knows what a command does"
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"model": "your commands would act on this machine, not on virtual brokers"}
-    )
+    NOT_SIMULATED: ClassVar[str] = "your commands would act on this machine, not on virtual brokers"
     SUMMARY: ClassVar[str] = "Run a command of yours, believed when your own check command says so."
     HEALING: ClassVar[str] = "run heal"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"

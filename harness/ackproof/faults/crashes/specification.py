@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
 from ackproof.experiment.incidents import NOTHING, Incidents
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.spec import Surroundings
 
-_NOT_OURS = MappingProxyType({"attach": "processes of a cluster that someone else runs are not ours to end"})
 _WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
@@ -30,7 +30,7 @@ class CrashLoop(NodeFault):
     UNPREDICTABLE: ClassVar[str] = ""
     PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
     SUMMARY: ClassVar[str] = "End the process at once and start it, again and again; at last it stays up."
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
     up: Duration = Field(0.5, description="How long each process lives before it crashes.")
@@ -48,7 +48,7 @@ class KillStarting(NodeFault):
     SUMMARY: ClassVar[str] = "End the process, start it, and end it again before it has started."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
 
@@ -65,7 +65,7 @@ class OutOfMemory(NodeFault):
     SUMMARY: ClassVar[str] = "Fill a broker's heap with announced requests until its JVM ends."
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     @field_validator("target")
     @classmethod
@@ -83,7 +83,7 @@ class Starve(NodeFault):
     SUMMARY: ClassVar[str] = "Let the process run for a share of the time only, ten times a second."
     HEALING: ClassVar[str] = "let it run"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
 
@@ -99,7 +99,7 @@ class LoseQuorum(FaultSpec):
     SUMMARY: ClassVar[str] = "Kill or pause more than half of the controllers, the active one among them."
     HEALING: ClassVar[str] = "bring them back"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
     )
@@ -141,7 +141,7 @@ class RemoveController(NodeFault):
     SUMMARY: ClassVar[str] = "Take a controller out of the quorum while it runs, and take it in again."
     HEALING: ClassVar[str] = "take it in again"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"zookeeper": "ZooKeeper's servers are no KRaft quorum"}
     )

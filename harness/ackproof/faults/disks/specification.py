@@ -5,12 +5,12 @@ A fault of one partition's files names it as `partition: orders/0`, or by a role
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
 from ackproof.experiment.incidents import LAG, NOTHING, Incidents
@@ -40,9 +40,7 @@ FLUSH_SETTINGS: Final = frozenset(
 class DiskFault(NodeFault):
     """What all of them have in common."""
 
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "the disks of a cluster that someone else runs are not ours to break"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DISKS})
 
     def misfits(self, experiment: Surroundings) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
@@ -298,8 +296,8 @@ class FlipBits(PartitionFault):
     """
 
     KIND: ClassVar[str] = "flip_bits"
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"model": "what a broker does about a batch whose checksum is wrong is no part of the protocol"}
+    NOT_SIMULATED: ClassVar[str] = (
+        "what a broker does about a batch whose checksum is wrong is no part of the protocol"
     )
     SUMMARY: ClassVar[str] = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
     HEALING: ClassVar[str] = "replicate anew"

@@ -8,7 +8,6 @@ asking B, while B may still ask A. `both_ways` breaks the connections that B ope
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
@@ -26,6 +25,7 @@ from ackproof.cluster.network.mesh import (
     SlowClose,
     Throttle,
 )
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import FaultSpec, HoldKey
 from ackproof.experiment.incidents import LAG, NOTHING, Incidents
@@ -42,11 +42,6 @@ if TYPE_CHECKING:
     from ackproof.experiment.spec import ClusterSpec
     from ackproof.faults.links.aims import Holders
 
-NOT_OURS: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "attach": "the links of a cluster that someone else runs are not ours to break",
-    }
-)
 _METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
@@ -59,7 +54,7 @@ class OfLinks(FaultSpec):
 
     HEALING: ClassVar[str] = "mend"
     HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    NOT_ON: ClassVar[Mapping[str, str]] = NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.LINKS})
 
     def effect(self) -> Effect:
         """What it does to each of its links."""

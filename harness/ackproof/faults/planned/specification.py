@@ -7,11 +7,11 @@ and witnessed at another, which has its own copy of the metadata. Roll-outs stan
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import Field
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Config
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
 from ackproof.experiment.incidents import AS_KRAFT, Incidents
@@ -185,9 +185,7 @@ class Recreate(FaultSpec):
     UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
 
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "on a cluster that someone else runs nothing is deleted before the end"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DELETION})
 
     topic: str = Field(strict=True, description="The topic.")
 
@@ -215,9 +213,7 @@ class MoveLogDir(FaultSpec):
     KIND: ClassVar[str] = "move_log_dir"
     UNPREDICTABLE: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "log dirs of brokers that someone else runs cannot be looked at"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DISKS})
 
     partition: PartitionField
     target: RoleField

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import HoldKey, NodeFault
 from ackproof.experiment.incidents import Incidents
 
@@ -14,9 +13,7 @@ if TYPE_CHECKING:
 
 
 class _OfProcesses(NodeFault):
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "the processes of a cluster that someone else runs are out of reach; use `command`"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
 
 class Kill(_OfProcesses):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, field_validator
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey, NodeFault
 from ackproof.experiment.incidents import AS_KRAFT, Incidents
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from ackproof.experiment.incidents import Exposure
     from ackproof.experiment.spec import Surroundings
 
-_NOT_OURS = MappingProxyType(
-    {"attach": "the brokers of a cluster that someone else runs are not ours to restart"}
-)
 _NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 
 
@@ -37,7 +35,7 @@ class RollingRestart(NodeFault):
     PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
     SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
 
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
     rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
@@ -55,12 +53,7 @@ class Upgrade(FaultSpec):
     SUMMARY: ClassVar[str] = (
         "Restart node after node on a newer release of Kafka, then raise the feature levels."
     )
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {
-            "docker": "its containers are made from the image of one release",
-            "attach": "the brokers of a cluster that someone else runs are not ours to restart",
-        }
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES, Ability.RELEASES})
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"zookeeper": "no release after 3.9 runs with ZooKeeper"}
     )
@@ -105,7 +98,7 @@ class Decommission(NodeFault):
     HEALING: ClassVar[str] = "start again"
     HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
 
-    NOT_ON: ClassVar[Mapping[str, str]] = _NOT_OURS
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
 
     drain: Flag = Field(
         True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."

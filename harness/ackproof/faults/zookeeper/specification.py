@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import field_validator
 
+from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
@@ -28,9 +29,7 @@ class ExpireSession(NodeFault):
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
         {"kraft": "there is no ZooKeeper, nor a session with it"}
     )
-    NOT_ON: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"attach": "ZooKeeper of a cluster that someone else runs is not ours to touch"}
-    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.ZOOKEEPER})
 
     @field_validator("target")
     @classmethod
