@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ackproof.base.errors import ClientDied, WaitTimeout
@@ -23,7 +22,7 @@ from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
 from ackproof.rundir.timeline import ClientEnded, ClientStarted, EventKind, Happening, Timeline
 from ackproof.workload.config import delivery_timeout_s, producer_config, reader_config, verify
 from ackproof.workload.counters import State
-from ackproof.workload.handles import Handle, Launcher
+from ackproof.workload.handles import Handle, Launcher, Shared
 from ackproof.workload.journal import CHUNK_ROWS
 from ackproof.workload.launch import Outfit, Outfitter
 from ackproof.workload.salvage import Salvaged, salvage
@@ -33,23 +32,6 @@ _WATCH_EVERY_S: Final = 0.02
 _MARGIN_S: Final = 15.0
 """What a client may take to close and to write its last parts, beyond its own bounds."""
 _MOST_RESETS: Final = 100
-
-
-@dataclass
-class _Shared:
-    """What the watching thread and the callers share, under one lock."""
-
-    lock: threading.RLock = field(default_factory=threading.RLock)
-    handles: dict[str, Handle] = field(default_factory=dict)
-    failure: str = ""
-    next_producer: int = 0
-    next_reader: int = 0
-    slots: dict[str, int] = field(default_factory=dict)
-    """The place of each producer: a transactional id belongs to the place."""
-    successors: dict[str, str] = field(default_factory=dict)
-    """Who took the place of a client that is gone, or that was fenced."""
-    resets: int = 0
-    stopping: bool = False
 
 
 class Workload:
@@ -97,7 +79,7 @@ class Workload:
         self._timeline = timeline
         self._hidden = dict(hidden or {})
         self._launcher = Launcher(case_dir, tag, self._hidden)
-        self._shared = _Shared()
+        self._shared = Shared()
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
 

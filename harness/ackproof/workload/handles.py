@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -60,6 +61,23 @@ class Handle:
         if self.control >= 0:
             os.close(self.control)
             self.control = -1
+
+
+@dataclass
+class Shared:
+    """What the watching thread and the callers share, under one lock."""
+
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    handles: dict[str, Handle] = field(default_factory=dict)
+    failure: str = ""
+    next_producer: int = 0
+    next_reader: int = 0
+    slots: dict[str, int] = field(default_factory=dict)
+    """The place of each producer: a transactional id belongs to the place."""
+    successors: dict[str, str] = field(default_factory=dict)
+    """Who took the place of a client that is gone, or that was fenced."""
+    resets: int = 0
+    stopping: bool = False
 
 
 class Launcher:

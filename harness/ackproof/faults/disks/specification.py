@@ -5,7 +5,7 @@ A fault of one partition's files names it as `partition: orders/0`, or by a role
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self, TypeAlias
 
 from pydantic import Field, model_validator
