@@ -1,0 +1,97 @@
+"""A mesh of links that is made up, and the nodes at their ends."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import (
+    BlackHole,
+    Cut,
+    Delay,
+    DropLarge,
+    Effect,
+    Link,
+    Loss,
+    SlowClose,
+    Throttle,
+)
+from ackproof.cluster.network.probe import Answer
+from ackproof.cluster.network.sockets import Traffic
+from ackproof.cluster.protocol import NodeState
+
+
+@dataclass
+class FakeNode:
+    id: int
+    is_broker: bool = True
+    is_controller: bool = False
+    now: NodeState = NodeState.RUNNING
+    ready: bool = True
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def await_ready(self, timeout_s: float) -> None:
+        if not self.ready:
+            raise WaitTimeout(f"node {self.id} is fenced")
+
+
+@dataclass
+class FakeMesh:
+    """Does as it is told; `astray` does nothing to these links, `stuck` never mends these."""
+
+    every: frozenset[Link]
+    astray: set[Link] = field(default_factory=set)
+    stuck: set[Link] = field(default_factory=set)
+    laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
+    broken: set[Link] = field(default_factory=set)
+    held_up: list[float] = field(default_factory=list)
+    """So many seconds more for each of the next probes: the machine is busy."""
+
+    def links(self) -> frozenset[Link]:
+        return self.every
+
+    def impose(self, owner: str, link: Link, effect: Effect) -> None:
+        if link not in self.every:
+            raise LinkError(f"the link {link} does not go through a proxy")
+        self.laid.setdefault(link, {})[owner] = effect
+        if link not in self.astray:
+            self.broken.add(link)
+
+    def lift(self, owner: str, link: Link) -> None:
+        self.laid.get(link, {}).pop(owner, None)
+        if not self.laid.get(link) and link not in self.stuck:
+            self.broken.discard(link)
+
+    def imposed(self, link: Link) -> tuple[str, ...]:
+        return tuple(self.laid.get(link, {}))
+
+    def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
+        effects = list(self.laid.get(link, {}).values()) if link in self.broken else []
+        if link in self.broken and not effects:
+            return Answer("refused", 0.0)
+        seconds = 0.001 + (self.held_up.pop(0) if self.held_up else 0.0)
+        for effect in effects:
+            match effect:
+                case Cut():
+                    return Answer("refused", 0.0)
+                case BlackHole():
+                    return Answer("silent", timeout_s)
+                case DropLarge(above) if size > above:
+                    return Answer("silent", timeout_s)
+                case Loss():
+                    return Answer("answered", 1.0, resent=3, answers=asks)
+                case Delay(latency):
+                    seconds += 2 * latency
+                case Throttle(rate):
+                    seconds += size * asks / rate
+        return Answer("answered", seconds, answers=asks)
+
+    def closing(self, link: Link, *, timeout_s: float) -> float | None:
+        effects = self.laid.get(link, {}).values() if link in self.broken else ()
+        return 0.001 + sum(effect.delay for effect in effects if isinstance(effect, SlowClose))
+
+    def traffic(self, link: Link) -> Traffic:
+        return Traffic(0.0)
