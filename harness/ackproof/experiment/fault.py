@@ -66,6 +66,8 @@ class FaultSpec(Spec):
     """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
     UNPREDICTABLE: ClassVar[str] = "the model has no such fault"
     """Why no prediction can be made with it; empty where one can."""
+    ROTS: ClassVar[bool] = False
+    """Whether it takes from a log what the protocol counts on: nobody can say then whose doing a loss is."""
     PER_NODE: ClassVar[Incidents] = NOTHING
     """What it comes to for each broker that it hits, beside what the controllers' log tells by itself."""
 

@@ -91,7 +91,7 @@ def ruling(
             return Ruling(Stand.FORBIDDEN, f"predicted impossible: {found.why}", found.chance)
         case Chance.POSSIBLE:
             return Ruling(Stand.ALLOWED, f"predicted possible: {found.why}", found.chance)
-        case Chance.UNKNOWN if usual.stand is Stand.FORBIDDEN and not demanded:
+        case Chance.UNKNOWN if usual.stand is Stand.FORBIDDEN and not demanded and found.explored:
             return Ruling(Stand.FORBIDDEN, f"{usual.why}; no way to it was found: {found.why}", found.chance)
         case _:
             return Ruling(Stand.NOT_JUDGED, f"the prediction is unknown: {found.why}", found.chance)

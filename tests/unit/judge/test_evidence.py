@@ -12,7 +12,7 @@ from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.documents import FinalReadFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import HEALTHY, WHOLE, MakeRun, Predicted, attempt, life
@@ -334,3 +334,15 @@ def test_losses_are_not_kafkas_where_a_producer_closed_early(
 
 def test_a_producer_that_closed_early_and_lost_nothing_is_no_lack(make_run: MakeRun) -> None:
     passes(_closed_early(make_run(), 280_969))
+
+
+@pytest.mark.parametrize(("explored", "verdict"), [(True, Verdict.FAIL), (False, Verdict.INCONCLUSIVE)])
+def test_what_nobody_looked_for_is_not_forbidden_by_the_settings_alone(
+    make_run: MakeRun, prediction: Predicted, explored: bool, verdict: Verdict
+) -> None:
+    """A search that found no way to a loss leaves it to the settings; a log that rotted leaves it open."""
+    rot = PredictedClass(
+        anomaly="lost", chance=Chance.UNKNOWN, why="truncate_segment took", explored=explored
+    )
+    prediction.file = PredictionFile(classes=(rot,), observed=True)
+    assert judge_case(make_run(lost=3)).verdict is verdict

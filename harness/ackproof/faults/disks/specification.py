@@ -259,6 +259,7 @@ class PartitionFault(DiskFault):
     """A fault of one partition's files on the nodes of a role."""
 
     UNPREDICTABLE: ClassVar[str] = "files of a log that rot are not in the model"
+    ROTS: ClassVar[bool] = True
 
     partition: PartitionField | None = Field(
         None, title="Partition", description="Whose files; by default those of the role's partition."

@@ -102,10 +102,13 @@ def _predict(
         found.setdefault((classes, ()), []).append(topic)
     together = len(found) == 1 and not refused
     return PredictionFile(
-        classes=tuple(
-            one if together else one.model_copy(update={"topics": tuple(topics)})
-            for (classes, _), topics in found.items()
-            for one in classes
+        classes=(
+            *(
+                one if together else one.model_copy(update={"topics": tuple(topics)})
+                for (classes, _), topics in found.items()
+                for one in classes
+            ),
+            *_of_rot(case, events),
         ),
         rules=rules_name(case),
         scope="; ".join(scopes),
@@ -127,6 +130,18 @@ def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[Meta
         why = unpredictable(fault)
         if why and (asked is None or fault.number in asked):
             yield why
+
+
+def _of_rot(case: Case, events: Sequence[Event] | None) -> Iterator[PredictedClass]:
+    """Where a fault took from a log what the protocol counts on, a loss may be its doing, and may be Kafka's."""
+    asked = None if events is None else {event.fault for event in events}
+    rotten = [fault.kind for fault in case.faults if fault.ROTS and (asked is None or fault.number in asked)]
+    if not rotten:
+        return
+    why = f"{', '.join(sorted(set(rotten)))} took from a log what the protocol counts on"
+    for explored in EXPLORED:
+        for anomaly in (explored, FOLLOWS[explored]):
+            yield PredictedClass(anomaly=anomaly, chance=Chance.UNKNOWN, why=why, explored=False)
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:
