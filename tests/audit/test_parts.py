@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ackproof.audit import arrow
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
 from ackproof.audit.planning import bucket_units, plan, tasks
@@ -295,7 +295,7 @@ def test_arrow_and_back(values, start, stop) -> None:
 
 
 def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("ackproof.audit.findings._FLUSH_ROWS", 10)
+    monkeypatch.setattr("ackproof.audit.findings_file._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = FindingsWriter(path)
     findings.add(Anomaly.LOST, TopicPartition("t", 1), length=0, offset=-1)

@@ -11,6 +11,7 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
+from ackproof.cluster.metadata.zookeeper import session as zookeeper_session
 from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
 from ackproof.cluster.metadata.zookeeper.session import end_session
 from ackproof.cluster.wire import WireError
@@ -98,7 +99,7 @@ def test_a_session_closed_with_another_password_is_no_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        faults_zookeeper,
+        zookeeper_session,
         "end_session",
         lambda addresses, session: end_session(addresses, session, password=b"x" * 16),
     )

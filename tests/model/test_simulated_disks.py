@@ -240,7 +240,7 @@ def test_the_active_controller_is_taken_out_another_takes_its_place_and_it_comes
     before, after = witnesses(tmp_path)[1], witnesses(tmp_path)[3]
     assert before.endswith("voters 102, 103") and after.endswith("voters 101, 102, 103")
     assert "controller 101 leads" not in before + after
-    confirmed = simulation.lives[0].confirmed
+    confirmed = simulation.lives[0].confirmed_ns
     # Real ones: 1.7 s from the request, of which 0.4 s to make the quorum a dynamic one and 0.9 s to elect another.
     assert confirmed and 0.9 * SECOND < confirmed - SECOND < 1.8 * SECOND
 

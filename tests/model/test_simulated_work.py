@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.experiment.problems import InvalidExperiment
+from ackproof.faults.life import Stage
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.reference.replay import conform
@@ -84,12 +85,10 @@ def test_a_lower_minimum_is_in_force_while_it_is_set(tmp_path: Path) -> None:
     for: 1s
 """
     simulation, _ = worked(tmp_path, faults)
-    shrunk, begun, ended = (
-        simulation.lives[1].confirmed,
-        simulation.lives[2].confirmed,
-        simulation.lives[2].recovered,
-    )
-    assert shrunk and begun and ended
+    shrunk, begun = simulation.lives[1].confirmed_ns, simulation.lives[2].confirmed_ns
+    assert shrunk and begun
+    ended = begun + 10**9
+    assert simulation.lives[2].stage is Stage.RECOVERED
     acked = [batch.done for one in simulation.world.producers for batch in one.batches if batch.outcome == 0]
     assert not [done for done in acked if shrunk + 10**9 < done < begun - 10**9]
     assert [done for done in acked if begun < done < ended]
@@ -117,7 +116,7 @@ def test_unclean_elections_that_are_switched_on_take_place_and_lose(tmp_path: Pa
         next(change.at_ns for change in simulation.world.changes if change.image.leader == leader)
         for leader in (-1, elected.observed)
     )
-    asked = simulation.lives[3].confirmed
+    asked = simulation.lives[3].confirmed_ns
     assert asked and leaderless < asked <= led <= asked + 2_000_000_000
     assert lost(told) > 1000
 
@@ -142,7 +141,7 @@ def test_a_log_dir_that_fails_takes_what_lies_in_it_and_nothing_else(tmp_path: P
     moved = [change for change in simulation.world.changes if change.image.leader != change.before.leader]
     assert moved[0].place == 0
     # u/0 moves when the broker is stopped to be started anew, and not before.
-    assert simulation.lives[0].confirmed
+    assert simulation.lives[0].confirmed_ns
     assert [change.at_ns > 3 * 10**9 for change in moved if change.place == 1] == [True]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from ackproof.audit.commits import CommitAudit, Parts
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.arrow import texts
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
 from ackproof.audit.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly

@@ -14,7 +14,7 @@ import numpy as np
 
 from ackproof.audit.arrow import joined
 from ackproof.audit.commits import CommitAudit, Parts
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps

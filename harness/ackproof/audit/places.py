@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk

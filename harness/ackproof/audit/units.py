@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.audit.bucket import Bucket, Totals
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.places import MOST_PLACES

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ackproof.audit.commits import Parts, torn
-from ackproof.audit.findings import FindingsWriter
+from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.releases import RELEASES, numbers
+from ackproof.experiment.releases import numbers
 
 LOCKS = Path(__file__).parent / "locks"
 
@@ -40,8 +40,9 @@ class Lock:
 
 def lock(version: str) -> Lock:
     """The lock of this version. Raises `BadInput` with the known versions if there is none."""
-    if version not in RELEASES:
-        raise BadInput(f"Kafka {version!r} is not known; known versions: {', '.join(RELEASES)}")
+    known = sorted((path.stem.removeprefix("kafka-") for path in LOCKS.glob("kafka-*.lock")), key=numbers)
+    if version not in known:
+        raise BadInput(f"Kafka {version!r} is not known; known versions: {', '.join(known)}")
     text = (LOCKS / f"kafka-{version}.lock").read_text(encoding="utf-8")
     return Lock(version, {match["name"]: match["sha256"] for match in map(_line, text.splitlines())})
 

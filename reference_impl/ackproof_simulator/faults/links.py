@@ -6,19 +6,17 @@ from typing import Generic, TypeVar, cast
 
 from ackproof.faults.links.aims import CLIENTS, links_of
 from ackproof.faults.links.detach import Detach
+from ackproof.faults.links.groups import BridgeFault, IsolateFault, SplitFault
 from ackproof.faults.links.specification import (
     BlackHoleFault,
-    BridgeFault,
     CutFault,
     DelayFault,
     DropLargeFault,
     FlapFault,
-    IsolateFault,
     LossFault,
     OfLinks,
     ResetFault,
     SlowCloseFault,
-    SplitFault,
     ThrottleFault,
 )
 from ackproof_simulator.faults.virtual import Virtual, does

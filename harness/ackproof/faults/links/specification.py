@@ -1,4 +1,4 @@
-"""Faults of links: cut, black_hole, reset, throttle, delay, loss, drop_large, slow_close, flap; isolate, split, bridge.
+"""Faults of links: cut, black_hole, reset, throttle, delay, loss, drop_large, slow_close, flap.
 
 A link `A -> B` is every connection that A opens to B, with what flows over it in both directions: `cut` keeps A from
 asking B, while B may still ask A. `both_ways` breaks the connections that B opens to A too. What is broken stays so
@@ -8,9 +8,9 @@ asking B, while B may still ask A. `both_ways` breaks the connections that B ope
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final
 
-from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import Field, model_validator
 
 from ackproof.cluster.network.mesh import (
     CLIENTS,
@@ -29,11 +29,10 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import FaultSpec, HoldKey
 from ackproof.experiment.incidents import LAG, NOTHING, Incidents
-from ackproof.experiment.links import GroupField, LinkField, between
-from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.links import LinkField
+from ackproof.experiment.needs import Need
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
-from ackproof.experiment.roles import Role, RoleField, RoleKind
-from ackproof.faults.links.aims import From, apart, members, sides_apart
+from ackproof.experiment.roles import Role, RoleKind
 
 if TYPE_CHECKING:
     from ackproof.experiment.drawing import Draw
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from ackproof.faults.links.aims import Holders
 
 _METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
-_CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
-_BROKERS: Final = Role(RoleKind.BROKERS)
 
 
 class OfLinks(FaultSpec):
@@ -280,189 +277,3 @@ class FlapFault(LinkFault):
 
     def effect(self) -> Effect:
         return Cut()
-
-
-def _one_or_many(value: object) -> object:
-    return (value,) if isinstance(value, str) else value
-
-
-FromField: TypeAlias = Annotated[
-    tuple[From, ...],
-    BeforeValidator(_one_or_many),
-    PlainSerializer(list, return_type=list[str]),
-    WithJsonSchema(
-        {
-            "title": "From",
-            "description": "From whom: peers (nodes of its kind), brokers, controllers, clients, all.",
-            "anyOf": [
-                {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
-                {
-                    "type": "array",
-                    "minItems": 1,
-                    "items": {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
-                },
-            ],
-        }
-    ),
-]
-
-
-class IsolateFault(OfLinks):
-    """Each node that holds the role is cut off, in both directions, from those that `from` names."""
-
-    KIND: ClassVar[str] = "isolate"
-    SUMMARY: ClassVar[str] = "Cut nodes off from their peers, brokers, controllers, clients, or all."
-    SHORT: ClassVar[tuple[str, ...]] = ("target",)
-    model_config = ConfigDict(populate_by_name=True)
-
-    target: RoleField
-    away_from: FromField = Field(("all",), alias="from", min_length=1, max_length=5)
-    silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
-
-    @property
-    def targets(self) -> tuple[Role, ...]:
-        """The one role."""
-        return (self.target,)
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """The classes of the links."""
-        found: frozenset[Need] = frozenset()
-        for away in self.away_from:
-            found |= self._needs_from(away)
-        return found
-
-    def _needs_from(self, away: From) -> frozenset[Need]:
-        target = self.target
-        of_controllers = target.kind in (RoleKind.CONTROLLER, RoleKind.CONTROLLERS)
-        match away:
-            case "clients":
-                return frozenset({Need.CLIENT_LINKS})
-            case "peers":
-                return between(target, _CONTROLLERS if of_controllers else target)
-            case "controllers":
-                return between(target, _CONTROLLERS)
-            case "brokers":
-                return between(_BROKERS, target) | between(target, _BROKERS)
-            case _:
-                return LINKS
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.target} from {', '.join(self.away_from)}"
-
-    @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """One of the storm's roles, from all nodes or from those of its kind, in silence or not."""
-        target = draw.more.choice(list(draw.roles))
-        lone = target.startswith("controller") and len(draw.experiment.cluster.controller_ids) < 2
-        away = "all" if lone else draw.more.choice(("all", "peers"))
-        return {"target": target, "from": [away], "silent": draw.more.random() < 0.5}
-
-    def planned(self, exposure: Exposure) -> Incidents:
-        nodes, away = exposure.aimed_at(self), set(self.away_from)
-        if away & {"controllers", "all"}:
-            return exposure.noticed(self, nodes)
-        # A leader that is cut off drops every follower.
-        dropped = exposure.replicas - 1 if nodes else 0
-        return Incidents(shrinks=dropped) if away - {"clients"} and exposure.lasts(self, LAG) else NOTHING
-
-    def effect(self) -> Effect:
-        return BlackHole() if self.silent else Cut()
-
-    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        for away in self.away_from:
-            yield from apart(holders[self.target], away, spec)
-
-
-class _OfGroups(OfLinks):
-    silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """All links of nodes: groups may hold any of them."""
-
-        return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
-
-    def planned(self, exposure: Exposure) -> Incidents:
-        return exposure.noticed(self, max(1, exposure.replicas - 1))
-
-    def effect(self) -> Effect:
-        return BlackHole() if self.silent else Cut()
-
-
-class SplitFault(_OfGroups):
-    """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
-
-    KIND: ClassVar[str] = "split"
-    SUMMARY: ClassVar[str] = "Split nodes into groups that cannot reach one another."
-    SHORT: ClassVar[tuple[str, ...]] = ("groups",)
-
-    groups: tuple[GroupField, ...] = Field(
-        min_length=2, max_length=20, description="The groups: nodes' numbers, roles, or lists of these."
-    )
-
-    @property
-    def targets(self) -> tuple[Role, ...]:
-        """Every role of every group."""
-        return tuple(dict.fromkeys(role for group in self.groups for role in group.roles))
-
-    @model_validator(mode="after")
-    def _each_in_one(self) -> SplitFault:
-        roles = [role for group in self.groups for role in group.roles]
-        twice = next((role for role in roles if roles.count(role) > 1), None)
-        if twice is not None:
-            raise wrong(f"{twice} is in two groups; each node is on one side")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.kind} {' | '.join(map(str, self.groups))}"
-
-    @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Fewer than half of the brokers from the others."""
-        if draw.experiment.cluster.brokers < 3:
-            return None
-        return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
-
-    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        del spec
-        return sides_apart([members(group, holders) for group in self.groups])
-
-
-class BridgeFault(_OfGroups):
-    """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
-
-    KIND: ClassVar[str] = "bridge"
-    SUMMARY: ClassVar[str] = "Split nodes into two groups that only one node connects."
-    SHORT: ClassVar[tuple[str, ...]] = ("groups", "over")
-
-    groups: tuple[GroupField, GroupField] = Field(description="The two groups.")
-    over: RoleField
-
-    @property
-    def targets(self) -> tuple[Role, ...]:
-        """Every role of the groups, and the bridge."""
-        return tuple(dict.fromkeys((*(role for group in self.groups for role in group.roles), self.over)))
-
-    @model_validator(mode="after")
-    def _bridge_stands_apart(self) -> BridgeFault:
-        if any(self.over in group.roles for group in self.groups):
-            raise wrong(f"the bridge {self.over} is in a group; it stands between them")
-        return self
-
-    def __str__(self) -> str:
-        return f"{self.kind} {self.groups[0]} | {self.over} | {self.groups[1]}"
-
-    @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """Two brokers that only a third connects."""
-        brokers = list(draw.experiment.cluster.broker_ids)
-        if len(brokers) < 3:
-            return None
-        one, other, over = draw.more.sample(brokers, 3)
-        return {"groups": [[one], [other]], "over": f"broker({over})"}
-
-    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        del spec
-        bridge = set(holders[self.over])
-        return sides_apart([members(group, holders) - bridge for group in self.groups])

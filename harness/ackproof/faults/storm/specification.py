@@ -41,7 +41,7 @@ from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import Drawn
 from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField, places_of
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
 from ackproof.experiment.roles import RoleField, RoleKind
@@ -307,7 +307,11 @@ def sample(storm: Storm, kind: str, roles: Sequence[str], experiment: Experiment
 def make_one(kind: str, dish: Dish, draw: Draw, number: int, trigger: After, lasts: float) -> FaultSpec:
     """One fault of a kind on the menu. Raises `pydantic.ValidationError` when its fields do not make one."""
     spec = fault_kinds()[kind]
-    fields: dict[str, object] = {**(spec.drawn(draw) or {}), **dish.fields}
+    drawn = spec.drawn(draw) or {}
+    required = {field.alias or name for name, field in spec.model_fields.items() if field.is_required()}
+    # What a menu says in full is not added to: `set: {broker: …, config: …}` takes no topic.
+    whole = bool(dish.fields) and required - COMMON <= dish.fields.keys()
+    fields: dict[str, object] = {**dish.fields} if whole else {**drawn, **dish.fields}
     hold = None if spec.HOLD_KEY is None else duration_text(max(lasts, 0.001))
     return spec.model_validate(
         {**fields, "number": number, "trigger": trigger, "hold": hold}, context=FROM_FILE
