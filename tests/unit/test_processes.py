@@ -49,7 +49,11 @@ def tag(tmp_path: Path) -> Iterator[RunTag]:
 
 def start(tag: RunTag, program: str = SLEEP, role: str = "sleeper") -> Child:
     out = tag.batch_dir / f"{role}.out"
-    return spawn([sys.executable, "-c", program], run=tag, role=role, cwd=tag.batch_dir, stdout=out)
+    child = spawn([sys.executable, "-c", program], run=tag, role=role, cwd=tag.batch_dir, stdout=out)
+    # Popen returns when exec has closed its pipe; the kernel shows the new environment a moment later.
+    environment = Path(f"/proc/{child.pid}/environ")
+    wait_until(environment.read_bytes, what="the marks of the child", timeout_s=20)
+    return child
 
 
 def await_text(path: Path, text: str) -> None:
