@@ -22,6 +22,7 @@ from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict, validate
+from ackproof.cli.options import only_cases, over_the_files
 from ackproof.cli.simulate import simulate
 from ackproof.experiment.backends import BACKENDS
 
@@ -129,14 +130,8 @@ def main() -> None:
 @click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
-)
-@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@over_the_files
+@only_cases
 @click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
 @click.option(
@@ -199,14 +194,8 @@ def run(
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option("--seed", type=click.IntRange(0), help="Over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="Over what the files say.")
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
-)
-@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@over_the_files
+@only_cases
 def plan(
     files: tuple[Path, ...],
     seed: int | None,

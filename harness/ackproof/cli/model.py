@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ackproof.cli.options import only_cases
+
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.case import Case
@@ -59,7 +61,7 @@ def _held_against_the_prediction(found: Sequence[Case]) -> tuple[Sequence[str], 
 @click.command()
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Over what the files say.")
-@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@only_cases
 @click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
 @click.option(
     "--max-states",

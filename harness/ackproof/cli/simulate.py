@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ackproof.cli.options import only_cases, over_the_files
+
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.experiment.case import Case
@@ -35,14 +37,8 @@ _SHOWN = ("lost", "duplicate", "unavailable_ms")
     show_default=True,
     help="About so many batches a run: more are finer and slower.",
 )
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="PATH=VALUE",
-    help="Over what the files say: cluster.kafka=4.2.1 (may be given again).",
-)
-@click.option("--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again).")
+@over_the_files
+@only_cases
 @click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that show a finding.")
 @click.option("--out", type=_FILES, help="Write a folder with simulation.json for each case there.")
 @click.option(
