@@ -83,9 +83,9 @@ def predict(
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
-    from ackproof.judge.prediction import impossible_demands, predict_planned
+    from ackproof.judge.demands import impossible_demands
     from ackproof.reference.predict.answers import USUAL_STATES, ask_ahead
-    from ackproof.reference.predict.prediction import scopes_of
+    from ackproof.reference.predict.prediction import predict_case, scopes_of
     from ackproof.run.options import BatchOptions, plan_cases
 
     _known_classes(story)
@@ -101,7 +101,7 @@ def predict(
         for done, of in ask_ahead(scopes_of(planned), max_states=max_states or USUAL_STATES):
             asked(done, of)
     for case in planned:
-        prediction = predict_planned(case, max_states=max_states or USUAL_STATES)
+        prediction = predict_case(case, max_states=max_states or USUAL_STATES)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
         told.append((title, prediction))

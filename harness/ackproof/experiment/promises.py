@@ -5,6 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.rundir.anomalies import TABLE, RuledBy
+from ackproof_reference.chance import Chance
+
+
+@dataclass(frozen=True)
+class Ruling:
+    """What is said of one class on one topic, and why: impossible is forbidden, possible allowed, unknown not judged.
+
+    `predicted`: what the prediction says, None without one.
+    """
+
+    chance: Chance
+    why: str
+    predicted: Chance | None = None
 
 
 @dataclass(frozen=True)
@@ -56,3 +70,58 @@ class Promises:
     def durable(self) -> bool:
         """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
         return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election and not self.dropped
+
+
+def rule(anomaly: str, promises: Promises) -> Ruling:
+    """What the settings alone say of a class."""
+    row = TABLE.get(anomaly)
+    if row is None:
+        return Ruling(Chance.UNKNOWN, "a class this version does not know")
+    if row.transactional and not promises.transactional:
+        return Ruling(Chance.IMPOSSIBLE, "not applicable: nothing is written in transactions")
+    match row.ruled_by:
+        case RuledBy.NO_SETTING:
+            return Ruling(Chance.IMPOSSIBLE, "no configuration permits it")
+        case RuledBy.INFORMATION:
+            return Ruling(Chance.POSSIBLE, "an indeterminate attempt may be present: for information")
+        case RuledBy.RETRIES:
+            return _unless_retried(promises, row.kept_by_idempotence)
+        case RuledBy.ORDER:
+            return _reordered(promises, row.kept_by_idempotence)
+        case RuledBy.LOSS:
+            return _loss(promises)
+
+
+def _unless_retried(promises: Promises, idempotent: str) -> Ruling:
+    if promises.retry_possible:
+        return Ruling(Chance.POSSIBLE, "a retry is possible: idempotence off and retries > 0")
+    why = idempotent if promises.idempotence else "retries = 0: nothing is sent twice"
+    return Ruling(Chance.IMPOSSIBLE, why)
+
+
+def _reordered(promises: Promises, idempotent: str) -> Ruling:
+    if promises.idempotence:
+        return Ruling(Chance.IMPOSSIBLE, idempotent)
+    if promises.acks == "0":
+        return Ruling(Chance.POSSIBLE, "acks=0: nothing tells the producer of a failed request")
+    if promises.in_flight_one or not promises.retry_possible:
+        cause = "one request in flight" if promises.in_flight_one else "retries = 0"
+        return Ruling(Chance.IMPOSSIBLE, f"{cause}: acknowledged records keep their order")
+    return Ruling(Chance.POSSIBLE, "several requests in flight and retries, without idempotence")
+
+
+def _loss(promises: Promises) -> Ruling:
+    if promises.durable:
+        return Ruling(
+            Chance.IMPOSSIBLE,
+            f"acks=all on at least {promises.min_insync} in-sync replicas, unclean election off",
+        )
+    if promises.dropped:
+        return Ruling(Chance.UNKNOWN, "the topic is deleted on the way: what it held goes with it")
+    if promises.acks != "all":
+        why = f"acks={promises.acks} promises one copy at most"
+    elif promises.unclean_election:
+        why = "unclean.leader.election.enable lets a replica lead that lacks acknowledged records"
+    else:
+        why = "min.insync.replicas = 1 lets the leader acknowledge alone"
+    return Ruling(Chance.UNKNOWN, why)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +17,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
+from ackproof.reference.explain.rows import final_rows, ledger_rows
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 
 WHY = (
     "sent again in a new producer epoch, after the client had given up on records that it had sent: no broker can know "
@@ -53,7 +54,7 @@ def sent_again(run: CaseDir) -> int:
 
 def _excused(run: CaseDir, topic: str, partition: int, copies: dict[tuple[int, int], int]) -> int:
     """Of so many further copies by (producer, seq): those whose producer epoch no other copy has."""
-    rows = _read_finally(run, topic, partition)
+    rows = final_rows(run, TopicPartition(topic, partition), ["producer", "seq", "offset"])
     sequences = {seq for _, seq in copies}
     chosen = rows.filter(pc.is_in(rows["seq"], pa.array(sorted(sequences), pa.int64())))
     sessions = _sessions(run, topic, partition, chosen["offset"].to_numpy())
@@ -83,22 +84,8 @@ def _sessions(run: CaseDir, topic: str, partition: int, offsets: np.ndarray) -> 
         yield (int(ids[at]), int(epochs[at])) if inside else _UNKNOWN
 
 
-def _read_finally(run: CaseDir, topic: str, partition: int) -> pa.Table:
-    wanted = (
-        (pc.field("phase") == int(ReadPhase.FINAL))
-        & (pc.field("topic") == topic)
-        & (pc.field("partition") == partition)
-    )
-    parts = _parts(run.consumed)
-    return ds.dataset(parts, format="parquet").to_table(columns=["producer", "seq", "offset"], filter=wanted)
-
-
 def _gave_up(run: CaseDir) -> frozenset[int]:
     """The producers with an attempt whose outcome nobody knows."""
     wanted = pc.field("outcome") == int(Outcome.INDETERMINATE)
-    table = ds.dataset(_parts(run.produced), format="parquet").to_table(columns=["producer"], filter=wanted)
+    table = ledger_rows(run.produced, ["producer"], wanted)
     return frozenset(table["producer"].unique().to_pylist())
-
-
-def _parts(folder: Path) -> list[str]:
-    return [str(part) for part in sorted(folder.glob("client=*/part-*.parquet"))]

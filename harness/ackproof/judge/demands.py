@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.judge.prediction import impossible_demands, predict_planned
+from ackproof.experiment.expectations import ExpectSpec
 from ackproof.reference.predict.answers import USUAL_STATES, remembered
-from ackproof.reference.predict.prediction import scopes_of
+from ackproof.reference.predict.prediction import predict_case, scopes_of
+from ackproof.rundir.prediction import Chance, PredictionFile
 
 QUICK_STATES: Final = 20_000
 """Distinct states per world: a quarter of a second on an idle core. What `ackproof predict` has worked out is used."""
@@ -44,10 +45,19 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
             found.left_out += 1
             continue
         known = all(remembered(scope) is not None for scope in scopes_of([case]))
-        prediction = predict_planned(case, max_states=USUAL_STATES if known else QUICK_STATES)
+        prediction = predict_case(case, max_states=USUAL_STATES if known else QUICK_STATES)
         name = case.id.rpartition("#")[0]
         title = case.experiment.name if name == "case" else name
         found.impossible += [
             f"{title}: {text}" for text in impossible_demands(prediction, case.experiment.expect)
         ]
     return found
+
+
+def impossible_demands(prediction: PredictionFile, expects: tuple[ExpectSpec, ...]) -> Iterator[str]:
+    """Expectations that demand to see what is predicted impossible: bad input, a sentence each."""
+    for expect in expects:
+        for anomaly, bound in expect.bounds.items():
+            found = prediction.of(anomaly)
+            if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:
+                yield f"'{expect}' demands what is predicted impossible: {anomaly}: {found.why}"

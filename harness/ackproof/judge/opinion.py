@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 
 class Says(Enum):
@@ -26,10 +27,13 @@ class Opinion:
     """One sentence about one thing that was looked at."""
 
     says: Says
-    looked_at: str
-    """What the check looked at, such as `final read`."""
     text: str
-    anomaly: str = ""
-    """The class that it is about, if it is about one."""
     proven: bool = False
     """Of what breaks: one specimen proves it, even where evidence is missing elsewhere."""
+
+
+breaks = partial(Opinion, Says.BREAKS)
+lacks = partial(Opinion, Says.LACKS)
+stays_open = partial(Opinion, Says.OPEN)
+not_judged = partial(Opinion, Says.NOT_JUDGED)
+agrees = partial(Opinion, Says.AGREES)

@@ -19,7 +19,7 @@ from ackproof.judge.checks import (
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, Says, not_judged
 from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
@@ -34,9 +34,9 @@ Check = Callable[[Facts], Iterator[Opinion]]
 def _reach(facts: Facts) -> Iterator[Opinion]:
     """What this verdict cannot speak of, whatever the run shows."""
     if facts.backend == MODEL:
-        yield Opinion(Says.NOT_JUDGED, "backend", OF_THE_MODEL)
+        yield not_judged(OF_THE_MODEL)
     for reason in facts.prediction.not_predicted:
-        yield Opinion(Says.NOT_JUDGED, "prediction", f"predictions: {reason}")
+        yield not_judged(f"predictions: {reason}")
 
 
 EVIDENCE: Final[tuple[Check, ...]] = (
@@ -77,9 +77,7 @@ def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     what Kafka broke is FAIL; else what stays open is INCONCLUSIVE; else PASS.
     """
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
-    lacks = tuple(one.text for one in opinions if one.says is Says.LACKS)
-    breaks = tuple(one.text for one in opinions if one.says is Says.BREAKS)
-    still_open = tuple(one.text for one in opinions if one.says is Says.OPEN)
+    lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
     if proven:
         verdict, reasons = Verdict.FAIL, (*proven, *lacks)
     elif lacks:

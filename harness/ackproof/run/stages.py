@@ -12,7 +12,7 @@ from typing import Final
 
 from ackproof import audit
 from ackproof.judge import judge_case
-from ackproof.judge.prediction import predict
+from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay import replay_run
 from ackproof.rundir.layout import CaseDir
 

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.judge.prediction import predict_observed
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.predict.answers import USUAL_STATES
+from ackproof.reference.predict.prediction import predict_run
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
@@ -259,7 +259,7 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
         ).save(run.audit_json)
         replay.file.save(run.conformance_json)
         seen = {anomaly for anomaly, count in counts.items() if count}
-        predict_observed(case, run, seen, explore=prediction.asked).save(run.prediction_json)
+        predict_run(case, run, seen, explore=prediction.asked).save(run.prediction_json)
         return run
 
     return make

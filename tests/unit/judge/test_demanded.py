@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.experiment.expectations import ExpectSpec
 from ackproof.judge import judge_case
-from ackproof.judge.prediction import impossible_demands
+from ackproof.judge.demands import impossible_demands
 from ackproof.judge.verdict import OF_THE_MODEL
 from ackproof.plan.on_model import MODEL
 from ackproof.rundir.bounds import Bound

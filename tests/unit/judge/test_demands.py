@@ -69,7 +69,7 @@ def test_what_the_explorer_has_seen_to_its_end_is_used(  # type: ignore[no-untyp
     file.write_text(file.read_text().replace("replication_factor: 3", "replication_factor: 2"))
     assert demands(cases(load(file))).impossible == []
     (case,) = cases(load(file))
-    said = place.predict_planned(case).of("lost")
+    said = place.predict_case(case).of("lost")
     assert said is not None and said.chance == "impossible"
     (text,) = demands(cases(load(file))).impossible
     assert "demands what is predicted impossible: lost: none of" in text
@@ -123,6 +123,6 @@ def test_a_long_look_is_taken_only_where_every_world_is_known(  # type: ignore[n
 
     monkeypatch.setattr(place, "scopes_of", lambda _cases: (1, 2))
     monkeypatch.setattr(place, "remembered", lambda scope: scope if scope in known else None)
-    monkeypatch.setattr(place, "predict_planned", look)
+    monkeypatch.setattr(place, "predict_case", look)
     assert demands(cases(load(experiment('{lost: "> 0"}')))).impossible == []
     assert looks == [{"quick": place.QUICK_STATES, "usual": USUAL_STATES}[most]]

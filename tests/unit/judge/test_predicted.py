@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ackproof.experiment.promises import Ruling, rule
 from ackproof.judge import judge_case
-from ackproof.judge.forbidden import Ruling, Stand, rule, ruling
-from ackproof.judge.prediction import impossible_demands
+from ackproof.judge.demands import impossible_demands
+from ackproof.judge.forbidden import ruling
 from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import FURTHER_STATES, USUAL_STATES
 from ackproof.reference.predict.cases import promises_for
@@ -331,10 +332,10 @@ def test_a_ruling_is_the_settings_where_the_exploration_says_nothing(make_run: M
     def possible(why: str, *, explored: bool) -> PredictedClass:
         return PredictedClass(anomaly="lost", chance=Chance.POSSIBLE, why=why, explored=explored)
 
-    assert usual.stand is Stand.FORBIDDEN
+    assert usual.chance is Chance.IMPOSSIBLE
     assert said() == said(possible(usual.why, explored=False)) == usual
     for found in (possible(usual.why, explored=True), possible("another", explored=False)):
-        assert said(found).stand is Stand.ALLOWED
+        assert said(found).chance is Chance.POSSIBLE
 
 
 def test_a_replay_that_contradicts_the_final_read_is_no_evidence(make_run: MakeRun, replay: Replayed) -> None:

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
+from ackproof.experiment.promises import Ruling
 from ackproof.judge import judge_case
 from ackproof.judge.checks.classes import strictest
-from ackproof.judge.forbidden import Ruling, Stand
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.prediction import Chance
 from ackproof.rundir.timeline import EventKind
 
 from .conftest import HEALTHY, MakeRun
@@ -201,7 +202,7 @@ def test_a_broken_upper_bound_of_an_absence_needs_evidence(make_run: MakeRun) ->
 
 def test_of_several_topics_the_strictest_ruling_is_shown() -> None:
     lax, open_, strict = (
-        Ruling(stand, stand.name) for stand in (Stand.ALLOWED, Stand.NOT_JUDGED, Stand.FORBIDDEN)
+        Ruling(chance, chance) for chance in (Chance.POSSIBLE, Chance.UNKNOWN, Chance.IMPOSSIBLE)
     )
     assert strictest([lax, open_]) is open_
     assert strictest([open_, strict, lax]) is strict

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.judge.facts import Facts, partitions_of
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
+from ackproof.reference.explain.rows import ledger_rows
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -23,11 +23,6 @@ from ackproof.rundir.timeline import EventKind
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Lacks of acknowledgements around the faults."""
-    for text in _lacks(facts):
-        yield Opinion(Says.LACKS, "acknowledgements", text)
-
-
-def _lacks(facts: Facts) -> Iterator[str]:
     asked = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_ASKED]
     healed = [event.t_ns for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
     if not asked:
@@ -40,14 +35,14 @@ def _lacks(facts: Facts) -> Iterator[str]:
         if not any(start + SERIES_BIN_NS <= min(asked) for start in starts) and not _acked(
             run, place, pc.field("done_ns") < min(asked)
         ):
-            yield f"nothing was acknowledged on {place} before the first fault"
+            yield lacks(f"nothing was acknowledged on {place} before the first fault")
         if (
             case.experiment.evidence.ack_after_healing
             and healed
             and not any(start >= max(healed) for start in starts)
             and not _acked(run, place, pc.field("done_ns") > max(healed))
         ):
-            yield f"nothing was acknowledged on {place} after the last fault had healed"
+            yield lacks(f"nothing was acknowledged on {place} after the last fault had healed")
 
 
 def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPartition]:
@@ -65,7 +60,6 @@ def targeted_partitions(case: Case, faults: Sequence[FaultSpec]) -> set[TopicPar
 
 def _acked(run: CaseDir, place: TopicPartition, when: pc.Expression) -> bool:
     """Whether the produced ledger has an ack of this partition at such a time."""
-    parts = [str(part) for part in sorted(run.produced.glob("client=*/part-*.parquet"))]
     topic, partition = place
     wanted = (
         when
@@ -75,7 +69,7 @@ def _acked(run: CaseDir, place: TopicPartition, when: pc.Expression) -> bool:
         & (pc.field("partition") == partition)
     )
     try:
-        return int(ds.dataset(parts, format="parquet").count_rows(filter=wanted)) > 0
+        return len(ledger_rows(run.produced, ["done_ns"], wanted)) > 0
     except (OSError, pa.ArrowException):
         return False  # the audit says that a part cannot be read; nothing is proven by it
 

@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ackproof.experiment.promises import Promises
+from ackproof.experiment.promises import Promises, Ruling
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
-from ackproof.judge.forbidden import Ruling, Stand, acked_inversions_only, proves_itself, ruling
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
+from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.prediction import Chance
+from ackproof_reference.chance import GRAVEST_FIRST
+
+_FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
 
 
 def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
@@ -24,9 +28,9 @@ def opinions_on(classes: Iterable[ClassJudgement]) -> Iterator[Opinion]:
     for one in classes:
         text = f"{one.anomaly}: {one.count}, and {one.why}"
         if one.count and one.forbidden:
-            yield Opinion(Says.BREAKS, "findings", text, one.anomaly, proven=proves_itself(one.anomaly))
+            yield breaks(text, proven=proves_itself(one.anomaly))
         elif one.count and one.forbidden is None and one.predicted == Chance.UNKNOWN:
-            yield Opinion(Says.OPEN, "findings", text, one.anomaly)
+            yield stays_open(text)
 
 
 def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
@@ -38,19 +42,21 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
             topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
             for topic, promises in topics.items()
         }
-        forbidden = {topic: topics[topic] for topic, one in rulings.items() if one.stand is Stand.FORBIDDEN}
+        forbidden = {
+            topic: topics[topic] for topic, one in rulings.items() if one.chance is Chance.IMPOSSIBLE
+        }
         if forbidden and count:
             yield _forbidden(facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys())
         else:
             said = _said(facts.run, anomaly, count, rulings, topics)
-            not_seen = count == 0 and said.chance is Chance.POSSIBLE
+            not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
             yield ClassJudgement(
                 anomaly=anomaly,
                 count=count,
-                forbidden=said.stand.value,
+                forbidden=_FORBIDDEN[said.chance],
                 why=f"possible, not seen: {why}" if not_seen else why,
-                predicted=said.chance or "",
+                predicted=said.predicted or "",
             )
 
 
@@ -71,7 +77,7 @@ def _forbidden(
     if against != count:
         why += f" ({against} of {count} stand against that)"
     return ClassJudgement(
-        anomaly=anomaly, count=count, forbidden=against > 0, why=why, predicted=first.chance or ""
+        anomaly=anomaly, count=count, forbidden=against > 0, why=why, predicted=first.predicted or ""
     )
 
 
@@ -83,17 +89,16 @@ def _said(
     topics: Mapping[str, Promises],
 ) -> Ruling:
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
-    unknown = {topic: topics[topic] for topic, one in rulings.items() if one.chance is Chance.UNKNOWN}
+    unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
     if count and unknown and _count_against(run, anomaly, count, unknown, permitting=elsewhere) == 0:
-        return strictest([one for one in rulings.values() if one.chance is not Chance.UNKNOWN])
+        return strictest([one for one in rulings.values() if one.predicted is not Chance.UNKNOWN])
     return strictest(list(rulings.values()))
 
 
 def strictest(rulings: Sequence[Ruling]) -> Ruling:
     """The first of those that forbid, else of those that do not judge, else of those that allow."""
-    order = (Stand.FORBIDDEN, Stand.NOT_JUDGED, Stand.ALLOWED)
-    return min(rulings, key=lambda one: order.index(one.stand))
+    return max(rulings, key=lambda one: GRAVEST_FIRST.index(one.chance))
 
 
 def _count_against(

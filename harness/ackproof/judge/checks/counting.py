@@ -5,30 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.anomalies import Anomaly
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Lacks of the audit."""
-    for text in _lacks(facts):
-        yield Opinion(Says.LACKS, "audit", text)
-
-
-def _lacks(facts: Facts) -> Iterator[str]:
     audit = facts.audit
     if not audit.complete:
-        yield "the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded")
+        yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
     uncounted = [anomaly for anomaly in Anomaly if anomaly not in audit.counts]
     if uncounted:
-        yield f"the audit did not look for {', '.join(uncounted)}"
+        yield lacks(f"the audit did not look for {', '.join(uncounted)}")
     produced = audit.records.produced
     if produced == 0:
-        yield "nothing was produced"
+        yield lacks("nothing was produced")
         return
     if audit.records.acked == 0:
-        yield "nothing was acknowledged"
+        yield lacks("nothing was acknowledged")
     share = audit.records.indeterminate / produced
     bound = facts.case.experiment.evidence.max_indeterminate
     if share > bound:
-        yield f"{share:.0%} of the attempts are indeterminate, more than the {bound:.0%} that the experiment allows"
+        yield lacks(
+            f"{share:.0%} of the attempts are indeterminate, more than the {bound:.0%} that the experiment allows"
+        )

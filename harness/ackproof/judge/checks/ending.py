@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.timeline import EventKind
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Lacks of the run as a whole."""
-    for text in _lacks(facts):
-        yield Opinion(Says.LACKS, "timeline", text)
-
-
-def _lacks(facts: Facts) -> Iterator[str]:
     if not facts.events:
-        yield "the run left no timeline"
+        yield lacks("the run left no timeline")
         return
     for event in facts.events:
         if event.kind is EventKind.ERROR:
-            yield f"the run did not go through: {event.detail.get('error', 'no reason recorded')}"
+            yield lacks(f"the run did not go through: {event.detail.get('error', 'no reason recorded')}")
     if facts.events[-1].kind is not EventKind.END:
-        yield "the run has no end: the harness stopped before it was through"
+        yield lacks("the run has no end: the harness stopped before it was through")
     if not facts.timeline_whole:
-        yield "the timeline has lines that cannot be read"
+        yield lacks("the timeline has lines that cannot be read")

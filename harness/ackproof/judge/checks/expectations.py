@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.prediction import Chance
@@ -22,16 +22,16 @@ def check(facts: Facts) -> Iterator[Opinion]:
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
-        yield Opinion(Says.BREAKS, "expectations", text, anomaly, proven=proves_itself(anomaly))
+        yield breaks(text, proven=proves_itself(anomaly))
     for anomaly, bound in _bounds(facts, counts):
         if counts[anomaly] < bound.lowest:
             text = f"not demonstrated: expected {anomaly} {bound}, counted {counts[anomaly]}"
             impossible = _impossible(facts, anomaly)
             more = ", which the faults that were observed make impossible" if impossible else ""
-            yield Opinion(Says.OPEN, "expectations", text + more, anomaly)
+            yield stays_open(text + more)
     if again:
-        for anomaly, text in _broken_upper_bounds(facts, counts):
-            yield Opinion(Says.OPEN, "expectations", f"{text}: {again} were {SENT_AGAIN}", anomaly)
+        for _, text in _broken_upper_bounds(facts, counts):
+            yield stays_open(f"{text}: {again} were {SENT_AGAIN}")
 
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.timeline import Event, EventKind, fault_name
 
 
@@ -14,7 +14,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     for fault in facts.case.faults:
         name = f"fault {fault_name(fault.number)} ({fault})"
         for text in _lacks([event for event in facts.events if event.fault == fault.number]):
-            yield Opinion(Says.LACKS, "faults", f"{name}{text}")
+            yield lacks(f"{name}{text}")
 
 
 def _lacks(events: Sequence[Event]) -> Iterator[str]:

@@ -15,16 +15,14 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import read_samples
 
-_lacks = partial(Opinion, Says.LACKS, "logs on disk")
-_agrees = partial(Opinion, Says.AGREES, "logs on disk")
-_breaks = partial(Opinion, Says.BREAKS, "logs on disk", proven=True)
+_proves = partial(breaks, proven=True)
 
 
 class _Row(NamedTuple):
@@ -48,7 +46,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if final is None or not run.replicas.exists():
         return
     seen = ReplicasFile.load(run.replicas)
-    yield from (_lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
+    yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
     in_sync = _in_sync(run)
     batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
     for read in final.partitions:
@@ -63,8 +61,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
 def check_presence(facts: Facts) -> Iterator[Opinion]:
     """Whether there is a second witness at all."""
     if facts.final_read is None or not facts.run.replicas.exists():
-        text = "the logs on disk were not seen, so the final read has no second witness"
-        yield Opinion(Says.NOT_JUDGED, "logs on disk", text)
+        yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 
 
 def _of_a_partition(
@@ -74,13 +71,13 @@ def _of_a_partition(
     present = {replica.node: replica for replica in replicas if replica.node in in_sync}
     missing = sorted(set(in_sync) - present.keys())
     if missing or not present:
-        yield _lacks(f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}")
+        yield lacks(f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}")
         return
     for replica in present.values():
         if replica.reason:
-            yield _lacks(f"{name}: the log of node {replica.node}: {replica.reason}")
+            yield lacks(f"{name}: the log of node {replica.node}: {replica.reason}")
         elif replica.log_end < read.end:
-            yield _breaks(
+            yield _proves(
                 f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
                 f"watermark {read.end}"
             )
@@ -90,12 +87,12 @@ def _of_a_partition(
     start = max(read.start, *(replica.log_start for replica in whole.values()))
     rows = {node: _rows(batches, replica, start, read.end) for node, replica in whole.items()}
     differing = list(_differences(name, rows))
-    yield from map(_breaks, differing)
+    yield from map(_proves, differing)
     doubts = list(_of_the_reader(name, read, start, rows))
-    yield from map(_lacks, doubts)
+    yield from map(lacks, doubts)
     if not differing and not doubts and len(whole) == len(present):
         logs = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
-        yield _agrees(f"{logs} and hold what the final read was handed")
+        yield agrees(f"{logs} and hold what the final read was handed")
 
 
 def _differences(name: str, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:

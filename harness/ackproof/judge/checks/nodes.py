@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.timeline import EventKind
 
 
@@ -21,4 +21,4 @@ def _deaths(facts: Facts, kind: EventKind) -> Iterator[Opinion]:
         if event.kind is kind:
             who = f"node {event.node}" if kind is EventKind.NODE_DIED else f"client {event.client}"
             status = event.detail.get("status", "unknown status")
-            yield Opinion(Says.LACKS, "processes", f"{who} ended by itself ({status})")
+            yield lacks(f"{who} ended by itself ({status})")

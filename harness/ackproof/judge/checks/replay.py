@@ -7,15 +7,12 @@ step that its protocol forbids, whatever came of it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile
 
 _LOSSES = ("lost", "displaced")
-_breaks = partial(Opinion, Says.BREAKS, "replay")
-_agrees = partial(Opinion, Says.AGREES, "replay")
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -26,13 +23,13 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if replay.forbidden is not None:
         step = replay.forbidden
         more = f" (the first of {replay.forbidden_steps} such steps)" if replay.forbidden_steps > 1 else ""
-        yield _breaks(f"a step that the protocol forbids: {step.rule}: {step.text}; {step.source}{more}")
+        yield breaks(f"a step that the protocol forbids: {step.rule}: {step.text}; {step.source}{more}")
     elif replay.replayed:
-        yield _agrees(f"{replay.replayed} observed steps were replayed; the protocol allows each")
+        yield agrees(f"{replay.replayed} observed steps were replayed; the protocol allows each")
     if replay.present:
         # Replay and final read cannot both be right, so that neither is relied upon.
         gone = f"{replay.present} acknowledged records must be gone, as the replay says, and are there"
-        yield Opinion(Says.LACKS, "replay", gone + _example(replay, "present"))
+        yield lacks(gone + _example(replay, "present"))
     told = [found for found in replay.classes if found.anomaly in _LOSSES and found.count]
     for found in told:
         yield from _of_a_class(facts, found)
@@ -43,7 +40,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
 def _of_a_class(facts: Facts, found: ClassExplained) -> Iterator[Opinion]:
     replay, name = facts.replay, found.anomaly
     if found.unexplained:
-        yield _breaks(
+        yield breaks(
             f"{name}: {found.unexplained} of {found.count} are explained by no observed step{_example(replay, name)}"
         )
     if found.not_replayed:
@@ -60,11 +57,11 @@ def _of_a_class(facts: Facts, found: ClassExplained) -> Iterator[Opinion]:
             known = ", ".join(dict.fromkeys(one.by for one in replay.deletions if one.by))
             by = known or "nobody who is known"
             with_it = f"; {found.deleted} of them went with a topic that was deleted by {by}"
-        yield _agrees(f"{name}: all {found.count} are traced to the step that took them{with_it}")
+        yield agrees(f"{name}: all {found.count} are traced to the step that took them{with_it}")
 
 
 def _not_judged(text: str) -> Opinion:
-    return Opinion(Says.NOT_JUDGED, "replay", f"explanations: {text}")
+    return not_judged(f"explanations: {text}")
 
 
 def _example(replay: ConformanceFile, anomaly: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, Says
+from ackproof.judge.opinion import Opinion, lacks
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.timeline import Note
 
@@ -17,9 +17,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     for event in facts.events:
         what = event.what
         if isinstance(what, Note) and what.unread_bytes:
-            yield Opinion(
-                Says.LACKS,
-                "end of the load",
+            yield lacks(
                 f"producer {what.producer} closed while {what.unread_bytes} bytes of it were read by no broker, so "
-                "losses among its last records may be the harness's own",
+                "losses among its last records may be the harness's own"
             )

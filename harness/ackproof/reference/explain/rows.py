@@ -47,11 +47,10 @@ class AckedRows:
 
 def acked_rows(run: CaseDir) -> Iterator[tuple[TopicPartition, AckedRows]]:
     """Partition by partition. Rows of a transaction whose commit was not acknowledged are left out: see the audit."""
-    files = [str(path) for path in parts(run.produced)]
-    if not files:
+    if not parts(run.produced):
         return
     wanted = ["producer", "seq", "topic", "partition", "offset", "sent_ns", "done_ns", "txn"]
-    table = _read(files, wanted, pc.field("outcome") == int(Outcome.ACKED))
+    table = ledger_rows(run.produced, wanted, pc.field("outcome") == int(Outcome.ACKED))
     table = table.filter(pa.array(_committed(run, table)))
     keys, kinds = _findings(run)
     topics = table["topic"].combine_chunks().dictionary_encode()
@@ -88,6 +87,21 @@ def _read(
     import pyarrow.dataset as ds
 
     return ds.dataset(source, format="parquet", schema=schema).to_table(columns=columns, filter=wanted)
+
+
+def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
+    """The rows of a ledger that are wanted. Raises OSError or ArrowException where a part cannot be read."""
+    return _read([str(path) for path in parts(folder)], columns, wanted)
+
+
+def final_rows(run: CaseDir, place: TopicPartition, columns: list[str]) -> pa.Table:
+    """What the final reader was handed of a partition."""
+    wanted = (
+        (pc.field("phase") == int(ReadPhase.FINAL))
+        & (pc.field("topic") == place.topic)
+        & (pc.field("partition") == place.partition)
+    )
+    return ledger_rows(run.consumed, columns, wanted)
 
 
 def _committed(run: CaseDir, table: pa.Table) -> Bools:
@@ -127,15 +141,9 @@ def _found(mine: Ints, keys: Ints, kinds: npt.NDArray[np.int8]) -> npt.NDArray[n
 
 def timestamps(run: CaseDir, place: TopicPartition) -> tuple[Ints, Ints]:
     """Offsets of the final read of a partition, sorted, and the timestamp of the record at each, in ms."""
-    files = [str(path) for path in parts(run.consumed)]
-    wanted = (
-        (pc.field("phase") == int(ReadPhase.FINAL))
-        & (pc.field("topic") == place[0])
-        & (pc.field("partition") == place[1])
-    )
-    if not files:
+    if not parts(run.consumed):
         return np.empty(0, np.int64), np.empty(0, np.int64)
-    table = _read(files, ["offset", "timestamp_ms"], wanted)
+    table = final_rows(run, place, ["offset", "timestamp_ms"])
     offset = table["offset"].to_numpy().astype(np.int64)
     order = np.argsort(offset, kind="stable")
     return offset[order], table["timestamp_ms"].to_numpy().astype(np.int64)[order]

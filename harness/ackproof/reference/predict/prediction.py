@@ -1,19 +1,22 @@
-"""Prediction: case → for each class that replication decides impossible, possible with its story, or unknown.
+"""Prediction: case → each class of the audit impossible, possible (with its story, if replication decides) or unknown.
 
-`predict_case` goes by the faults that a case plans, `predict_run` by those that a run showed. The classes that the
-exploration does not reach keep the judge's rules, which the judge adds.
+`predict_case` goes by the faults that a case plans, `predict_run` by those that a run showed. Of the classes that the
+exploration does not reach the settings alone say it (`experiment.promises`).
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.promises import rule
+from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import (
     EXPLORED,
+    FURTHER_STATES,
     USUAL_STATES,
     Answer,
     Answers,
@@ -23,6 +26,8 @@ from ackproof.reference.predict.answers import (
 )
 from ackproof.reference.predict.cases import CaseBudget, promises_for, rules_name, scope_for
 from ackproof.reference.predict.incidents import unpredictable
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
@@ -42,9 +47,41 @@ _UNACKNOWLEDGED = (
 )
 
 
+def predict(run: CaseDir) -> PredictionFile:
+    """Predict what may happen to an audited run, by the faults that it showed, and write `prediction.json`.
+
+    Raises `BadInput` for files that are missing or broken.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    counts = AuditFile.load(run.audit_json).counts
+    file = predict_run(case, run, {anomaly for anomaly, count in counts.items() if count})
+    file.save(run.prediction_json)
+    return file
+
+
 def predict_case(case: Case, *, max_states: int = USUAL_STATES, watch: Watch | None = None) -> PredictionFile:
     """What may happen under the settings of a case and the faults that it plans."""
-    return _predict(case, None, (), max_states, watch)
+    return _with_the_settings(case, _explored(case, None, (), max_states, watch))
+
+
+def predict_run(
+    case: Case,
+    run: CaseDir,
+    seen: Collection[str] = (),
+    *,
+    explore: Callable[[Case, CaseDir, int], PredictionFile] | None = None,
+) -> PredictionFile:
+    """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
+
+    `seen`: classes that the run shows. One of these is not left unknown before ten times as many states were looked at.
+    `explore` answers for the classes that replication decides, within so many states. Raises `BadInput` for a metadata
+    log that is broken.
+    """
+    explore = explore or _explored_run
+    file = explore(case, run, USUAL_STATES)
+    if any(one.explored and one.chance is Chance.UNKNOWN and one.anomaly in seen for one in file.classes):
+        file = explore(case, run, FURTHER_STATES)
+    return _with_the_settings(case, file)
 
 
 def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
@@ -58,17 +95,13 @@ def scopes_of(cases: Iterable[Case]) -> Iterator[Scope]:
                     yield scope_for(case, topic)[0]
 
 
-def predict_run(case: Case, run: CaseDir, max_states: int = USUAL_STATES) -> PredictionFile:
-    """What may happen under the settings of a case and what a run of it showed: a function of the run directory.
-
-    Raises `BadInput` for a metadata log that is broken.
-    """
+def _explored_run(case: Case, run: CaseDir, max_states: int) -> PredictionFile:
     events, _ = read_timeline(run.timeline)
     decided = tuple(read_metadata(run.metadata_log)) if run.metadata_log.exists() else ()
-    return _predict(case, events, decided, max_states, None)
+    return _explored(case, events, decided, max_states, None)
 
 
-def _predict(
+def _explored(
     case: Case,
     events: Sequence[Event] | None,
     decided: Sequence[MetadataRecord],
@@ -77,7 +110,7 @@ def _predict(
 ) -> PredictionFile:
     began = time.perf_counter()
     refused = list(_refusals(case, events, decided))
-    found: dict[tuple[tuple[PredictedClass, ...], tuple[str, ...]], list[str]] = {}
+    found: dict[tuple[PredictedClass, ...], list[str]] = {}
     faults: dict[str, None] = {}
     clamped: dict[str, None] = {}
     scopes: dict[str, None] = {}
@@ -99,13 +132,13 @@ def _predict(
         classes = tuple(
             _classes(said, described(scope), scope.acks == 0 and _anything_broke(case, events, counted))
         )
-        found.setdefault((classes, ()), []).append(topic)
+        found.setdefault(classes, []).append(topic)
     together = len(found) == 1 and not refused
     return PredictionFile(
         classes=(
             *(
                 one if together else one.model_copy(update={"topics": tuple(topics)})
-                for (classes, _), topics in found.items()
+                for classes, topics in found.items()
                 for one in classes
             ),
             *_of_rot(case, events),
@@ -119,6 +152,25 @@ def _predict(
         clamped=tuple(clamped),
         not_predicted=tuple(refused),
     )
+
+
+def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
+    """The classes of the audit that the exploration does not reach, by the rules of the settings."""
+    predicted = {(one.anomaly, topic) for one in prediction.classes for topic in one.topics or ("",)}
+    added: dict[PredictedClass, list[str]] = {}
+    topics = case.experiment.topic_names()
+    for anomaly in Anomaly:
+        for topic in topics:
+            if predicted & {(anomaly, ""), (anomaly, topic)}:
+                continue
+            said = rule(anomaly, promises_for(case, topic))
+            one = PredictedClass(anomaly=anomaly, chance=said.chance, why=said.why, explored=False)
+            added.setdefault(one, []).append(topic)
+    whole = (
+        one if len(names) == len(topics) else one.model_copy(update={"topics": tuple(names)})
+        for one, names in added.items()
+    )
+    return prediction.model_copy(update={"classes": (*prediction.classes, *whole)})
 
 
 def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord]) -> Iterator[str]:
