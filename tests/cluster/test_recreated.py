@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.plan.cases import case_from_json
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir

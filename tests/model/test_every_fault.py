@@ -15,7 +15,7 @@ from ackproof.plan.cases import cases
 from ackproof.plan.on_model import MODEL
 from ackproof.reference.predict.cases import counted_for
 from ackproof.reference.predict.incidents import unpredictable
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from simulated_run import simulated

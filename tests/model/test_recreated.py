@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.plan.cases import case_from_json
-from ackproof.reference.replay.happened import happened
+from ackproof.reference.predict.incidents import happened
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir

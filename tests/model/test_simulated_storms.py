@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.layout import CaseDir
 from simulated_run import simulated
 

@@ -10,7 +10,7 @@ import pytest
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json, cases, load
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir

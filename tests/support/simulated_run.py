@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import reseeded
-from ackproof.reference.replay import conform
+from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts

@@ -13,7 +13,7 @@ from typing import Final
 from ackproof import audit
 from ackproof.judge import judge_case
 from ackproof.reference.predict.prediction import predict
-from ackproof.reference.replay import replay_run
+from ackproof.reference.replay.document import replay_run
 from ackproof.rundir.layout import CaseDir
 
 Step = Callable[[str], None]

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from ackproof.reference.replay.lives import Moment
 from ackproof.reference.replay.observed import Observed
-from ackproof.reference.wording import plain
+from ackproof.reference.replay.rules import plain
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.log import EpochEntry

@@ -14,16 +14,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.reference.explain.epochs import Bools, Ints
+from ackproof.reference.replay.account import LOSSES, PRESENT
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
 
-LOSSES: Final = ("lost", "displaced", "expired")
-"""Classes of the audit that say that an acknowledged record is not where its acknowledgement said."""
 _SEQ_BITS: Final = 40
-PRESENT: Final = -1
 
 
 @dataclass(frozen=True)

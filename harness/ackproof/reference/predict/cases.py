@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.incidents import NOTHING, Incidents
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.releases import ELR
-from ackproof.reference.predict.incidents import planned
-from ackproof.reference.replay.happened import happened, summed
+from ackproof.reference.predict.incidents import happened, planned
 from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.timeline import Event, fault_name
 from ackproof_reference.explore.scope import Budget, Scope
@@ -93,7 +93,7 @@ def counted_for(
     else:
         told = list(happened(case, topic, events, decided))
     faults = tuple(f"{what}: {count}" for what, count in told)
-    found = summed(told)
+    found = reduce(Incidents.plus, (count for _, count in told), NOTHING)
     if found.power_losses and _flushed_at_once(case, topic):
         # What is fsynced before it is acknowledged outlives a loss of power as it outlives a kill.
         found = found._replace(kills=found.kills + found.power_losses, power_losses=0)

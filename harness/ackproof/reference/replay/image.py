@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.releases import numbers
+from ackproof.experiment.releases import ELR, numbers
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -31,7 +31,6 @@ from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 
 _TOPIC, _BROKER = 2, 4
-_ELR: Final = "eligible.leader.replicas.version"
 _METADATA: Final = "metadata.version"
 _NO_BUMP_SINCE: Final = 12
 """Feature level of 3.6-IV0: since then a smaller ISR raises no leader epoch (MetadataVersion, KAFKA-15021)."""
@@ -60,7 +59,7 @@ class Image:
 
     def __init__(self, case: Case) -> None:
         self._case = case
-        self.zookeeper = case.experiment.cluster.mode == "zookeeper"
+        self.zookeeper = case.experiment.cluster.metadata.broker_controls
         self.brokers: dict[int, Registration] = {}
         self.incarnations: dict[int, str] = {}
         self.partitions: dict[TopicPartition, Partition] = {}
@@ -153,8 +152,8 @@ class Image:
 
     def rules(self, topic: str) -> Rules:
         """The rules for a topic now."""
-        version = self._case.experiment.cluster.kafka
-        rules = rules_of(f"{version}-zk" if self.zookeeper else version, elr=self._features.get(_ELR, 0) > 0)
+        cluster = self._case.experiment.cluster
+        rules = rules_of(cluster.kafka + cluster.metadata.rules, elr=self._features.get(ELR, 0) > 0)
         if not self.zookeeper:
             level = self._features.get(_METADATA, _NO_BUMP_SINCE)
             rules = replace(rules, bump_on_shrink=level < _NO_BUMP_SINCE)

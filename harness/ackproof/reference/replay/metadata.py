@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final
 
+from ackproof.reference.replay.account import Account
 from ackproof.reference.replay.image import Image, partition_of
 from ackproof.reference.replay.lives import Life, Moment, Removal, deleted_by
 from ackproof.reference.replay.observed import ASKS_UNCLEAN, Observed
-from ackproof.reference.replay.rules import Broken, broken_rule
+from ackproof.reference.replay.rules import Broken, broken_rule, plain, state_of
 from ackproof.reference.replay.steps import Step, Surroundings, same, steps
 from ackproof.reference.replay.zookeeper import zookeeper_steps
-from ackproof.reference.wording import plain, state_of
 from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -33,35 +32,14 @@ _CREATED: Final = "created"
 _SHUTDOWN_NS: Final = 30_000_000_000
 
 
-@dataclass
-class Replay:
-    """What came of replaying the metadata log."""
-
-    replayed: int = 0
-    steps: Counter[str] = field(default_factory=Counter)
-    forbidden: list[ForbiddenStep] = field(default_factory=list)
-    elections: list[ElectionSeen] = field(default_factory=list)
-    lives: dict[TopicPartition, list[Life]] = field(default_factory=lambda: defaultdict(list))
-    """Of each partition, the incarnations of its topic, oldest first."""
-    missed: int = 0
-    """Changes of partitions that the observation jumped over."""
-
-
-def replay(observed: Observed) -> Replay:
+def replay(observed: Observed, account: Account) -> None:
     """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
-    found, image = Replay(), Image(observed.case)
+    replaying = _Replay(observed, account, Image(observed.case))
     unclean_asked = ASKS_UNCLEAN in observed.fault_kinds
     for group in _appends(observed.records):
-        beside = _surroundings(group, image, unclean_asked)
+        beside = _surroundings(group, replaying.image, unclean_asked)
         for record in group:
-            if isinstance(record, PartitionDecided):
-                _change(record, image, beside, observed, found)
-            elif isinstance(record, TopicRemoved):
-                _removed(record, image, observed, found)
-            if not isinstance(record, PartitionDecided):
-                found.replayed += _counted(record, image, found)
-            image.take(record)
-    return found
+            replaying.take(record, beside)
 
 
 def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]]:
@@ -111,14 +89,34 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
     )
 
 
-def _counted(record: MetadataRecord, image: Image, found: Replay) -> bool:
-    """Count a step of a broker; a registration that the protocol refuses is forbidden."""
-    if isinstance(record, BrokerRegistered):
-        before = image.brokers.get(record.node)
+@dataclass(frozen=True)
+class _Replay:
+    """The metadata log on its way through the image that it makes."""
+
+    observed: Observed
+    account: Account
+    image: Image
+
+    def take(self, record: MetadataRecord, beside: Surroundings) -> None:
+        """Hold the next record against the state before it, then take it as decided."""
+        if isinstance(record, PartitionDecided):
+            self._change(record, beside)
+        elif isinstance(record, TopicRemoved):
+            self._removed(record)
+        elif isinstance(record, BrokerRegistered):
+            self._registered(record)
+        elif isinstance(record, BrokerChanged):
+            self._changed(record)
+        self.image.take(record)
+
+    def _registered(self, record: BrokerRegistered) -> None:
+        """A registration that the protocol refuses is forbidden."""
+        self._step("broker registered")
+        before = self.image.brokers.get(record.node)
         # An incarnation that asks again keeps its epoch (KIP-903).
-        again = image.incarnations.get(record.node) == record.incarnation
+        again = self.image.incarnations.get(record.node) == record.incarnation
         if before is not None and record.broker_epoch < before.epoch + (not again):
-            found.forbidden.append(
+            self.account.forbidden.append(
                 ForbiddenStep(
                     rule="broker epoch",
                     text=f"broker {record.node} registered with epoch {record.broker_epoch} after {before.epoch}",
@@ -127,15 +125,15 @@ def _counted(record: MetadataRecord, image: Image, found: Replay) -> bool:
                     offset=record.offset,
                 )
             )
-        found.steps["broker registered"] += 1
-        return True
-    if isinstance(record, BrokerChanged):
+
+    def _changed(self, record: BrokerChanged) -> None:
+        self.account.replayed += 1
         for changed, name in ((record.fenced, "fenced"), (record.controlled_shutdown, "controlled shutdown")):
             if changed is not None:
-                found.steps[f"broker {name}" if changed else f"broker {name} no more"] += 1
-        before = image.brokers.get(record.node)
+                self.account.steps[f"broker {name}" if changed else f"broker {name} no more"] += 1
+        before = self.image.brokers.get(record.node)
         if before is not None and record.broker_epoch != before.epoch:
-            found.forbidden.append(
+            self.account.forbidden.append(
                 ForbiddenStep(
                     rule="change of another incarnation",
                     text=f"broker {record.node} in epoch {record.broker_epoch} changed; {before.epoch} is registered",
@@ -144,66 +142,134 @@ def _counted(record: MetadataRecord, image: Image, found: Replay) -> bool:
                     offset=record.offset,
                 )
             )
-        return True
-    return False
 
+    def _step(self, name: str) -> None:
+        self.account.replayed += 1
+        self.account.steps[name] += 1
 
-def _change(
-    record: PartitionDecided, image: Image, beside: Surroundings, observed: Observed, found: Replay
-) -> None:
-    place, seen = TopicPartition(record.topic, record.partition), partition_of(record)
-    t_ns = observed.t_ns(record.timestamp_ms)
-    found.replayed += 1
-    old = image.partitions.get(place)
-    if old is None or _CREATED in record.changed:
-        found.steps["partition created"] += 1
-        found.forbidden += _created(record, seen, image, t_ns)
-        moment = Moment(t_ns, record.offset, seen, "created", clean=True)
-        if old is None:
-            found.lives[place].append(Life(image.topic_ids.get(record.topic, ""), [moment]))
+    def _change(self, record: PartitionDecided, beside: Surroundings) -> None:
+        image, place, seen = self.image, TopicPartition(record.topic, record.partition), partition_of(record)
+        old, lives = image.partitions.get(place), self.account.lives[place]
+
+        def moment(cause: str, *, clean: bool) -> Moment:
+            return Moment(self.observed.t_ns(record.timestamp_ms), record.offset, seen, cause, clean)
+
+        if old is None or _CREATED in record.changed:
+            self._step("partition created")
+            if not image.zookeeper:
+                self._created(record, place, seen)
+            if old is None:
+                lives.append(Life(image.topic_ids.get(record.topic, "")))
+            lives[-1].history.append(moment("created", clean=True))
+            return
+        rules, before = image.rules(record.topic), image.of(place, seen.isr)
+        if image.zookeeper and seen.epoch > old.epoch + 1:
+            self.account.replayed += 1
+            self.account.missed += seen.epoch - old.epoch - 1
+            lives[-1].history.append(moment("unknown", clean=False))
+            return
+        made: Iterable[Step]
+        if image.zookeeper:
+            made = zookeeper_steps(before, seen, rules, self._leaving(record))
         else:
-            found.lives[place][-1].history.append(moment)
-        return
-    rules = image.rules(record.topic)
-    before = image.of(place, seen.isr)
-    if image.zookeeper and seen.epoch > old.epoch + 1:
-        found.missed += seen.epoch - old.epoch - 1
-        found.lives[place][-1].history.append(Moment(t_ns, record.offset, seen, "unknown", clean=False))
-        return
-    beside = replace(
-        beside,
-        without_dir=tuple(
-            node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)
-        ),
-        eligible_cleared=rules.elr and "directories" in record.changed and image.directories_clear_eligible,
-    )
-    made = (
-        zookeeper_steps(before, seen, rules, _leaving(observed, t_ns))
-        if image.zookeeper
-        else steps(before, seen, beside, rules)
-    )
-    step, alternative = _matching(made, seen)
-    if step is None:
-        broken = broken_rule(
-            before, seen, rules.unclean_election or beside.unclean_asked, _named(alternative, old)
+            lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
+            cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
+            made = steps(
+                before, seen, replace(beside, without_dir=tuple(lost), eligible_cleared=cleared), rules
+            )
+        step, alternative = _matching(made, seen)
+        named = step.partition.leader if step else _named(alternative, old)
+        if step is None:
+            unclean = rules.unclean_election or beside.unclean_asked
+            self._forbid(broken_rule(before, seen, unclean, named), before, record)
+        cause = step.cause if step else "forbidden"
+        self._step(_general(cause))
+        if (seen.leader, seen.leader_epoch) != (old.leader, old.leader_epoch):
+            self.account.elections.append(
+                ElectionSeen(
+                    topic=record.topic,
+                    partition=record.partition,
+                    leader_epoch=seen.leader_epoch,
+                    observed=seen.leader,
+                    reference=named,
+                    cause=cause,
+                    offset=record.offset,
+                )
+            )
+        clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
+        lives[-1].history.append(moment(cause, clean=clean))
+
+    def _leaving(self, record: PartitionDecided) -> set[int]:
+        """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
+        t_ns = self.observed.t_ns(record.timestamp_ms)
+        return {
+            event.node
+            for event in self.observed.events
+            if event.kind is EventKind.NODE_ENDED
+            and event.node is not None
+            and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
+        }
+
+    def _created(self, record: PartitionDecided, place: TopicPartition, seen: Partition) -> None:
+        """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
+
+        Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
+        """
+        image, wrong = self.image, ""
+        known, source = place in image.partitions, "buildPartitionRegistration"
+        isr = tuple(node for node in seen.replicas if image.active(node))
+        who = f"created with leader {seen.leader} and ISR {list(seen.isr)}"
+        if known:
+            wrong, source = f"{who}; its topic was not deleted before", "createTopics"
+        elif set(seen.isr) != set(isr) or (isr and seen.leader != isr[0]):
+            wrong = f"{who}; active are {list(isr)}"
+        elif (seen.leader_epoch, seen.epoch) != (0, 0):
+            epochs = f"leader epoch {seen.leader_epoch} and partition epoch {seen.epoch}"
+            wrong = f"created with {epochs}: both begin at 0"
+        if wrong:
+            if not known:
+                image.take(record)
+            rule = "creation of what is there" if known else "creation"
+            self._forbid(Broken(rule, f"ReplicationControlManager.{source}", wrong), image.of(place), record)
+
+    def _removed(self, record: TopicRemoved) -> None:
+        """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
+        t_ns = self.observed.t_ns(record.timestamp_ms)
+        removal = Removal(t_ns, record.offset, deleted_by(self.observed, record.topic, t_ns))
+        self._step("topic deleted")
+        for place, lives in self.account.lives.items():
+            if place.topic == record.topic and lives[-1].removal is None:
+                lives[-1].removal = removal
+        if record.topic in self.observed.experiment.topics and not removal.by:
+            self.account.forbidden.append(
+                ForbiddenStep(
+                    rule="deletion that nobody asked for",
+                    text=f"{record.topic} was deleted, and no fault that deletes it had been asked for",
+                    state_before=", ".join(
+                        f"{place}: {plain(known)}"
+                        for place, known in sorted(self.image.partitions.items())
+                        if place.topic == record.topic
+                    ),
+                    source="ReplicationControlManager.deleteTopics",
+                    offset=record.offset,
+                    t_ns=t_ns,
+                    topic=record.topic,
+                )
+            )
+
+    def _forbid(self, broken: Broken, before: Metadata, record: PartitionDecided) -> None:
+        self.account.forbidden.append(
+            ForbiddenStep(
+                rule=broken.rule,
+                text=f"{record.topic}/{record.partition}: {broken.text}",
+                state_before=state_of(before),
+                source=broken.source,
+                offset=record.offset,
+                t_ns=self.observed.t_ns(record.timestamp_ms),
+                topic=record.topic,
+                partition=record.partition,
+            )
         )
-        found.forbidden.append(_forbidden(broken, before, record, t_ns))
-    cause = step.cause if step else "forbidden"
-    found.steps[_general(cause)] += 1
-    _elected(record, old, seen, step, alternative, cause, found)
-    clean = step.clean if step else seen.leader in (*old.isr, *old.elr, NO_LEADER)
-    found.lives[place][-1].history.append(Moment(t_ns, record.offset, seen, cause, clean))
-
-
-def _leaving(observed: Observed, t_ns: int) -> set[int]:
-    """Who ended within the time that a shutdown takes at most (controlled.shutdown.max.retries and the flush)."""
-    return {
-        event.node
-        for event in observed.events
-        if event.kind is EventKind.NODE_ENDED
-        and event.node is not None
-        and t_ns <= event.t_ns <= t_ns + _SHUTDOWN_NS
-    }
 
 
 def _matching(made: Iterable[Step], seen: Partition) -> tuple[Step | None, list[Step]]:
@@ -222,103 +288,6 @@ def _named(tried: Sequence[Step], old: Partition) -> int:
     return next((leader for leader in leaders if leader != NO_LEADER), leaders[0] if leaders else old.leader)
 
 
-def _elected(
-    record: PartitionDecided,
-    old: Partition,
-    seen: Partition,
-    step: Step | None,
-    tried: Sequence[Step],
-    cause: str,
-    found: Replay,
-) -> None:
-    if (seen.leader, seen.leader_epoch) == (old.leader, old.leader_epoch):
-        return
-    found.elections.append(
-        ElectionSeen(
-            topic=record.topic,
-            partition=record.partition,
-            leader_epoch=seen.leader_epoch,
-            observed=seen.leader,
-            reference=step.partition.leader if step else _named(tried, old),
-            cause=cause,
-            offset=record.offset,
-        )
-    )
-
-
 def _general(cause: str) -> str:
     """A cause without the broker's number, to be counted."""
     return " ".join("N" if word.isdigit() else word for word in cause.split())
-
-
-def _created(record: PartitionDecided, seen: Partition, image: Image, t_ns: int) -> Iterator[ForbiddenStep]:
-    """ReplicationControlManager.buildPartitionRegistration: the ISR is whoever is active, its first one leads.
-
-    Each incarnation counts its epochs from 0; only its topic's deletion lets a partition be created again.
-    """
-    if image.zookeeper:
-        return
-    place, broken = TopicPartition(record.topic, record.partition), None
-    isr = tuple(node for node in seen.replicas if image.active(node))
-    if place in image.partitions:
-        broken = Broken(
-            "creation of what is there",
-            "ReplicationControlManager.createTopics",
-            f"created with leader {seen.leader} and ISR {list(seen.isr)}; its topic was not deleted before",
-        )
-    elif set(seen.isr) != set(isr) or (isr and seen.leader != isr[0]):
-        broken = Broken(
-            "creation",
-            "ReplicationControlManager.buildPartitionRegistration",
-            f"created with leader {seen.leader} and ISR {list(seen.isr)}; active are {list(isr)}",
-        )
-    elif (seen.leader_epoch, seen.epoch) != (0, 0):
-        broken = Broken(
-            "creation",
-            "ReplicationControlManager.buildPartitionRegistration",
-            f"created with leader epoch {seen.leader_epoch} and partition epoch {seen.epoch}: both begin at 0",
-        )
-    if broken is not None:
-        if place not in image.partitions:
-            image.take(record)
-        yield _forbidden(broken, image.of(place), record, t_ns)
-
-
-def _removed(record: TopicRemoved, image: Image, observed: Observed, found: Replay) -> None:
-    """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
-    t_ns = observed.t_ns(record.timestamp_ms)
-    removal = Removal(t_ns, record.offset, deleted_by(observed, record.topic, t_ns))
-    found.steps["topic deleted"] += 1
-    found.replayed += 1
-    for place, lives in found.lives.items():
-        if place[0] == record.topic and lives[-1].removal is None:
-            lives[-1].removal = removal
-    if record.topic in observed.experiment.topics and not removal.by:
-        found.forbidden.append(
-            ForbiddenStep(
-                rule="deletion that nobody asked for",
-                text=f"{record.topic} was deleted, and no fault that deletes it had been asked for",
-                state_before=", ".join(
-                    f"{place[0]}/{place[1]}: {plain(known)}"
-                    for place, known in sorted(image.partitions.items())
-                    if place[0] == record.topic
-                ),
-                source="ReplicationControlManager.deleteTopics",
-                offset=record.offset,
-                t_ns=t_ns,
-                topic=record.topic,
-            )
-        )
-
-
-def _forbidden(broken: Broken, before: Metadata, record: PartitionDecided, t_ns: int) -> ForbiddenStep:
-    return ForbiddenStep(
-        rule=broken.rule,
-        text=f"{record.topic}/{record.partition}: {broken.text}",
-        state_before=state_of(before),
-        source=broken.source,
-        offset=record.offset,
-        t_ns=t_ns,
-        topic=record.topic,
-        partition=record.partition,
-    )

@@ -1,10 +1,10 @@
-"""The rule that an observed change breaks, in words, when no step of the protocol makes it."""
+"""The rule that an observed change breaks, in words, when no step of the protocol makes it; states in words."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-from ackproof.reference.wording import in_braces, plain
+from ackproof_reference.explore.sentences import listed
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 
@@ -59,7 +59,7 @@ def _of_the_election(old: Partition, after: Partition, active: set[int], unclean
         return Broken(
             "election out of the ISR",
             "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
-            f"broker {who} was elected, and ISR {in_braces(old.isr)} and ELR {in_braces(old.elr)} have it not; "
+            f"broker {who} was elected, and ISR {listed(old.isr)} and ELR {listed(old.elr)} have it not; "
             "unclean elections are off",
         )
     if who not in active:
@@ -90,28 +90,54 @@ def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Broken | 
         return Broken(
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
-            f"the ISR has {in_braces(tuple(unassigned))}, who hold no replica",
+            f"the ISR has {listed(tuple(unassigned))}, who hold no replica",
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
         return Broken(
             "leader out of its ISR",
             "ReplicationControlManager.validateAlterPartitionData",
-            f"broker {after.leader} leads, and the ISR {in_braces(after.isr)} has it not",
+            f"broker {after.leader} leads, and the ISR {listed(after.isr)} has it not",
         )
     if grown - active:
         return Broken(
             "fenced broker joined the ISR",
             "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
-            f"{in_braces(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
+            f"{listed(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
         )
     if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
         return Broken(
             "ISR grown without a leader",
             "KIP-497; ReplicationControlManager.validateAlterPartitionData",
-            f"{in_braces(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
+            f"{listed(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
         )
     return None
 
 
 def _who(node: int) -> str:
     return "nobody" if node == NO_LEADER else f"broker {node}"
+
+
+def plain(partition: Partition) -> str:
+    """A partition's state on one line."""
+    text = (
+        f"leader {partition.leader} in epoch {partition.leader_epoch}, partition epoch {partition.epoch}, "
+        f"replicas {list(partition.replicas)}, ISR {listed(partition.isr)}"
+    )
+    if partition.elr:
+        text += f", ELR {listed(partition.elr)}"
+    if partition.last_known_leader != NO_LEADER:
+        text += f", last known leader {partition.last_known_leader}"
+    if partition.adding or partition.removing:
+        text += f", adding {listed(partition.adding)}, removing {listed(partition.removing)}"
+    return text + (", recovering" if partition.recovering else "")
+
+
+def state_of(metadata: Metadata) -> str:
+    """A partition and the brokers, as the state before a step is told."""
+    brokers = "; ".join(
+        f"broker {entry.broker} "
+        + ("fenced" if entry.fenced else "in controlled shutdown" if entry.stopping else "active")
+        + f" (epoch {entry.epoch})"
+        for entry in metadata.brokers
+    )
+    return f"{plain(metadata.partition)}; {brokers}"

@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
+from ackproof.reference.replay.account import Account
 from ackproof.reference.replay.lives import Life, Moment, answered_ns, learns_ns
-from ackproof.reference.replay.metadata import Replay
 from ackproof.reference.replay.observed import Observed
-from ackproof.reference.wording import plain
+from ackproof.reference.replay.rules import plain
 from ackproof.rundir.conformance import ForbiddenStep
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
@@ -26,21 +26,19 @@ MARGIN_NS: Final = 300_000_000
 """The controllers' clock is the wall's, the run's is not."""
 
 
-def sampled(observed: Observed, replayed: Replay) -> tuple[int, list[ForbiddenStep]]:
-    """How many samples were replayed, and the steps that they forbid."""
-    count, forbidden = 0, list[ForbiddenStep]()
-    touched = _touched(observed)
+def replay_samples(observed: Observed, account: Account) -> None:
+    """Hold the samples, and the epochs of the logs on disk, against the lives that the metadata log tells of."""
     if observed.clocks:
-        return 0, []
-    for place, lives in replayed.lives.items():
+        return
+    touched = _touched(observed)
+    for place, lives in account.lives.items():
         for number, life in enumerate(lives):
             samples = _of_a_life(observed, place, lives, number)
             current = list(_current(samples, life.history))
-            count += len(current)
-            forbidden += _high_watermarks(place, current, touched)
-            forbidden += _expansions(place, life.history, current, touched)
-            forbidden += _epochs(place, life.history, _logs(observed, place, life))
-    return count, forbidden
+            account.replayed += len(current)
+            account.forbidden += _high_watermarks(place, current, touched)
+            account.forbidden += _expansions(place, life.history, current, touched)
+            account.forbidden += _epochs(place, life.history, _logs(observed, place, life))
 
 
 def _of_a_life(
@@ -106,15 +104,15 @@ def _high_watermarks(
             continue
         yield ForbiddenStep(
             rule="high watermark went back",
-            text=f"{place[0]}/{place[1]}: on leader {after.leader} in epoch {after.leader_epoch} the high watermark "
+            text=f"{place}: on leader {after.leader} in epoch {after.leader_epoch} the high watermark "
             f"went from {before.high_watermark} back to {after.high_watermark}",
             state_before=f"{plain(moment.partition)}; high watermark {before.high_watermark}, log ends "
             f"{before.log_ends}",
             source="Partition.maybeIncrementLeaderHW; UnifiedLog.maybeIncrementHighWatermark",
             offset=moment.offset,
             t_ns=after.t_ns,
-            topic=place[0],
-            partition=place[1],
+            topic=place.topic,
+            partition=place.partition,
         )
 
 
@@ -142,14 +140,14 @@ def _expansions(
             if low is not None and low.log_ends[node] < highest:
                 yield ForbiddenStep(
                     rule="ISR expansion below the high watermark",
-                    text=f"{place[0]}/{place[1]}: broker {node} joined the ISR in epoch {epoch}, and its log ended at "
+                    text=f"{place}: broker {node} joined the ISR in epoch {epoch}, and its log ended at "
                     f"{low.log_ends[node]} even afterwards; the high watermark had been {highest} before",
                     state_before=f"{plain(before.partition)}; high watermark {highest}",
                     source="KIP-320, KIP-497; Partition.isFollowerInSync",
                     offset=now.offset,
                     t_ns=now.t_ns,
-                    topic=place[0],
-                    partition=place[1],
+                    topic=place.topic,
+                    partition=place.partition,
                 )
 
 
@@ -193,9 +191,9 @@ def _epochs(
         what = f"epoch {strange[0]}, in which nobody led" if strange else "epochs that do not rise"
         yield ForbiddenStep(
             rule="epochs of a log",
-            text=f"{place[0]}/{place[1]}: the log of broker {replica.node} has {what}",
+            text=f"{place}: the log of broker {replica.node} has {what}",
             state_before=", ".join(f"epoch {entry.epoch} from {entry.start}" for entry in replica.epochs),
             source="KIP-101; LeaderEpochFileCache.assign",
-            topic=place[0],
-            partition=place[1],
+            topic=place.topic,
+            partition=place.partition,
         )

@@ -137,16 +137,8 @@ def same(made: Partition, seen: Partition) -> bool:
     return _unordered(made) == _unordered(seen)
 
 
-def _unordered(partition: Partition) -> tuple[object, ...]:
-    return (
-        partition.replicas,
-        partition.leader,
-        partition.leader_epoch,
-        partition.epoch,
-        frozenset(partition.isr),
-        frozenset(partition.elr),
-        partition.last_known_leader,
-        partition.recovering,
-        frozenset(partition.adding),
-        frozenset(partition.removing),
+def _unordered(partition: Partition) -> Partition:
+    isr, elr, adding, removing = (
+        tuple(sorted(nodes)) for nodes in (partition.isr, partition.elr, partition.adding, partition.removing)
     )
+    return partition._replace(isr=isr, elr=elr, adding=adding, removing=removing)

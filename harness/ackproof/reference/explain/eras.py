@@ -1,4 +1,7 @@
-"""What went with earlier incarnations of a topic, whose offsets began at 0 as the present one's do.
+"""The lives of a partition: who led it when, and what later leaders, or its topic's deletion, took with them.
+
+A truncation takes offsets of an epoch that a later leader did not have. Earlier incarnations of a topic had offsets
+that began at 0 as the present one's do.
 
 An acknowledgement names no incarnation. By its times it can be of one whose leader could still append when it was sent,
 and that was there when it was answered. A leader appends until it has heard of the deletion: that is seen by its log,
@@ -10,9 +13,10 @@ is counted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
+from typing import Final
 
 import numpy as np
 
@@ -21,6 +25,8 @@ from ackproof.reference.explain.epochs import (
     NOTHING,
     SLACK_NS,
     Bools,
+    Ints,
+    KeptLog,
     LeaderEpoch,
     OffsetFates,
     kept_log,
@@ -29,16 +35,92 @@ from ackproof.reference.explain.epochs import (
     tell,
 )
 from ackproof.reference.explain.rows import AckedRows
-from ackproof.reference.explain.truncations import Era
 from ackproof.reference.replay.lives import Life, Removal, learns_ns
-from ackproof.reference.replay.observed import Observed
-from ackproof.rundir.conformance import Deletion, ForbiddenStep
+from ackproof.reference.replay.observed import CUTS_LOGS, Observed
+from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.samples import Sample
 
+_ABOVE: Final = "ack above what its epoch kept"
 _STAMP_NS = 2_000_000
 """A record's timestamp may be so much older than the ledger's time of its send."""
+
+
+@dataclass(frozen=True)
+class Era:
+    """One life of a partition: who led it when, and its log as the last of them had it."""
+
+    observed: Observed
+    place: TopicPartition
+    leader_epochs: Sequence[LeaderEpoch]
+    log: KeptLog
+
+    def truncations(
+        self, rows: AckedRows, told: OffsetFates, gone: Bools
+    ) -> Iterator[tuple[Truncation, ForbiddenStep | None]]:
+        """By epoch, those that took the rows that are `gone`; with the step that this makes forbidden, if it does."""
+        for epoch in np.unique(told.old_epoch[gone & (told.old_epoch >= 0)]).tolist():
+            mine = gone & (told.old_epoch == epoch)
+            offsets: Ints = rows.offset[mine]
+            lowest, highest = int(offsets.min()), int(offsets.max())
+            taken = self.log.taken_over(epoch, lowest)
+            leader_epoch = self._successor(epoch, taken.epoch if taken else -1)
+            if leader_epoch is None:
+                continue
+            start = taken.start if taken else lowest
+            cut = Truncation(
+                topic=self.place.topic,
+                partition=self.place.partition,
+                from_offset=min(start, lowest),
+                to_offset=highest + 1,
+                old_epoch=epoch,
+                new_epoch=leader_epoch.epoch,
+                new_leader=leader_epoch.leader,
+                why=f"{leader_epoch.cause}: broker {leader_epoch.leader} led from offset {start} on "
+                f"in epoch {leader_epoch.epoch}"
+                + ("" if leader_epoch.clean else ", elected from outside of the ISR"),
+                acked=int(mine.sum()),
+            )
+            yield cut, self._acks_all(epoch, leader_epoch, lowest, int(mine.sum()))
+
+    def _successor(self, old: int, new: int) -> LeaderEpoch | None:
+        """This leader epoch; of one that left no mark (or had no leader on record), the next after `old`."""
+        exact = [one for one in self.leader_epochs if one.epoch == new]
+        return next(iter(exact or [one for one in self.leader_epochs if one.epoch > old]), None)
+
+    def _acks_all(self, old: int, new: LeaderEpoch, offset: int, count: int) -> ForbiddenStep | None:
+        """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
+        between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
+        acks = self.observed.experiment.workload.producers.acks
+        cut = any(begin <= new.begin_ns for begin in self.observed.nodes_with(CUTS_LOGS).values())
+        if acks != "all" or cut or not all(one.clean for one in between):
+            return None
+        return ForbiddenStep(
+            rule=_ABOVE,
+            text=f"{self.place}: {count} records that acks=all had acknowledged in epoch {old}, from offset "
+            f"{offset} on, are above what epoch {old} kept; broker {new.leader} was elected cleanly ({new.cause})",
+            state_before=new.before,
+            source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
+            offset=new.offset,
+            t_ns=new.begin_ns,
+            topic=self.place.topic,
+            partition=self.place.partition,
+        )
+
+    def above(self, rows: AckedRows, nowhere: Bools, what: str, end: str, before: str) -> ForbiddenStep:
+        """Acknowledged offsets (`nowhere`) that no log of its epochs has, and of which `what` is said."""
+        at = int(np.flatnonzero(nowhere)[0])
+        return ForbiddenStep(
+            rule=_ABOVE,
+            text=f"{self.place}{what}, the first {int(rows.offset[at])} of producer {int(rows.producer[at])}, seq "
+            f"{int(rows.seq[at])}; {end}",
+            state_before=before,
+            source="KIP-101; UnifiedLog.append",
+            t_ns=int(rows.done[at]),
+            topic=self.place.topic,
+            partition=self.place.partition,
+        )
 
 
 @dataclass(frozen=True)
@@ -73,14 +155,11 @@ class PastLife:
 
     def deletion(self, rows: AckedRows, mine: Bools, either: Bools) -> Deletion:
         """Told: `mine` went with it, of those in `either` nobody knows."""
-        removal, until = (
-            self.removal,
-            max((leader_epoch.end_ns for leader_epoch in self.era.leader_epochs), default=-1),
-        )
+        removal, until = self.removal, max((one.end_ns for one in self.era.leader_epochs), default=-1)
         by = removal.by or "nobody who is known"
         return Deletion(
-            topic=self.era.place[0],
-            partition=self.era.place[1],
+            topic=self.era.place.topic,
+            partition=self.era.place.partition,
             topic_id=self.life.topic_id,
             incarnation=self.number,
             by=removal.by,
@@ -99,19 +178,10 @@ class PastLife:
 
     def above(self, rows: AckedRows, nowhere: Bools) -> ForbiddenStep:
         """Acknowledged at offsets that its log did not have when it was deleted, and that no leader had truncated."""
-        at = int(np.flatnonzero(nowhere)[0])
-        last = self.era.leader_epochs[-1]
-        return ForbiddenStep(
-            rule="ack above what its epoch kept",
-            text=f"{self.era.name}, incarnation {self.number}: {int(nowhere.sum())} acknowledged offsets are not in "
-            f"the log that was deleted with the topic, the first {int(rows.offset[at])} of producer "
-            f"{int(rows.producer[at])}, seq {int(rows.seq[at])}; that log ended at {self.log_end}",
-            state_before=f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted",
-            source="KIP-101; UnifiedLog.append",
-            t_ns=int(rows.done[at]),
-            topic=self.era.place[0],
-            partition=self.era.place[1],
-        )
+        last, name = self.era.leader_epochs[-1], f", incarnation {self.number}"
+        what = f"{name}: {int(nowhere.sum())} acknowledged offsets are not in the log that was deleted with the topic"
+        led = f"broker {last.leader} led in epoch {last.epoch} until the topic was deleted"
+        return self.era.above(rows, nowhere, what, f"that log ended at {self.log_end}", led)
 
 
 def past_lives(
@@ -119,22 +189,19 @@ def past_lives(
 ) -> Sequence[PastLife]:
     """The incarnations of a partition that were deleted, oldest first. `rows`: those with an offset."""
     found = []
-    for number, life in enumerate(lives):
+    for number, life in enumerate(lives, start=1):
         if life.removal is not None:
-            again = lives[number + 1].began_ns if number + 1 < len(lives) else -1
-            found.append(_past_life(observed, place, life, life.removal, number + 1, again, rows))
+            again = lives[number].began_ns if number < len(lives) else -1
+            found.append(
+                _past_life(Era(observed, place, (), NOTHING), life, life.removal, number, again, rows)
+            )
     return found
 
 
 def _past_life(
-    observed: Observed,
-    place: TopicPartition,
-    life: Life,
-    removal: Removal,
-    number: int,
-    again_ns: int,
-    rows: AckedRows,
+    unknown: Era, life: Life, removal: Removal, number: int, again_ns: int, rows: AckedRows
 ) -> PastLife:
+    observed, place = unknown.observed, unknown.place
     learns = learns_ns(observed.experiment.cluster, observed.stall_ns)
     leader = _last_leader(life)
     replica = _deleted(observed.deleted.get(place, ()), life.topic_id, leader)
@@ -150,7 +217,7 @@ def _past_life(
         of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
     can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
     told = None if log is None else tell(log, of, rows.offset, rows.sent, rows.done, ended=True)
-    era = Era(observed, place, of, log or NOTHING)
+    era = replace(unknown, leader_epochs=of, log=log or NOTHING)
     return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
 
 
