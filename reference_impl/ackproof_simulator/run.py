@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import Quantity, When
-from ackproof.faults.clients.specification import ClientFault
+from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.reference.predict.cases import code_for
 from ackproof.rundir.timeline import EventKind

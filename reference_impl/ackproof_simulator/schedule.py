@@ -25,7 +25,7 @@ from ackproof.faults.life import (
     state_came,
     storm_goes_on,
 )
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
 from ackproof_simulator.clock import MS

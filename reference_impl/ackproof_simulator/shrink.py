@@ -13,7 +13,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import duration_text
 from ackproof.experiment.triggers import After, At
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.rundir.simulation import Shrunk
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.counts import Counts, counts_of

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.needs import Need
-from ackproof.faults.clocks import injection as clocks
+from ackproof.faults import clocks
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster

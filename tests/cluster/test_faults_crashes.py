@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.faults.crashes import injection as crashes
-from ackproof.faults.crashes import starvation
+from ackproof.faults.crashes import out_of_memory as crashes
+from ackproof.faults.crashes import starve as starvation
 from ackproof.rundir.timeline import EventKind
 from faultbench import Bench
 
@@ -55,7 +55,7 @@ def test_a_node_that_has_started_was_not_killed_while_starting(bench: Bench) -> 
 def test_a_heap_that_holds_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crashes, "REQUEST_BYTES", 1 << 10)
     monkeypatch.setattr(crashes, "OUT_WITHIN_S", 0.5)
-    monkeypatch.setattr("ackproof.faults.processes.injection.GONE_WITHIN_S", 0.5)
+    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.5)
     monkeypatch.setattr(crashes.OutOfMemoryInjection, "_fill", lambda *_: None)
     bite = bench.bite("out_of_memory: {target: broker(1)}", record=False)
     assert not bite.bit

@@ -11,8 +11,7 @@ from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.install import Installation
 from ackproof.experiment.needs import Need
-from ackproof.faults.disks import injection as disk_faults
-from ackproof.faults.disks import rot as disks_rot
+from ackproof.faults.disks import empty_disk, log_dirs, log_files
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster
@@ -87,10 +86,10 @@ def test_the_way_of_a_power_loss_is_told(bench: Bench) -> None:
     ("fault", "what", "name", "reason"),
     [
         pytest.param("full_disk: {target: leader(t/0)}", FileSystem, "fill", "are free", marks=needs_mounts),
-        ("fail_log_dir: {target: leader(t/0), how: read_only}", disk_faults, "set_immutable", "still takes"),
+        ("fail_log_dir: {target: leader(t/0), how: read_only}", log_dirs, "set_immutable", "still takes"),
         pytest.param("slow_disk: {target: leader(t/0)}", FileSystem, "freeze", "to wait", marks=needs_mounts),
-        ("flip_bits: {target: follower(t/0)}", disks_rot, "flip", "still holds"),
-        ("empty_disk: {target: follower(t/0)}", disk_faults, "empty_folder", "still has"),
+        ("flip_bits: {target: follower(t/0)}", log_files, "flip", "still holds"),
+        ("empty_disk: {target: follower(t/0)}", empty_disk, "empty_folder", "still has"),
     ],
 )
 def test_what_did_nothing_does_not_pass_for_a_bite(

@@ -17,7 +17,7 @@ from ackproof.cluster.metadata.zookeeper.session import end_session
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import TopicSpec
-from ackproof.faults.zookeeper import injection as faults_zookeeper
+from ackproof.faults import zookeeper as faults_zookeeper
 from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench
 

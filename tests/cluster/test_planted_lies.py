@@ -21,7 +21,7 @@ from ackproof.cli.main import main_code
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.processes import injection as faults
+from ackproof.faults import processes as faults
 from ackproof.run.case import Phase, Running
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import BatchDir

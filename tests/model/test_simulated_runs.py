@@ -9,7 +9,7 @@ import pytest
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.plan.on_model import MODEL

@@ -16,7 +16,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.triggers import At
-from ackproof.faults.processes.specification import Pause
+from ackproof.faults.processes import Pause
 from ackproof.plan import load
 from ackproof.plan.cases import cases, reseeded
 from ackproof.rundir.layout import CaseDir

@@ -1,7 +1,7 @@
-"""Faults: one file per family, paired with its spec in `ackproof.plan`. Each: inject, confirm, heal, confirm.
+"""Faults. Each kind is one file, or one of its family's: what a file says of it, how it is done, who sees that it bit
+and that it is over, how it is healed, and what it comes to for a prediction.
 
-Belongs here: how a fault is done on a backend, and the independent witness that it bit and that it is over.
-Does not belong here: what a fault is (plan), what it means for a verdict (judge).
+Belongs here too: the life of a fault (`life`), who carries it through (`driver`), whom it hits (`aim`), who holds which
+node (`holds`), how kinds are found (`registry`). Reading an experiment loads all of it, so that nothing here imports a
+heavy library when it is loaded. Does not belong here: what a fault means for a verdict (judge).
 """
-
-from __future__ import annotations

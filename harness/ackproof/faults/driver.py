@@ -28,7 +28,7 @@ from ackproof.faults.life import (
     pending,
     storm_goes_on,
 )
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import Timeline
 
 LOOK_EVERY_S: Final = 0.005

@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from threading import Event as Flag
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
-from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import ClientProcess, RunTag
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import Cluster, Node
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -18,6 +19,7 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.registry import fault_kinds
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
+T = TypeVar("T")
 
 
 class Clients(Protocol):
@@ -115,6 +117,33 @@ class Injection(ABC, Generic[SpecT]):
     @abstractmethod
     def confirm_healed(self) -> str:
         """See that it is undone."""
+
+    def seen(
+        self,
+        look: Callable[[], T | None],
+        what: str,
+        within_s: float,
+        *,
+        state: Callable[[], str] | None = None,
+        logs: Callable[[], str] | None = None,
+        interval_s: float = 0.02,
+        to_the_end: bool = False,
+    ) -> T:
+        """What `look` sees once it sees something (`wait_until`). `to_the_end`: also when the run is to stop.
+
+        Raises `FaultNotConfirmed` when it sees nothing in that time, `Interrupted`.
+        """
+        stop = None if to_the_end else self.context.stop
+        try:
+            return wait_until(
+                look, what=what, timeout_s=within_s, interval_s=interval_s, state=state, logs=logs, stop=stop
+            )
+        except WaitTimeout as error:
+            raise self.unseen(error) from error
+
+    def unseen(self, why: object) -> FaultNotConfirmed:
+        """The error that says why this fault cannot vouch for itself."""
+        return FaultNotConfirmed(f"{self.fault.kind}: {why}")
 
 
 Maker: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]

@@ -19,7 +19,7 @@ from typing import Final, TypeAlias
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.triggers import After, At, Condition, Trigger, When, surely_fires
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import (
     DRAWN_FROM,
     FaultAsked,

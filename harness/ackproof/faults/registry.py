@@ -1,4 +1,4 @@
-"""Every kind of fault, found by looking: each module of each family folder is imported, each `FaultSpec` with a `KIND`
+"""Every kind of fault, found by looking: each module of `ackproof.faults` is imported, each `FaultSpec` with a `KIND`
 in it is one. Nobody lists families or kinds by hand.
 """
 
@@ -26,15 +26,12 @@ def fault_kinds() -> Mapping[str, type[FaultSpec]]:
 
 
 def _specifications() -> Iterator[type[FaultSpec]]:
-    for family in pkgutil.iter_modules(faults.__path__, f"{faults.__name__}."):
-        if not family.ispkg:
-            continue
-        for file in pkgutil.iter_modules(import_module(family.name).__path__, f"{family.name}."):
-            for one in vars(import_module(file.name)).values():
-                if (
-                    isinstance(one, type)
-                    and issubclass(one, FaultSpec)
-                    and one.__module__ == file.name
-                    and one.KIND
-                ):
-                    yield one
+    for found in pkgutil.walk_packages(faults.__path__, f"{faults.__name__}."):
+        for one in vars(import_module(found.name)).values():
+            if (
+                isinstance(one, type)
+                and issubclass(one, FaultSpec)
+                and one.__module__ == found.name
+                and one.KIND
+            ):
+                yield one

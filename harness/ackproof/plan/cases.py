@@ -21,7 +21,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import ScalarNode, root_of
 from ackproof.experiment.problems import hint
-from ackproof.faults.storm.specification import Storm, draw_storm
+from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.checks_storm import able_here
 from ackproof.plan.fault_reader import read_drawn
 from ackproof.plan.grammar import experiment_data, fault_data

@@ -25,7 +25,7 @@ from ackproof.experiment.settings import Scope
 from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, Quantity, When
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.plan.checks_settings import check_settings
 from ackproof.plan.checks_storm import check_storm
 from ackproof.plan.checks_workload import check_workload

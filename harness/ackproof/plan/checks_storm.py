@@ -10,7 +10,7 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.storm.specification import Storm, roles_for, sample
+from ackproof.faults.storm import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.ground import has
 from ackproof.plan.on_model import MODEL, lacks

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import Path
 from ackproof.faults.registry import fault_kinds
-from ackproof.faults.storm.specification import Storm, roles_for, sample
+from ackproof.faults.storm import Storm, roles_for, sample
 from ackproof.plan.diagnostics import Problems
 
 MODEL: Final = "model"

@@ -8,7 +8,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.quantities import duration_text, rate_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
-from ackproof.faults.storm.specification import Storm
+from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import fault_name
 
 

@@ -17,7 +17,7 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, with_features
 from ackproof.experiment.case import Case
-from ackproof.faults.command.injection import require
+from ackproof.faults.command import require
 from ackproof.plan.on_model import MODEL
 from ackproof.provision.progress import Progress
 from ackproof.run.case import CaseRun

@@ -30,7 +30,7 @@ from ackproof.faults.aim import holders
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.life import Life, Step
-from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
+from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition

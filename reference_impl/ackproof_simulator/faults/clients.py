@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient
+from ackproof.faults.clients import ClientFault, FenceProducer, KillClient, PauseClient
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.network import Host
 from ackproof_simulator.transactional import TransactionalProducer

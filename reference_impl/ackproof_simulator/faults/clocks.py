@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ackproof.experiment.releases import numbers
-from ackproof.faults.clocks.specification import ClockJump
+from ackproof.faults.clocks import ClockJump
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.timing import seconds

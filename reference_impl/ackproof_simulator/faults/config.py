@@ -8,7 +8,8 @@ from typing import Final
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.node_settings import configured
-from ackproof.faults.planned.specification import Recreate, SetConfig
+from ackproof.faults.planned.recreate import Recreate
+from ackproof.faults.planned.set_config import SetConfig
 from ackproof_reference.controller import clear_eligible, elect
 from ackproof_reference.election import Election
 from ackproof_reference.metadata import NO_LEADER

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ackproof.faults.crashes.specification import CrashLoop, KillStarting, LoseQuorum, Starve
-from ackproof.faults.processes.specification import Kill, Pause
+from ackproof.faults.crashes.crash_loop import CrashLoop
+from ackproof.faults.crashes.kill_starting import KillStarting
+from ackproof.faults.crashes.lose_quorum import LoseQuorum
+from ackproof.faults.crashes.starve import Starve
+from ackproof.faults.processes import Kill, Pause
 from ackproof_simulator.faults.processes import DownRun, PauseRun
 from ackproof_simulator.faults.virtual import VIRTUAL, Virtual, does
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackproof.faults.disks.specification import FailLogDir, FullDisk, LogDirFault
+from ackproof.faults.disks.log_dirs import FailLogDir, FullDisk, LogDirFault
 from ackproof_reference.controller import fence
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults.processes import DownRun

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.releases import numbers
-from ackproof.faults.disks.specification import DeleteCheckpoint, TruncateSegment
-from ackproof.faults.planned.specification import MoveLogDir
+from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
+from ackproof.faults.planned.move_log_dir import MoveLogDir
 from ackproof_reference.broker import with_checkpoint
 from ackproof_reference.controller import clear_eligible
 from ackproof_reference.log import truncate

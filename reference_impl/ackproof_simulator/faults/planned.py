@@ -7,8 +7,9 @@ from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.planned.specification import CancelReassign, ElectPreferred, ElectUnclean, Move, Reassign
-from ackproof.faults.rollouts.specification import Decommission
+from ackproof.faults.planned.elections import ElectPreferred, ElectUnclean
+from ackproof.faults.planned.reassignments import CancelReassign, Move, Reassign
+from ackproof.faults.rollouts.decommission import Decommission
 from ackproof_reference.controller import cancel_reassignment, elect, reassign
 from ackproof_reference.election import Election
 from ackproof_simulator.faults.processes import DownRun

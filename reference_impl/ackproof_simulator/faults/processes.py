@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from ackproof.faults.crashes.specification import OutOfMemory
-from ackproof.faults.disks.specification import EmptyDisk, PowerLoss
-from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
-from ackproof.faults.zookeeper.specification import ExpireSession
+from ackproof.faults.crashes.out_of_memory import OutOfMemory
+from ackproof.faults.disks.empty_disk import EmptyDisk
+from ackproof.faults.disks.power_loss import PowerLoss
+from ackproof.faults.processes import Kill, Pause, Restart, Stop
+from ackproof.faults.zookeeper import ExpireSession
 from ackproof_reference.log import Log
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.partition import PartitionRun

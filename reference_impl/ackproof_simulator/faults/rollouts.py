@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import ELR, numbers
-from ackproof.faults.rollouts.specification import RollingRestart, Upgrade
+from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
 from ackproof_reference.rules import Rules, rules_of
 from ackproof_simulator.faults.processes import RestartRun
 from ackproof_simulator.faults.virtual import Aim, does

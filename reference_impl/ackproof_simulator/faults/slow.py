@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.disks.specification import SlowDisk
+from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.faults.disks import in_sync, which_dir
 from ackproof_simulator.faults.virtual import Aim, Virtual, does

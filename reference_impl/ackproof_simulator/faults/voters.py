@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.faults.crashes.specification import RemoveController
+from ackproof.faults.crashes.remove_controller import RemoveController
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.timing import seconds
 

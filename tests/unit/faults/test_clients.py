@@ -17,13 +17,17 @@ from ackproof.base.processes import Child, ClientProcess
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.protocol import Cluster
 from ackproof.experiment.triggers import At
-from ackproof.faults.clients import injection as client_faults
-from ackproof.faults.clients.injection import (
+from ackproof.faults import clients as client_faults
+from ackproof.faults.clients import (
+    ClientFault,
+    FenceProducer,
     FenceProducerInjection,
+    KillClient,
     KillClientInjection,
+    PauseClient,
     PauseClientInjection,
+    Whom,
 )
-from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient, Whom
 from ackproof.faults.injection import Aim, FaultContext, Injection
 
 BUSY = "import time\nwhile True: time.sleep(0.005)"
@@ -146,7 +150,7 @@ def test_duds(kind: type[ClientFault], clients: FakeClients, monkeypatch: pytest
         injection(kind, "producer(7)", clients).inject()
     with pytest.raises(FaultNotConfirmed, match="no workload"):
         injection(kind, "producer", None).inject()
-    monkeypatch.setattr("ackproof.faults.clients.injection.SEEN_WITHIN_S", 0.3)
+    monkeypatch.setattr("ackproof.faults.clients.SEEN_WITHIN_S", 0.3)
     clients.deaf = True
     missed = injection(kind, "producer(0)", clients)
     missed.inject()

@@ -13,8 +13,7 @@ import pytest
 from ackproof.base.errors import BadInput, FaultNotConfirmed
 from ackproof.base.processes import RunTag, find_children
 from ackproof.experiment.triggers import At
-from ackproof.faults.command.injection import CommandInjection, require
-from ackproof.faults.command.specification import CommandFault
+from ackproof.faults.command import CommandFault, CommandInjection, require
 from ackproof.faults.injection import Aim, FaultContext
 
 Make = Callable[..., CommandInjection]

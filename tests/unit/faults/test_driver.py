@@ -74,8 +74,8 @@ MakeStand = Callable[..., Stand]
 
 @pytest.fixture
 def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[MakeStand]:
-    monkeypatch.setattr("ackproof.faults.processes.injection.GONE_WITHIN_S", 0.1)
-    monkeypatch.setattr("ackproof.faults.processes.injection.STOPPED_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.STOPPED_WITHIN_S", 0.1)
     stands: list[Stand] = []
 
     def make(faults: str, resolved: Sequence[int] = (1,)) -> Stand:

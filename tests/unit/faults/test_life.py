@@ -20,8 +20,8 @@ from ackproof.faults.life import (
     pending,
     storm_goes_on,
 )
-from ackproof.faults.processes.specification import Pause, Restart
-from ackproof.faults.storm.specification import Dish, Storm
+from ackproof.faults.processes import Pause, Restart
+from ackproof.faults.storm import Dish, Storm
 from ackproof.rundir.timeline import EventKind
 
 S = 1_000_000_000

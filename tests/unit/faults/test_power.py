@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from ackproof.cluster.disks.file_systems import FileSystem
-from ackproof.faults.disks.power import CANARY, Canary
+from ackproof.faults.disks.power_loss import CANARY, Canary
 
 
 def test_a_canary_does_not_live_through_a_power_loss(system: FileSystem) -> None:

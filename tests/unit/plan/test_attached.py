@@ -11,7 +11,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.spec import LONGEST_TOPIC
 from ackproof.experiment.triggers import When
-from ackproof.faults.command.specification import CommandFault
+from ackproof.faults.command import CommandFault
 from ackproof.plan import Plan, cases
 from ackproof.plan.attached import on_foreign_ground, own_names
 from ackproof.plan.cases import case_from_json, case_to_json

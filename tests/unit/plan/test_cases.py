@@ -12,7 +12,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import After, At, Condition, When
-from ackproof.faults.processes.specification import Kill, Pause
+from ackproof.faults.processes import Kill, Pause
 from ackproof.plan import ExperimentSpec, InvalidExperiment, Plan, cases, describe, load, plan_of, timeline
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.rundir.bounds import Bound

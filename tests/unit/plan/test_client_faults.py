@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.faults.clients.specification import FenceProducer, KillClient, PauseClient, Whom
+from ackproof.faults.clients import FenceProducer, KillClient, PauseClient, Whom
 from ackproof.plan import InvalidExperiment, load
 
 HEAD = "name: t\ntopics:\n  orders: {}\nworkload:\n  consumers: {live: %d}\nfaults:\n"

@@ -25,8 +25,8 @@ from ackproof.experiment.spec import (
     WorkloadSpec,
 )
 from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When
-from ackproof.faults.processes.specification import Kill, Pause, Restart, Stop
-from ackproof.faults.storm.specification import Dish, Storm
+from ackproof.faults.processes import Kill, Pause, Restart, Stop
+from ackproof.faults.storm import Dish, Storm
 from ackproof.plan import ExperimentSpec, cases, load, plan_of
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.grammar import experiment_data

@@ -11,7 +11,7 @@ import pytest
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import After
-from ackproof.faults.processes.specification import Kill, Pause
+from ackproof.faults.processes import Kill, Pause
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.schedule import describe

@@ -41,7 +41,7 @@ class Made(FakeCluster):
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaCluster]:
     monkeypatch.setattr("ackproof.testing.cluster.ProcessCluster", Made)
-    monkeypatch.setattr("ackproof.faults.processes.injection.GONE_WITHIN_S", 0.1)
+    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.1)
     with KafkaCluster(read_marker((), {}), tmp_path, cast(Installation, None)) as made:
         yield made
 

@@ -1,1 +1,1 @@
-"""Faults: crash loops, deaths at start-up, out of memory, starvation, a lost quorum."""
+"""Further faults of processes: crash loop, death during start-up, out of memory, CPU starvation, quorum loss."""

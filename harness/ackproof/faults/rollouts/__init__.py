@@ -1,1 +1,1 @@
-"""Faults: rolling restart and upgrade, decommission."""
+"""Planned work on node after node: rolling restart, rolling upgrade, taking a broker out for good."""

@@ -6,18 +6,77 @@ system, that they are gone.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import Field, field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.base import Flag
+from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
+from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
+from ackproof.experiment.quantities import wrong
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics, seen
-from ackproof.faults.processes.injection import ProcessInjection
-from ackproof.faults.rollouts.specification import Decommission
+from ackproof.faults.processes import ProcessInjection
 from ackproof.rundir.partition import TopicPartition
+
+_NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+
+
+class Decommission(NodeFault):
+    """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
+
+    Healed by starting them again, empty-handed: they hold no partition any longer.
+    """
+
+    KIND: ClassVar[str] = "decommission"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
+    HEALING: ClassVar[str] = "start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+
+    drain: Flag = Field(
+        True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _brokers_only(cls, value: Role) -> Role:
+        if value.kind in _NOT_BROKERS:
+            raise wrong(f"{value} holds no partitions: aim at brokers")
+        return value
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Another broker can take each replica."""
+        if not say.sound(("target",), cluster=True):
+            return
+        for name, topic in spec.topics.items():
+            if topic.replication_factor >= spec.cluster.brokers:
+                say.report(
+                    ("target",),
+                    f"nobody could take its replicas of {name}: {spec.cluster.brokers} brokers, "
+                    f"replication factor {topic.replication_factor}",
+                )
+                return
+
+    def observed(self, nodes: int) -> Incidents:
+        return Incidents(clean_stops=nodes) if self.drain else Incidents(kills=nodes)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return self.observed(exposure.aimed_at(self))
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
+
 
 MOVED_WITHIN_S: Final = 90.0
 

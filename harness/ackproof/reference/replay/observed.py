@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.faults.disks.specification import SlowDisk
+from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir

@@ -9,27 +9,111 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
-from typing import Final, TypeVar
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import ClassVar, Final, TypeVar
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.releases import ELR, METADATA, features_of, numbers
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.base import Flag
+from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
+from ackproof.experiment.incidents import Exposure, Incidents
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.quantities import Duration
+from ackproof.experiment.releases import ELR, METADATA, RELEASES, Version, features_of, numbers
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import await_all_in_sync, seen, views
-from ackproof.faults.rollouts.specification import RollingRestart, Upgrade
+
+
+class RollingRestart(NodeFault):
+    """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
+
+    The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
+    """
+
+    KIND: ClassVar[str] = "rolling_restart"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
+    SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
+
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+
+    await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
+    rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
+
+
+class Upgrade(FaultSpec):
+    """A rolling upgrade of the whole cluster: controllers, then brokers, then the release's feature levels.
+
+    Each node is shut down in good order and started on the jars of the other release, with the data that it has.
+    """
+
+    KIND: ClassVar[str] = "upgrade"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
+    SUMMARY: ClassVar[str] = (
+        "Restart node after node on a newer release of Kafka, then raise the feature levels."
+    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES, Ability.RELEASES})
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "no release after 3.9 runs with ZooKeeper"}
+    )
+
+    to: Version = Field(description="The release to run afterwards, in quotes; newer than cluster.kafka.")
+    finalise: Flag = Field(
+        True, description="Raise the feature levels to those of the new release at the end."
+    )
+
+    @property
+    def releases(self) -> tuple[str, ...]:
+        """The one that it goes to."""
+        return (self.to,)
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is such a release, and it is newer."""
+        if not say.sound(("to",), cluster=True):
+            return
+        now = spec.cluster.kafka
+        if self.to not in RELEASES:
+            say.report(("to",), f"Kafka '{self.to}' does not exist", nearest(self.to, RELEASES))
+        elif numbers(self.to) <= numbers(now):
+            say.report(("to",), f"Kafka {self.to} is not newer than {now}; KRaft metadata cannot go back")
+
+    def __str__(self) -> str:
+        return f"{self.kind} to {self.to}"
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Of the whole cluster."""
+        return self.observed(exposure.replicas)
+
 
 STOPPED_WITHIN_S: Final = 30.0
+
+
 READY_WITHIN_S: Final = 60.0
+
+
 FINAL_WITHIN_S: Final = 30.0
 """New levels are refused until every node's new registration is known."""
+
+
 _RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
+
+
 _STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
+
+
 _LOG_LINES: Final = 400
+
+
 _LOGGED_WITHIN_S: Final = 60.0
 """A controller answers before it says of which release it is; on a busy machine long before."""
 

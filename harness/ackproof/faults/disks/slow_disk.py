@@ -9,20 +9,94 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.faults.disks.injection import LogDirInjection, in_sync_again
-from ackproof.faults.disks.specification import SLOW_WITHIN_S, SlowDisk
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import HoldKey
+from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.needs import Need
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import Duration
+from ackproof.experiment.roles import RoleKind
+from ackproof.faults.disks.disk import in_sync_again
+from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection
 from ackproof.faults.injection import Aim, FaultContext, injects
 
+SLOW_WITHIN_S: Final = 3.0
+"""The first freeze writes out what is dirty."""
+
+
+class SlowDisk(LogDirFault):
+    """The file system of a log dir is frozen for `stall`, lets 50 ms through, is frozen again, and so on.
+
+    Every write and every fsync of the node waits that long, as on a disk that is overloaded or about to die.
+    """
+
+    KIND: ClassVar[str] = "slow_disk"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Let each write and each fsync of the node wait up to `stall` (root)."
+    HEALING: ClassVar[str] = "let it write freely"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    stall: Duration = Field(
+        0.5, ge=0.05, le=30, description="How long the file system stands still at a time."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        return frozenset({Need.DISKS})
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be seen, shorter than a session."""
+        return {**(super().drawn(draw) or {}), "stall": f"{draw.between(300, 900)}ms"}
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """A follower that cannot append lags; a leader that serves nobody drops all its followers.
+
+        It lasts longer than `for`, which counts from its confirmation: that waits for a write of ours. Nobody is
+        fenced for a slow disk, for heartbeats write nothing; but who cannot append to the metadata log for a whole
+        session does not learn that another controller is the active one. A ZooKeeper server answers no ping behind a
+        write that waits.
+        """
+        case, role = exposure.case, self.target
+        cluster = case.experiment.cluster
+        stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
+        if role.kind is RoleKind.ZOOKEEPER:
+            return Incidents(cuts=exposure.replicas if stalls_past_session else 0)
+        nodes = exposure.aimed_at(self)
+        most = None if self.hold is None else self.hold + 3 * self.stall + SLOW_WITHIN_S
+        if not nodes or (most is not None and most * 1000 < exposure.time_out(LAG)):
+            return NOTHING
+        alone = len(case.faults) == 1
+        only_follows = (
+            alone
+            and role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS)
+            and role.topic == exposure.topic
+            and case.experiment.topics[exposure.topic].partitions == 1
+        )
+        may_move = (cluster.combined or not alone) and cluster.mode == "kraft" and cluster.log_dirs == 1
+        return Incidents(
+            shrinks=nodes if only_follows else max(nodes, exposure.replicas - 1),
+            cuts=nodes if may_move and stalls_past_session else 0,
+        )
+
+
 PROBE: Final = ".ackproof-fsync"
+
+
 LET_THROUGH_S: Final = 0.05
+
+
 _FAST_WITHIN_S: Final = 10.0
 
 

@@ -1,37 +1,126 @@
-"""Faults of disks: full, failing, or empty when the node returns.
+"""One log dir is full, or fails.
 
-A disk's state is seen through the file system itself (statvfs, a probe, the list of a folder); that it matters to
-Kafka is seen at the broker: its process ended, or it logged that the log dir is lost.
+Its state is seen through the file system itself (statvfs, a probe); that it matters to Kafka is seen at the broker: its
+process ended, or it logged that the log dir is lost.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, Literal, TypeVar
 
-from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
+from pydantic import Field
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem
 from ackproof.cluster.disks.flags import make_writable, set_immutable
-from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
-from ackproof.experiment.quantities import size_text
-from ackproof.faults.disks.specification import EmptyDisk, FailLogDir, FullDisk, LogDirFault
+from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.base import Whole
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import HoldKey
+from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.needs import Need
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import Size, size_text
+from ackproof.experiment.spec import Surroundings
+from ackproof.faults.disks.disk import DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
-from ackproof.faults.injection import Aim, FaultContext, SpecT, injects
-from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
-from ackproof.rundir.partition import TopicPartition
+from ackproof.faults.injection import Aim, FaultContext, injects
+
+_BYTES: Final = "it knows batches and offsets, no files and no bytes"
+
+
+class LogDirFault(DiskFault):
+    """A fault of one log dir: that of the role's partition, the only one, or `dir: 2`."""
+
+    dir: Whole | None = Field(
+        None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
+    )
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """A log dir that does not exist, or none where there are several."""
+        there = experiment.cluster.log_dirs
+        if self.dir is None and self.target.topic is None and there > 1:
+            yield "target", f"which of the {there} log dirs? {self.target} has no partition: add dir: 1"
+        if self.dir is not None and self.dir > there:
+            yield "dir", f"log dir {self.dir} does not exist; cluster.log_dirs is {there}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """With several log dirs one of them, where the role is that of no partition."""
+        target = draw.role()
+        dirs = draw.experiment.cluster.log_dirs
+        return {"target": target} | ({} if "/" in target or dirs < 2 else {"dir": draw.between(1, dirs)})
+
+
+class FullDisk(LogDirFault):
+    """The file system of a log dir is filled until nothing more fits.
+
+    A broker whose only log dir is full exits, and exits again on each start while it is full; with several only the
+    partitions of the full one go offline. Healing frees the space and starts the node anew.
+    """
+
+    KIND: ClassVar[str] = "full_disk"
+    # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
+    SUMMARY: ClassVar[str] = "Fill the node's file system (root; `leave` says how much stays free)."
+    HEALING: ClassVar[str] = "free the space and start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    leave: Size = Field(0, ge=0, description="Bytes that stay free.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        return frozenset({Need.DISKS})
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("leave", _BYTES) if self.leave else None
+
+
+class FailLogDir(LogDirFault):
+    """One log dir fails: every access gives an I/O error, or nothing new can be made in it.
+
+    With several (`cluster.log_dirs`) only its partitions go
+    offline; with one the broker exits. Freeing it does not bring it back: healing starts the node anew.
+    """
+
+    KIND: ClassVar[str] = "fail_log_dir"
+    # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
+    SUMMARY: ClassVar[str] = "Let one log dir fail: `how: io_error` (root) or `read_only`."
+    HEALING: ClassVar[str] = "mend it and start again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    how: Literal["io_error", "read_only"] = Field("io_error", description="How it fails.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own, for errors of the device."""
+        return frozenset({Need.DISKS} if self.how == "io_error" else ())
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("how", _BYTES) if self.how == "read_only" else None
+
 
 REACTS_WITHIN_S: Final = 40.0
 """A broker without load notices a failing log dir at its next checkpoint, every 5 s."""
-BACK_WITHIN_S: Final = 60.0
+
+
 SLACK: Final = 64 << 10
 """Bytes that a file system may show as free although nothing more fits."""
+
+
 _LINES: Final = 400
+
+
 _SIGNS: Final = (
     "No space left on device",
     "Stopping serving logs in dir",
@@ -41,73 +130,6 @@ _SIGNS: Final = (
 
 
 LogDirT = TypeVar("LogDirT", bound=LogDirFault)
-
-
-class DiskInjection(ProcessInjection[SpecT]):
-    """What all of them have in common: they heal by a start, after which each replica is in sync again."""
-
-    def heal(self) -> str:
-        """End what still runs, mend the disk, start all."""
-        if self.refused:
-            return "nothing to undo"
-        running = [node for node in self.nodes if node.state() is not NodeState.GONE]
-        for node in running:
-            node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
-        mended = "; ".join(word for node in self.nodes if (word := self._mend(node)))
-        started = self._start_the_dead()
-        return f"{mended}; {started}" if mended else started
-
-    def _mend(self, node: LocalNode) -> str:
-        """What the disk of one node needs before the node may start, in words."""
-        del node
-        return ""
-
-    def confirm_healed(self) -> str:
-        """The nodes are registered, and every replica of theirs is in its ISR."""
-        if self.refused:
-            return self._until_ready()
-        return f"{self._until_ready()}; {in_sync_again(self.context, self.nodes)}"
-
-
-def in_sync_again(context: FaultContext, nodes: tuple[LocalNode, ...]) -> str:
-    """Wait until these nodes are in the ISR of all their partitions. Raises `FaultNotConfirmed`."""
-    topics = list(context.case.experiment.topics) if context.case is not None else _topics_on(nodes)
-    brokers = {node.id for node in nodes if node.is_broker}
-    if not topics or not brokers:
-        return "no replicas to wait for"
-    seen: dict[TopicPartition, PartitionState] = {}
-
-    def behind() -> list[str]:
-        return [
-            f"{place} has {list(state.isr)} of {list(state.replicas)} in sync, leader {state.leader}"
-            for place, state in seen.items()
-            if state.leader < 0 or not brokers & set(state.replicas) <= set(state.isr)
-        ]
-
-    def all_in() -> bool:
-        seen.clear()
-        seen.update(context.cluster.topic_state(topics))
-        return bool(seen) and not behind()
-
-    try:
-        wait_until(
-            all_in,
-            what=f"the replicas of {', '.join(map(str, sorted(brokers)))} to be in sync",
-            timeout_s=BACK_WITHIN_S,
-            state=lambda: "; ".join(behind()[:3]) or "no broker tells",
-            stop=context.stop,
-        )
-    except WaitTimeout as error:
-        raise FaultNotConfirmed(f"healing: {error}") from error
-    mine = [place for place, state in seen.items() if brokers & set(state.replicas)]
-    return f"metadata: in the ISR of all its {len(mine)} partition(s)"
-
-
-def _topics_on(nodes: tuple[LocalNode, ...]) -> list[str]:
-    return sorted(
-        {topic for node in nodes for topic, _ in node.disk.partitions() if not topic.startswith("__")}
-    )
 
 
 class _Logged:
@@ -268,54 +290,5 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
         return f"{node.name}'s log dir can be written again"
 
 
-@injects(EmptyDisk)
-class EmptyDiskInjection(DiskInjection[EmptyDisk]):
-    """All that the node ever stored is gone. It is formatted again before its start, as a replaced machine would."""
-
-    def __init__(self, fault: EmptyDisk, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._emptied: dict[int, int] = {}
-
-    def inject(self) -> str:
-        """Kill it, and remove what is in its folders."""
-        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
-        self._until(NodeState.GONE, GONE_WITHIN_S)
-        for node in self.nodes:
-            self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))
-            for folder in node.disk.folders:
-                empty_folder(folder)
-        return f"SIGKILL to {self._names()}, and its disk emptied"
-
-    def confirm(self) -> str:
-        """Its process is gone and its folders hold nothing."""
-        witness = self._until(NodeState.GONE, GONE_WITHIN_S)
-        for node in self.nodes:
-            left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
-            if left and set(left) - {folder.name for folder in node.disk.folders}:
-                raise FaultNotConfirmed(f"empty_disk: {node.name} still has {', '.join(sorted(left)[:5])}")
-            if not self._emptied.get(node.id):
-                raise FaultNotConfirmed(f"empty_disk: there was no log on {node.name}'s disk before")
-        counts = ", ".join(f"{node.name} had {self._emptied[node.id]} segments" for node in self.nodes)
-        return f"{witness}; its folders are empty ({counts})"
-
-    def _mend(self, node: LocalNode) -> str:
-        if node.id not in self._emptied:
-            return ""
-        node.disk.lay()
-        return f"formatted {node.name}"
-
-
 def _folders_of(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.is_dir()] + [folder]
-
-
-def empty_folder(folder: Path) -> None:
-    """Remove what is in a folder. Raises `AckproofError`."""
-    try:
-        for path in folder.iterdir():
-            if path.is_dir() and not os.path.ismount(path):
-                shutil.rmtree(path)
-            elif not path.is_dir():
-                path.unlink()
-    except OSError as error:
-        raise AckproofError(f"{folder} could not be emptied: {error}") from error

@@ -1,158 +1,114 @@
-"""Planned work on partitions: elections and reassignments. Asked for at one broker, witnessed at another."""
+"""Reassignments, carried through or cancelled half way. Another broker than the asked one shows the replicas."""
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from collections.abc import Mapping
+from typing import Annotated, ClassVar, Final, TypeVar
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
-from ackproof.cluster.admin import Election, Owner, Whose
-from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.admin import Owner, Whose
 from ackproof.cluster.wire import WireError
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.specification import (
-    CancelReassign,
-    ElectPreferred,
-    ElectUnclean,
-    Move,
-    OfPartition,
-    Reassign,
-)
-from ackproof.faults.planned.views import Views, seen, state_at, state_of, views
-from ackproof.rundir.partition import TopicPartition
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import Complaints, HoldKey
+from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import Size
+from ackproof.experiment.spec import Surroundings
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
+from ackproof.faults.planned.views import seen, views
+
+
+class Move(OfPartition):
+    """What reassignments have in common."""
+
+    to: Annotated[tuple[BrokerId, ...], Field(min_length=1, max_length=50)] = Field(
+        description="Brokers of its replicas afterwards, preferred leader first."
+    )
+    throttle: Size | None = Field(
+        None, ge=1, description="Bytes a second that new replicas may copy, so that it takes its time."
+    )
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Its brokers exist, once each."""
+        if not say.sound(("to",), cluster=True):
+            return
+        for index, broker in enumerate(self.to):
+            if broker not in spec.cluster.broker_ids:
+                say.report(("to", index), missing_broker(spec, broker))
+                return
+        if len(set(self.to)) != len(self.to):
+            say.report(("to",), "a broker holds one replica of a partition, not two")
+
+    def may_shrink_to(self, topic: str) -> int | None:
+        """As many as it names."""
+        return len(self.to) if topic == self.partition.topic else None
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} to {', '.join(map(str, self.to))}"
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        del exposure
+        return Incidents(hand_overs=1)
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
+
+
+class Reassign(Move):
+    """Grow, shrink or move a partition: AlterPartitionReassignments, until the new replicas are all in sync."""
+
+    KIND: ClassVar[str] = "reassign"
+    SUMMARY: ClassVar[str] = "Give a partition other replicas: more, fewer, or on other brokers."
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """As many replicas as there are, on other brokers or in another order."""
+        place = draw.other_place()
+        brokers = list(draw.experiment.cluster.broker_ids)
+        copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
+        return {"partition": place, "to": [*draw.more.sample(brokers, copies)]} if len(brokers) > 1 else None
+
+
+class CancelReassign(Move):
+    """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
+
+    KIND: ClassVar[str] = "cancel_reassign"
+    SUMMARY: ClassVar[str] = "Begin to give a partition other replicas, and cancel that while it goes on."
+    HEALING: ClassVar[str] = "cancel it"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    throttle: Size | None = Field(
+        1 << 10,
+        ge=1,
+        description="Bytes a second that new replicas may copy, so that it is not through too soon.",
+    )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """To brokers that hold no replica yet: all others are through at once."""
+        place = draw.other_place()
+        brokers = list(draw.experiment.cluster.broker_ids)
+        copies = draw.experiment.topics[place.rpartition("/")[0]].replication_factor
+        if copies >= len(brokers):
+            return None
+        return {"partition": place, "to": [*draw.more.sample(brokers, copies)]}
+
 
 MOVED_WITHIN_S: Final = 90.0
 """A reassignment copies the partition's data."""
+
+
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+
+
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
 
-PlannedT = TypeVar("PlannedT", bound=OfPartition)
 MoveT = TypeVar("MoveT", bound=Move)
-
-
-class _OfPartition(Injection[PlannedT]):
-    """What planned work on one partition has in common."""
-
-    def __init__(self, fault: PlannedT, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self.place = TopicPartition(*fault.partition)
-        self.views: Views | None = None
-        self._before: PartitionState | None = None
-
-    @property
-    def before(self) -> PartitionState:
-        """The partition as it was when the work began."""
-        if self._before is None:
-            raise FaultNotConfirmed(f"{self.fault.kind} was not begun")
-        return self._before
-
-    def _look(self) -> Views:
-        """Note what there is, and who is asked and who witnesses."""
-        self._before = state_of(self.context, self.place)
-        self.views = views(self.context)
-        return self.views
-
-    def _witness(self) -> PartitionState | None:
-        """The partition as another broker than the asked one shows it. One that was restarted is looked up anew."""
-        return state_at(views(self.context).witness_link, self.place)
-
-    def _await_leader(self) -> str:
-        """Wait until the leader answers for its partition."""
-        ends = seen(
-            self.context,
-            lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
-            f"the leader of {self.place} to answer for it",
-        )
-        return (
-            f"protocol: broker {ends.leader} answers as leader of {self.place} in epoch {ends.leader_epoch}"
-        )
-
-
-class _Elected(_OfPartition[PlannedT]):
-    """What both elections have in common."""
-
-    ELECTION = Election.PREFERRED
-
-    def inject(self) -> str:
-        """Ask for the election."""
-        look = self._look()
-        self._must_change_something()
-        admin.elect(look.asked_link, self.place, self.ELECTION)
-        return f"asked broker {look.asked} for a {self.ELECTION.name.lower()} election of {self.place}"
-
-    def _must_change_something(self) -> None:
-        raise NotImplementedError
-
-    def _is_elected(self, state: PartitionState) -> bool:
-        raise NotImplementedError
-
-    def confirm(self) -> str:
-        """Another broker shows another leader, in a newer epoch."""
-        before = self.before
-        after = seen(
-            self.context,
-            lambda: (
-                (
-                    (state := self._witness())
-                    and state.leader_epoch > before.leader_epoch
-                    and self._is_elected(state)
-                    and state
-                )
-                or None
-            ),
-            f"another broker to show a new leader of {self.place}",
-            state=lambda: str(self._witness()),
-        )
-        return (
-            f"metadata of {views(self.context).name}: leader of {self.place} {before.leader} → {after.leader}, "
-            f"epoch {before.leader_epoch} → {after.leader_epoch}, ISR before {list(before.isr)}"
-        )
-
-    def confirm_healed(self) -> str:
-        """The leader answers."""
-        return self._await_leader()
-
-
-@injects(ElectPreferred)
-class PreferredElection(_Elected[ElectPreferred]):
-    """The first assigned replica is made leader."""
-
-    def _must_change_something(self) -> None:
-        before = self.before
-        preferred = before.replicas[0]
-        if before.leader == preferred:
-            raise FaultNotConfirmed(
-                f"broker {preferred}, the preferred leader, leads {self.place} already: nothing to elect"
-            )
-        if preferred not in before.isr:
-            raise FaultNotConfirmed(
-                f"broker {preferred}, the preferred leader of {self.place}, is not in sync {list(before.isr)}"
-            )
-
-    def _is_elected(self, state: PartitionState) -> bool:
-        return state.leader == self.before.replicas[0]
-
-
-@injects(ElectUnclean)
-class UncleanElection(_Elected[ElectUnclean]):
-    """Any live replica is made leader of a partition that has none."""
-
-    ELECTION = Election.UNCLEAN
-
-    def _must_change_something(self) -> None:
-        if self.before.leader >= 0:
-            raise FaultNotConfirmed(
-                f"broker {self.before.leader} leads {self.place}: an unclean election takes a leaderless partition"
-            )
-
-    def _is_elected(self, state: PartitionState) -> bool:
-        if state.leader in self.before.isr:
-            raise FaultNotConfirmed(
-                f"broker {state.leader} came to lead {self.place} and was in sync {list(self.before.isr)}: "
-                "that election was clean"
-            )
-        return state.leader >= 0
 
 
 class _Moved(_OfPartition[MoveT]):

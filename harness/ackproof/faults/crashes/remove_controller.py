@@ -6,18 +6,69 @@ the leader of the quorum has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final
+from types import MappingProxyType
+from typing import ClassVar, Final
+
+from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.metadata.kraft.voters import Member, Members, add_voter, members, remove_voter
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.releases import KRAFT
-from ackproof.faults.crashes.specification import RemoveController
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
+from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
+from ackproof.experiment.quantities import wrong
+from ackproof.experiment.releases import KRAFT, numbers
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import seen, views
+
+
+class RemoveController(NodeFault):
+    """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
+
+    The quorum is made a dynamic one first (kraft.version 1), which Kafka can do with a running one since 4.1.
+    """
+
+    KIND: ClassVar[str] = "remove_controller"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Take a controller out of the quorum while it runs, and take it in again."
+    HEALING: ClassVar[str] = "take it in again"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "ZooKeeper's servers are no KRaft quorum"}
+    )
+
+    @field_validator("target")
+    @classmethod
+    def _one_controller(cls, value: Role) -> Role:
+        if value.kind is not RoleKind.CONTROLLER:
+            raise wrong(f"{value} is not one controller: aim at controller or controller(102)")
+        return value
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Two are left, and the release can."""
+        if not say.sound(("target",), cluster=True):
+            return
+        if len(spec.cluster.controller_ids) < 3:
+            say.report(("target",), "it takes 3 controllers or more, so that a quorum is left")
+        elif numbers(spec.cluster.kafka) < (4, 1):
+            say.report(
+                ("target",),
+                f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
+            )
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
+        active controller next gives each broker a whole session."""
+        del exposure
+        return NOTHING
+
 
 CHANGED_WITHIN_S: Final = 40.0
 """A controller that is taken in must have fetched all of the log first."""

@@ -18,6 +18,7 @@ finds nothing to break (its node is dead already, nobody holds the role) is list
 
 What is left out is drawn: `storm: {count: 20}` alone is one of all kinds that the backend, the cluster and the machine
 can do, aimed at leaders, followers, brokers and controllers, links and parameters from each kind's own ranges.
+
 """
 
 from __future__ import annotations
@@ -51,6 +52,8 @@ from ackproof.rundir.timeline import DRAWN_FROM
 
 MOST: Final = 200
 """Most faults of one storm."""
+
+
 PLACES: Final = 4
 """Partitions whose leaders and followers a storm without roles strikes."""
 
@@ -86,6 +89,8 @@ def _dish_data(dish: Dish) -> JsonValue:
 
 
 _WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+
+
 DishField: TypeAlias = Annotated[
     Dish,
     BeforeValidator(_read_dish),
@@ -181,6 +186,8 @@ class Storm(FaultSpec):
 
 Able: TypeAlias = Callable[[FaultSpec], bool]
 """Whether the backend and the machine can do a fault; of kinds that a menu names that is said when it is checked."""
+
+
 TRIES: Final = 20
 
 

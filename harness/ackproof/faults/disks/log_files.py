@@ -1,30 +1,155 @@
 """Faults of a log's files: flipped bits, truncated segments, deleted checkpoints.
 
-The witness is the file itself, read anew: a batch whose checksum held does not hold any more (and holds in another
-node's replica), a file is shorter, or is not there.
+A file's partition is named as `partition: orders/0`, or by a role of that partition. The witness is the file itself,
+read anew: a batch whose checksum held does not hold any more (and holds in another node's replica), a file is shorter,
+or is not there.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import ClassVar, Final, Literal, Self, TypeAlias, TypeVar
+
+from pydantic import Field, model_validator
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
-from ackproof.faults.disks.injection import DiskInjection
-from ackproof.faults.disks.specification import DeleteCheckpoint, FlipBits, PartitionFault, TruncateSegment
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import HoldKey
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.partitions import PartitionField
+from ackproof.experiment.quantities import Size, wrong
+from ackproof.experiment.spec import Surroundings
+from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes.injection import GONE_WITHIN_S
+from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
+
+SegmentField: TypeAlias = Literal["active", "closed"]
+
+
+class PartitionFault(DiskFault):
+    """A fault of one partition's files on the nodes of a role."""
+
+    UNPREDICTABLE: ClassVar[str] = "files of a log that rot are not in the model"
+    ROTS: ClassVar[bool] = True
+
+    partition: PartitionField | None = Field(
+        None, title="Partition", description="Whose files; by default those of the role's partition."
+    )
+
+    @property
+    def place(self) -> TopicPartition:
+        """The partition."""
+        if self.partition is not None:
+            return self.partition
+        return TopicPartition(self.target.topic or "", self.target.partition or 0)
+
+    @model_validator(mode="after")
+    def _of_some_partition(self) -> Self:
+        if self._needs_partition and self.partition is None and self.target.topic is None:
+            raise wrong(f"which partition? The role {self.target} names none: add partition: orders/0")
+        return self
+
+    @property
+    def _needs_partition(self) -> bool:
+        return True
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Files of the role's partition, or of another where it has none."""
+        target = draw.role()
+        return _with_files_of(draw, "broker" if target.startswith("controller") else target)
+
+
+class FlipBits(PartitionFault):
+    """One bit of a record batch is flipped in the segment of a broker that goes on running.
+
+    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean
+    shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
+    """
+
+    KIND: ClassVar[str] = "flip_bits"
+    NOT_SIMULATED: ClassVar[str] = (
+        "what a broker does about a batch whose checksum is wrong is no part of the protocol"
+    )
+    SUMMARY: ClassVar[str] = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
+    HEALING: ClassVar[str] = "replicate anew"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    segment: SegmentField = Field("active", description="In which segment.")
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """Without another replica nothing mends it."""
+        topic = experiment.topics.get(self.place.topic)
+        if topic is not None and topic.replication_factor < 2:
+            name = "target" if self.partition is None else "partition"
+            yield name, f"{self.place} has one replica only: nothing could mend it"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A follower: what a leader has is what clients read."""
+        place = draw.other_place()
+        return {"target": f"follower({place})"}
+
+
+class TruncateSegment(PartitionFault):
+    """SIGKILL, and the end of a segment is missing, in the middle of a batch or not.
+
+    Of the active segment the broker fetches the rest from the leader. In a closed one Kafka does not look: the hole
+    stays until the replica is made anew.
+    """
+
+    KIND: ClassVar[str] = "truncate_segment"
+    SUMMARY: ClassVar[str] = "End the process and cut `bytes` off a segment of its log."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    segment: SegmentField = Field("active", description="Which segment.")
+    bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        return ("segment", "its logs are one segment each") if self.segment == "closed" else None
+
+
+class DeleteCheckpoint(PartitionFault):
+    """SIGKILL, and a checkpoint file is gone when the node returns."""
+
+    KIND: ClassVar[str] = "delete_checkpoint"
+    SUMMARY: ClassVar[str] = "End the process and delete a checkpoint file."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    file: Literal["recovery-point", "replication-offset", "log-start-offset", "leader-epoch"] = Field(
+        description="Which: one of the log dir's, or leader-epoch, which is the partition's."
+    )
+
+    @property
+    def _needs_partition(self) -> bool:
+        return self.file == "leader-epoch"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Any of the files."""
+        files = ("recovery-point", "replication-offset", "log-start-offset", "leader-epoch")
+        return {**(super().drawn(draw) or {}), "file": draw.more.choice(files)}
+
+
+def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:
+    return {"target": target} | ({} if "/" in target else {"partition": draw.other_place()})
+
 
 _RECORDS_FROM: Final = 61
 """Where a batch's records begin, behind its header."""
+
+
 _FILES: Final = {
     "recovery-point": RECOVERY_POINT,
     "replication-offset": "replication-offset-checkpoint",

@@ -8,24 +8,91 @@ root, cuts the logs after SIGKILL. Both say how far each log reached before and 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Literal, Self
+
+from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.faults.disks.injection import DiskInjection
-from ackproof.faults.disks.specification import PowerLoss, flush_settings
+from ackproof.experiment.base import Whole
+from ackproof.experiment.fault import HoldKey
+from ackproof.experiment.incidents import Incidents
+from ackproof.experiment.needs import Need
+from ackproof.experiment.quantities import wrong
+from ackproof.experiment.spec import Surroundings
+from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes.injection import GONE_WITHIN_S
+from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 
+FLUSH_SETTINGS: Final = frozenset(
+    {"log.flush.interval.messages", "log.flush.interval.ms", "flush.messages", "flush.ms"}
+)
+
+
+class PowerLoss(DiskFault):
+    """What was not fsynced is gone, and so is the process.
+
+    `how: device` (root): the ext4 below the node's data is shut down without a flush of its journal, the process
+    killed, the file system mounted anew. `how: cut`: SIGKILL, and everything after the recovery point on disk (or
+    after offset `keep`) is cut from the logs at a batch boundary, with stale indexes and the mark of a clean
+    shutdown. `auto`: device where it can be had, else cut; the timeline says which.
+    """
+
+    KIND: ClassVar[str] = "power_loss"
+    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE: ClassVar[Incidents] = Incidents(power_losses=1)
+    SUMMARY: ClassVar[str] = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
+    HEALING: ClassVar[str] = _START
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+    how: Literal["auto", "device", "cut"] = Field("auto", description="How it is done.")
+    keep: Whole | None = Field(
+        None, ge=0, description="how: cut only. The first offset that is lost; by default the recovery point."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """File systems of their own."""
+        kinds = {"auto": {Need.DISKS_WHERE_ROOT}, "device": {Need.DISKS}, "cut": set[Need]()}
+        return frozenset(kinds[self.how])
+
+    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+        """A cut knows the recovery point on disk, which is as old as the last checkpoint of it."""
+        flushed = flush_settings(experiment)
+        if self.how == "cut" and self.keep is None and flushed:
+            why = "the recovery point on disk does not show what that made safe"
+            yield "how", f"a cut cannot honour {flushed[0]}: {why}; use how: device, or say keep"
+
+    @model_validator(mode="after")
+    def _keep_is_for_cuts(self) -> Self:
+        if self.keep is not None and self.how != "cut":
+            raise wrong("'keep' goes with how: cut only; a device keeps what was fsynced")
+        return self
+
+
+def flush_settings(experiment: Surroundings) -> list[str]:
+    """Settings of the experiment that make Kafka fsync what it writes, as they are named there."""
+    cluster = experiment.cluster
+    given = [cluster.config, *cluster.broker_config.values()]
+    given += [topic.config for topic in experiment.topics.values()]
+    return [name for config in given for name in config if name in FLUSH_SETTINGS]
+
+
 CANARY: Final = ".ackproof-canary"
+
+
 _CANARY_BYTES: Final = 4096
+
+
 _SHOWN: Final = 6
+
 
 Ends = dict[TopicPartition, int]
 

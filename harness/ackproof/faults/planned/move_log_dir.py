@@ -5,16 +5,55 @@ Asked for through the protocol, witnessed on the disk: the partition's folder is
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, local
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.partitions import PartitionField
+from ackproof.experiment.roles import Role, RoleField
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.specification import MoveLogDir
 from ackproof.faults.planned.views import seen
 from ackproof.rundir.partition import TopicPartition
+
+
+class MoveLogDir(FaultSpec):
+    """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
+
+    KIND: ClassVar[str] = "move_log_dir"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DISKS})
+
+    partition: PartitionField
+    target: RoleField
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """Whose replicas move."""
+        return (self.target,)
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is another log dir."""
+        if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
+            say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.partition} of {self.target}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Of a replica, where there are several log dirs."""
+        place = draw.other_place()
+        return {"partition": place, "target": f"leader({place})"}
+
 
 MOVED_WITHIN_S: Final = 60.0
 

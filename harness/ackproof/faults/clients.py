@@ -1,4 +1,7 @@
-"""Faults of the workload's clients: killed, frozen, fenced.
+"""Faults of the workload's own clients: killed, frozen, fenced. Processes of ours, so that these work on every backend.
+
+`client` says whom: `producer(0)` or `reader(1)` by their order of start, `producer` or `reader` one of those that
+run, drawn from the seed, `producers` or `readers` all of them. One that took another's place has the next free number.
 
 The witness is the kernel: the process is gone, or all its threads are stopped and its count of context switches
 stands still; healed, it switches again, and a client that took another's place has begun to work. Of a producer that is
@@ -8,27 +11,161 @@ fenced the witnesses are the transaction coordinator, which names a higher epoch
 from __future__ import annotations
 
 import random
+import re
 import signal
 import time
-from collections.abc import Callable
-from typing import Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar, cast
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from pydantic import Field, WithJsonSchema
+
 from ackproof.base.processes import ClientProcess, context_switches, process_state
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin
 from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.wire import WireError
-from ackproof.faults.clients.specification import ClientFault, FenceProducer, KillClient, PauseClient
+from ackproof.experiment.base import text_field
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.holds import FREE_WITHIN_S
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
-
-T = TypeVar("T")
 
 SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
 """For so long nothing of a stopped process may be scheduled."""
 READY_WITHIN_S: Final = 60.0
+
+ClientKind: TypeAlias = Literal["producer", "reader"]
+
+
+_CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
+
+
+@dataclass(frozen=True)
+class Whom:
+    """One or several clients. `number` None and not `every`: one of them, drawn."""
+
+    kind: ClientKind
+    number: int | None = None
+    every: bool = False
+
+    @classmethod
+    def parse(cls, text: str) -> Whom:
+        """Read `producer(0)`, `reader`, `producers`. Raises ValueError with what was expected."""
+        match = _CLIENT.match(text.strip())
+        if match is None:
+            raise ValueError(
+                f"expected producer, producers, producer(0), reader, readers or reader(0), not '{text[:60]}'"
+            )
+        number = None if match[3] is None else int(match[3])
+        return cls(cast("ClientKind", match[1]), number, match[2] is not None)
+
+    @property
+    def prefix(self) -> str:
+        """How the ids of such clients begin."""
+        return "p" if self.kind == "producer" else "r"
+
+    def among(self, running: Sequence[str], draw: int) -> tuple[str, ...]:
+        """Which of these client ids (in order of their start) are meant; `draw` chooses where one is to be drawn."""
+        own = [name for name in running if name.startswith(self.prefix)]
+        if self.number is not None:
+            return tuple(name for name in own if name == f"{self.prefix}{self.number}")
+        if self.every or not own:
+            return tuple(own)
+        return (own[draw % len(own)],)
+
+    def __str__(self) -> str:
+        if self.number is not None:
+            return f"{self.kind}({self.number})"
+        return f"{self.kind}s" if self.every else self.kind
+
+
+WhomField: TypeAlias = Annotated[
+    Whom,
+    *text_field(Whom.parse, Whom, "clients such as producer(0), readers"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^(producer|reader)(s|\([0-9]+\))?$",
+            "title": "Clients",
+            "description": "Clients of the workload: producer(0), reader, producers, …",
+        }
+    ),
+]
+
+
+class ClientFault(FaultSpec):
+    """A fault of clients."""
+
+    UNPREDICTABLE: ClassVar[str] = ""
+
+    client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There must be such a client; one that takes another's place comes later and may be named too."""
+        live = spec.workload.consumers.live
+        if self.client.kind == "reader" and not live:
+            say.report(("client",), f"{self.client} is nobody: set workload.consumers.live to 1 or more")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A producer: every workload has some."""
+        return {"client": "producer"}
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.client}"
+
+
+class KillClient(ClientFault):
+    """SIGKILL of clients in mid-flight. What they had sent without an outcome is indeterminate. Another client, with
+    the next free number, takes the place of each."""
+
+    KIND: ClassVar[str] = "kill_client"
+    SUMMARY: ClassVar[str] = "SIGKILL producers or readers in mid-flight; new ones take their place."
+    HEALING: ClassVar[str] = "start another"
+    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+
+
+class PauseClient(ClientFault):
+    """SIGSTOP of clients: what they hold in their queues and sockets goes out when they return (a zombie)."""
+
+    KIND: ClassVar[str] = "pause_client"
+    SUMMARY: ClassVar[str] = (
+        "Freeze producers or readers (SIGSTOP), which later go on as if nothing had been."
+    )
+    HEALING: ClassVar[str] = "resume"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+
+class FenceProducer(ClientFault):
+    """A second producer with the transactional id of one that goes on: the broker gives it a higher epoch, and fences
+    the older one (a zombie) at its next request. What the older one's last transaction came to is not known, but for
+    one thing: it is there as a whole or not at all."""
+
+    KIND: ClassVar[str] = "fence_producer"
+    SUMMARY: ClassVar[str] = (
+        "Start a second producer with the transactional id of one that goes on; the older one is fenced."
+    )
+    HEALING: ClassVar[str] = "the older one ends, the newer one goes on"
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """It takes producers that write in transactions."""
+        if self.client.kind == "reader":
+            say.report(("client",), f"{self.client} has no transactional id; name a producer")
+        elif spec.workload.producers.transaction_size is None:
+            say.report(
+                ("client",), "without transactions nobody is fenced: set workload.producers.transaction_size"
+            )
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Where producers write in transactions."""
+        in_transactions = draw.experiment.workload.producers.transaction_size is not None
+        return {"client": "producer"} if in_transactions else None
 
 
 ClientT = TypeVar("ClientT", bound=ClientFault)
@@ -45,7 +182,7 @@ class _OfClients(Injection[ClientT]):
     def clients(self) -> Clients:
         """The workload. Raises `FaultNotConfirmed` where there is none."""
         if self.context.clients is None:
-            raise FaultNotConfirmed(f"{self.fault.kind}: no workload of ours runs here")
+            raise self.unseen("no workload of ours runs here")
         return self.context.clients
 
     def choose(self) -> list[ClientProcess]:
@@ -56,59 +193,53 @@ class _OfClients(Injection[ClientT]):
         names = self.fault.client.among(list(running), draw)
         if not names:
             there = ", ".join(running) or "nobody"
-            raise FaultNotConfirmed(f"{self.fault.kind}: aimed at nothing: {self.fault.client}; {there} runs")
+            raise self.unseen(f"aimed at nothing: {self.fault.client}; {there} runs")
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
         """Until this holds for each that was hit. Raises `FaultNotConfirmed`."""
-        try:
-            for one in self.hit:
-                wait_until(
-                    lambda one=one: state(one),  # type: ignore[misc]
-                    what=f"client {one.id} (pid {one.pid}) {what}",
-                    timeout_s=within_s,
-                    stop=self.context.stop,
-                    state=lambda one=one: process_state(one.pid, one.started),  # type: ignore[misc]
-                )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+        for one in self.hit:
+            self.seen(
+                partial(state, one),
+                f"client {one.id} (pid {one.pid}) {what}",
+                within_s,
+                state=partial(process_state, one.pid, one.started),
+            )
 
-    def await_work(self, name: str, within_s: float) -> str:
+    def await_work(self, name: str) -> str:
         """Until this client, or who came after it because another fault struck it too, is at work; its id.
 
         The time in which another fault keeps the place empty does not count. Raises `FaultNotConfirmed`.
         """
         clients = self.clients
         while True:
-            now = wait_until(
-                lambda: clients.successor(name),
-                what=f"another fault to let someone take the place of {name}",
-                timeout_s=FREE_WITHIN_S,
-                stop=self.context.stop,
+            now = self.seen(
+                partial(clients.successor, name),
+                f"another fault to let someone take the place of {name}",
+                FREE_WITHIN_S,
             )
-            try:
-                wait_until(
-                    lambda now=now: clients.at_work(now) or clients.successor(name) != now,  # type: ignore[misc]
-                    what=f"client {now} to be at work",
-                    timeout_s=within_s,
-                    stop=self.context.stop,
-                )
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+            self.seen(
+                lambda now=now: clients.at_work(now) or clients.successor(name) != now,  # type: ignore[misc]
+                f"client {now} to be at work",
+                READY_WITHIN_S,
+            )
             if clients.at_work(now):
                 return now
 
 
+def _is_gone(one: ClientProcess) -> bool:
+    return process_state(one.pid, one.started) == "gone"
+
+
 @injects(KillClient)
 class KillClientInjection(_OfClients[KillClient]):
-    """SIGKILL, and others in their place."""
+    """SIGKILL where they stand, and others in their place."""
 
     def __init__(self, fault: KillClient, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self._others: list[str] = []
 
     def inject(self) -> str:
-        """Kill them where they stand."""
         told = []
         for one in self.choose():
             left = self.clients.kill(one.id)
@@ -119,18 +250,16 @@ class KillClientInjection(_OfClients[KillClient]):
         return "SIGKILL to " + ", ".join(told)
 
     def confirm(self) -> str:
-        """The processes are gone, says the kernel."""
-        self.await_all("to be gone", lambda one: process_state(one.pid, one.started) == "gone", SEEN_WITHIN_S)
+        self.await_all("to be gone", _is_gone, SEEN_WITHIN_S)
         return "/proc: " + ", ".join(f"pid {one.pid} is gone" for one in self.hit)
 
     def heal(self) -> str:
-        """Start another for each."""
         self._others = [self.clients.replace(one.id) for one in self.hit]
         return "started " + (", ".join(self._others) or "nobody")
 
     def confirm_healed(self) -> str:
         """The new ones are connected to the client library and at work."""
-        seen = [self.await_work(name, READY_WITHIN_S) for name in self._others]
+        seen = [self.await_work(name) for name in self._others]
         return "counters in shared memory: " + ", ".join(f"{name} is at work" for name in seen)
 
 
@@ -139,10 +268,9 @@ class PauseClientInjection(_OfClients[PauseClient]):
     """SIGSTOP and SIGCONT."""
 
     def inject(self) -> str:
-        """Stop them."""
         for one in self.choose():
             if process_state(one.pid, one.started) != "running":
-                raise FaultNotConfirmed(f"{self.fault.kind}: {one.id} does not run: nothing to freeze")
+                raise self.unseen(f"{one.id} does not run: nothing to freeze")
             self.clients.signal(one.id, signal.SIGSTOP)
             self.hit.append(one)
         return "SIGSTOP to " + ", ".join(f"{one.id} (pid {one.pid})" for one in self.hit)
@@ -155,7 +283,6 @@ class PauseClientInjection(_OfClients[PauseClient]):
         )
 
     def heal(self) -> str:
-        """Let them go on."""
         for one in self.hit:
             self.clients.signal(one.id, signal.SIGCONT)
         return "SIGCONT to " + (", ".join(one.id for one in self.hit) or "nobody")
@@ -164,15 +291,9 @@ class PauseClientInjection(_OfClients[PauseClient]):
         """They are scheduled again; one that ended meanwhile (it was fenced, say) is not frozen any more either."""
         seen = []
         for one in self.hit:
-            before = context_switches(one.pid)
-            try:
-                wait_until(
-                    lambda one=one, before=before: self._runs(one, before),  # type: ignore[misc]
-                    what=f"client {one.id} (pid {one.pid}) to run again",
-                    timeout_s=SEEN_WITHIN_S,
-                )
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+            what = f"client {one.id} (pid {one.pid}) to run again"
+            runs = partial(self._runs, one, context_switches(one.pid))
+            self.seen(runs, what, SEEN_WITHIN_S, to_the_end=True)
             gone = process_state(one.pid, one.started) in ("gone", "zombie")
             seen.append(f"pid {one.pid} " + ("has ended since" if gone else "is scheduled again"))
         return "/proc: " + ", ".join(seen)
@@ -206,12 +327,10 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
         for one in self.choose():
             name = self.clients.transactional_id(one.id)
             if not name:
-                raise FaultNotConfirmed(f"{self.fault.kind}: {one.id} has no transactional id")
+                raise self.unseen(f"{one.id} has no transactional id")
             state = self._ask(name)
             if state is None:
-                raise FaultNotConfirmed(
-                    f"{self.fault.kind}: no broker knows the transactional id of {one.id}"
-                )
+                raise self.unseen(f"no broker knows the transactional id of {one.id}")
             self._before[one.id] = state
             self._others[one.id] = self.clients.take_over(one.id)
             self.hit.append(one)
@@ -223,13 +342,13 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
         seen = []
         for one in self.hit:
             before = self._before[one.id]
-            after = self._await(
+            after = self.seen(
+                partial(self._newer, one.id),
                 f"the coordinator to give the id of {one.id} another epoch than {before.producer_epoch}",
-                lambda one=one: self._newer(one.id),  # type: ignore[misc]
+                READY_WITHIN_S,
             )
-            words = self._await(
-                f"{one.id} to be told that it is fenced",
-                lambda one=one: self.clients.fenced(one.id),  # type: ignore[misc]
+            words = self.seen(
+                partial(self.clients.fenced, one.id), f"{one.id} to be told that it is fenced", READY_WITHIN_S
             )
             seen.append(
                 f"the coordinator's epoch of {one.id}'s id went from {_named(before)} to {_named(after)}, "
@@ -238,23 +357,18 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
         return "; ".join(seen)
 
     def heal(self) -> str:
-        """The older one ends by itself."""
         return "nothing to undo: the older one ends by itself, the newer one goes on"
 
     def confirm_healed(self) -> str:
         """The older process is gone, and the newer one is at work."""
-        self.await_all("to end", lambda one: process_state(one.pid, one.started) == "gone", READY_WITHIN_S)
-        seen = {old: self.await_work(new, READY_WITHIN_S) for old, new in self._others.items()}
+        self.await_all("to end", _is_gone, READY_WITHIN_S)
+        seen = {old: self.await_work(new) for old, new in self._others.items()}
         return ", ".join(f"{old} is gone and {new} is at work" for old, new in seen.items())
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
-        if now is None or (now.producer_id, now.producer_epoch) == (
-            before.producer_id,
-            before.producer_epoch,
-        ):
-            return None
-        return now
+        same = now is not None and _epoch(now) == _epoch(before)
+        return None if same else now
 
     def _ask(self, name: str) -> TransactionState | None:
         """What its coordinator says of an id; every broker is asked, one of them coordinates."""
@@ -267,11 +381,9 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
                 return found
         return None
 
-    def _await(self, what: str, look: Callable[[], T | None]) -> T:
-        try:
-            return wait_until(look, what=what, timeout_s=READY_WITHIN_S, stop=self.context.stop)
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+
+def _epoch(state: TransactionState) -> tuple[int, int]:
+    return state.producer_id, state.producer_epoch
 
 
 def _named(state: TransactionState) -> str:

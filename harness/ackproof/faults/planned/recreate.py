@@ -6,19 +6,58 @@ ISRs, and its logs begin anew.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionEnds
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.spec import TopicSpec
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import Surroundings, TopicSpec
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.specification import Recreate
 from ackproof.faults.planned.views import seen, views
 from ackproof.rundir.partition import TopicPartition
 
+
+class Recreate(FaultSpec):
+    """A topic is deleted and created again under the same name while clients write to it and read from it.
+
+    What had been acknowledged until then is gone, as was asked for: losses of this topic are shown, and not judged.
+    """
+
+    KIND: ClassVar[str] = "recreate"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
+
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DELETION})
+
+    topic: str = Field(strict=True, description="The topic.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The leader of its first partition: somebody is, or nobody could delete it."""
+        return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
+
+    def drops(self, topic: str) -> bool:
+        """All that it holds."""
+        return topic == self.topic
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """There is such a topic."""
+        if self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.topic}"
+
+
 DELETE_S: Final = 10.0
+
+
 CREATED_WITHIN_S: Final = 60.0
 
 

@@ -2,15 +2,108 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Final
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.wire import Connection, WireError
+from ackproof.experiment.base import Config
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.settings import Scope, refusal
+from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.specification import SetConfig
+from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import seen, views
+
+_SIMULATED: Final = frozenset(
+    {
+        "min.insync.replicas",
+        UNCLEAN,
+        "flush.messages",
+        "log.flush.interval.messages",
+    }
+)
+"""What the model can change while brokers run: any other setting would change nothing there, and seem to."""
+
+
+class SetConfig(FaultSpec):
+    """A dynamic change of settings (IncrementalAlterConfigs) of a topic, a broker, or all brokers.
+
+    It is put back at its healing. A run is judged by the weakest promise that was in force at any time.
+    """
+
+    KIND: ClassVar[str] = "set"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = (
+        "Change settings of a topic, a broker or (with neither) all brokers while they run."
+    )
+    HEALING: ClassVar[str] = "put it back"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+
+    topic: str | None = Field(None, strict=True, description="The topic whose settings change.")
+    broker: BrokerId | None = Field(None, description="The broker whose settings change.")
+    config: Config = Field(
+        description="Settings and their new values, such as min.insync.replicas: 1.", min_length=1
+    )
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Topic or broker exists; the harness' own settings stay."""
+        if self.topic is not None and self.broker is not None:
+            say.report(("broker",), "settings change of a topic or of a broker, not of both")
+        elif self.topic is not None and self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+        elif (
+            self.broker is not None
+            and self.broker not in spec.cluster.broker_ids
+            and say.sound(("broker",), cluster=True)
+        ):
+            say.report(("broker",), missing_broker(spec, self.broker))
+        if self.topic is None and spec.backend == "attach":
+            say.report((), "settings of brokers that someone else runs are not ours: name a topic", key=True)
+        for name, value in self.config.items():
+            if self.topic is not None:
+                wrong = wrong_topic_setting(name, value, spec)
+                if wrong is not None:
+                    say.report(("config", name), wrong.message, wrong.nearest, key=wrong.name)
+            elif (why := refusal(Scope.BROKER, name)) is not None:
+                say.report(("config", name), why, key=True)
+
+    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+        """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
+        if self.topic is not None:
+            return self.config if self.topic == topic else {}
+        own = spec.topics[topic].config
+        return {name: value for name, value in self.config.items() if name not in own}
+
+    def __str__(self) -> str:
+        whose = (
+            self.topic
+            if self.topic is not None
+            else f"broker {self.broker}"
+            if self.broker
+            else "all brokers"
+        )
+        return f"{self.kind} {', '.join(f'{name}={value}' for name, value in self.config.items())} of {whose}"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A setting of a topic that promises no less than before."""
+        topic = draw.other_place().rpartition("/")[0]
+        return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
+
+    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+        unknown = sorted(set(self.config) - _SIMULATED)
+        if not unknown:
+            return None
+        known = ", ".join(sorted(_SIMULATED))
+        return "config", f"it does not know the setting '{unknown[0]}': it knows {known}"
 
 
 @injects(SetConfig)

@@ -5,18 +5,68 @@ Witnesses: the operating system, that they are gone or stand still; those that a
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar, Final, Literal
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.crashes.specification import LoseQuorum
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import Surroundings
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import seen
-from ackproof.faults.processes.injection import GONE_WITHIN_S, ProcessInjection
+from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+
+
+class LoseQuorum(FaultSpec):
+    """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
+
+    KIND: ClassVar[str] = "lose_quorum"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Kill or pause more than half of the controllers, the active one among them."
+    HEALING: ClassVar[str] = "bring them back"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
+    )
+
+    by: Literal["kill", "pause"] = Field("kill", description="SIGKILL, or SIGSTOP.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """All controllers; which of them go follows from who is active."""
+        return (Role(RoleKind.CONTROLLERS),)
+
+    def check(self, spec: Surroundings, say: Complaints) -> None:
+        """Combined nodes would take their partitions with them, which is another fault."""
+        if spec.cluster.combined and say.sound(("by",), cluster=True):
+            say.report(
+                (),
+                "with combined nodes the brokers would go too; kill: {target: majority} says that",
+                key=True,
+            )
+
+    def __str__(self) -> str:
+        return f"{self.kind} by {self.by}"
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
+        active controller next gives each broker a whole session."""
+        del exposure
+        return NOTHING
+
 
 LEADERLESS_LOOKS: Final = 5
 """So many looks in a row must find no active controller."""
+
+
 ELECTED_WITHIN_S: Final = 60.0
 
 

@@ -10,21 +10,50 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import Final
+from typing import ClassVar, Final
+
+from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.crashes.specification import Starve
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import HoldKey, NodeFault
+from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes.injection import ProcessInjection
+from ackproof.faults.processes import ProcessInjection
+
+
+class Starve(NodeFault):
+    """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
+
+    KIND: ClassVar[str] = "starve"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "Let the process run for a share of the time only, ten times a second."
+    HEALING: ClassVar[str] = "let it run"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+
+    share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return exposure.noticed(self, exposure.aimed_at(self))
+
 
 PERIOD_S: Final = 0.1
+
+
 LOOK_S: Final = 1.5
 """How long the witness looks."""
+
+
 LOOK_EVERY_S: Final = 0.003
+
+
 MUCH: Final = 0.6
 """The part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
+
+
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 

@@ -1,4 +1,5 @@
-"""Faults of ZooKeeper mode: a broker's session ends.
+"""A broker's ZooKeeper session ends. ZooKeeper's servers themselves are reached by `kill`, `stop` and `pause` (role
+`zookeeper`), and the links to them by the faults of links (`cut: {link: broker(2) -> zookeeper}`).
 
 The session is closed over one connection; the witness reads the znodes over another, of a session of its own: the
 broker's registration is gone, or held by another session.
@@ -7,19 +8,51 @@ broker's registration is gone, or held by another session.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import ClassVar
+
+from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
+from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.wire import WireError
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.incidents import Exposure, Incidents
+from ackproof.experiment.quantities import wrong
+from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.zookeeper.specification import ExpireSession
 
-if TYPE_CHECKING:
-    from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
+
+class ExpireSession(NodeFault):
+    """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and if it was the
+    controller, it no longer is. It registers anew, with a new session, by itself."""
+
+    KIND: ClassVar[str] = "expire_session"
+    UNPREDICTABLE: ClassVar[str] = ""
+    SUMMARY: ClassVar[str] = "End a broker's ZooKeeper session from outside; it registers anew by itself."
+    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {"kraft": "there is no ZooKeeper, nor a session with it"}
+    )
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.ZOOKEEPER})
+
+    @field_validator("target")
+    @classmethod
+    def _of_brokers(cls, value: Role) -> Role:
+        if value.kind is RoleKind.ZOOKEEPER:
+            raise wrong("a ZooKeeper server holds no session of its own: aim at brokers")
+        return value
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        return Incidents(cuts=exposure.aimed_at(self))
+
 
 GONE_WITHIN_S = 5.0
+
+
 BACK_WITHIN_S = 60.0
 
 

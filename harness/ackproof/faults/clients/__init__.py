@@ -1,1 +1,0 @@
-"""Faults: clients killed, frozen, fenced."""

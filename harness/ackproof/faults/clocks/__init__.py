@@ -1,1 +1,0 @@
-"""Faults: wall clocks that jump."""

@@ -1,1 +1,0 @@
-"""Faults: commands of the user."""

@@ -1,1 +1,0 @@
-"""Faults: kill, stop, pause, restart."""

@@ -1,1 +1,0 @@
-"""Faults: many faults drawn from a menu."""

@@ -1,1 +1,0 @@
-"""Faults: sessions that end."""
