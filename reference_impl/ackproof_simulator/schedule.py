@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from pydantic import JsonValue
 
@@ -29,7 +29,7 @@ from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.broker import Leader
 from ackproof_simulator.clock import MS
-from ackproof_simulator.faults import VIRTUAL, NotYet, Virtual
+from ackproof_simulator.faults.virtual import NotYet, Virtual, virtual_of
 from ackproof_simulator.timing import seconds
 from ackproof_simulator.world import World
 
@@ -49,7 +49,7 @@ class Schedule:
         self._case, self._world, self._clock = case, world, world.clock
         self._say: Say = say or (lambda kind, fault, detail: None)
         self.lives = {fault.number: Life(fault) for fault in case.faults}
-        self._done: dict[int, Virtual] = {}
+        self._done: dict[int, Virtual[Any]] = {}
         self._healing: set[int] = set()
         self._bounds: dict[int, int] = {}
         self._began = 0
@@ -182,11 +182,11 @@ class Schedule:
         if fault.targets and not nodes:
             self._fail(number, AIMED_AT_NOTHING)
             return
-        virtual = self._done[number] = VIRTUAL[type(fault)](fault, aim, self._world)
+        virtual = self._done[number] = virtual_of(fault, aim, self._world)
         self._bounds[number] = self._clock.now + seconds(virtual.WITHIN_S)
         self._inject(number, virtual)
 
-    def _inject(self, number: int, virtual: Virtual) -> None:
+    def _inject(self, number: int, virtual: Virtual[Any]) -> None:
         try:
             did = virtual.inject()
         except AckproofError as error:
@@ -212,7 +212,7 @@ class Schedule:
             )
         return role.resolve(members, self._case.order(fault))
 
-    def _confirm(self, number: int, virtual: Virtual, did: str) -> None:
+    def _confirm(self, number: int, virtual: Virtual[Any], did: str) -> None:
         if not virtual.bites():
             if self._clock.now > self._bounds[number]:
                 self._fail(number, "it had no effect")
@@ -232,7 +232,7 @@ class Schedule:
             self._bounds[number] = self._clock.now + seconds(self._done[number].WITHIN_S)
             self._undo(number, self._done[number])
 
-    def _undo(self, number: int, virtual: Virtual) -> None:
+    def _undo(self, number: int, virtual: Virtual[Any]) -> None:
         try:
             did = virtual.heal()
         except AckproofError as error:
@@ -244,7 +244,7 @@ class Schedule:
         self._go(self.lives[number].healed(did))
         self._recover(number, virtual)
 
-    def _recover(self, number: int, virtual: Virtual) -> None:
+    def _recover(self, number: int, virtual: Virtual[Any]) -> None:
         if virtual.healed():
             self._go(self.lives[number].recovered(virtual.witness))
         elif self._clock.now > self._bounds[number]:

@@ -41,7 +41,7 @@ def around(
 def test_a_toxic_on_an_unused_proxy_is_no_bite(
     around: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr("ackproof.faults.links.injection.BITES_WITHIN_S", 1.0)
+    monkeypatch.setattr("ackproof.faults.links.of_links.BITES_WITHIN_S", 1.0)
     bite = around.bite(fault, record=False)
     assert not bite.bit
     assert "waited" in bite.failures[0]

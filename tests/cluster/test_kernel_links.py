@@ -24,11 +24,14 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.network import mesh as links
 from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.kernel import KernelMesh
-from ackproof.cluster.network.mesh import CLIENTS, Effect, Link
+from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.network.namespaces import inside
 from ackproof.cluster.network.probe import KAFKA, Speech
 from ackproof.cluster.network.server import ProxyServer
-from ackproof.faults.links.witnesses import witness_of
+from ackproof.experiment.quantities import FROM_FILE
+from ackproof.experiment.triggers import At
+from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
+from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault
 from ackproof.provision.toxiproxy import toxiproxy_server
 
 pytestmark = [
@@ -121,22 +124,28 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
         made.end()
 
 
-EFFECTS = [
-    links.Cut(),
-    links.BlackHole(),
-    links.Reset(),
-    links.Loss(0.3),
-    links.DropLarge(600),
-    links.Throttle(50_000),
-    links.Delay(0.1, 0.02),
-    links.SlowClose(0.4),
+def _on(kind: type[LinkFault], **fields: object) -> LinkFault:
+    return kind.model_validate(
+        {"number": 1, "trigger": At(0.0), "link": "broker(1) -> broker(2)", **fields}, context=FROM_FILE
+    )
+
+
+FAULTS = [
+    _on(CutFault),
+    _on(BlackHoleFault),
+    _on(ResetFault),
+    _on(LossFault, share="30%"),
+    _on(DropLargeFault, above="600B"),
+    _on(ThrottleFault, rate="49KB/s"),
+    _on(DelayFault, latency="100ms", jitter="20ms"),
+    _on(SlowCloseFault, delay="400ms"),
 ]
 
 
-@pytest.mark.parametrize("effect", EFFECTS, ids=str)
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
 @pytest.mark.parametrize("link", [Link(1, 2), Link(CLIENTS, 2)], ids=str)
-def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, link: Link, effect: Effect) -> None:
-    witness = witness_of(effect)
+def test_it_bites_one_link_only_and_is_lifted(mesh: KernelMesh, link: Link, fault: LinkFault) -> None:
+    effect, witness = fault.effect(), fault.witness()
     before = witness.look(mesh, link)
     assert before.passes, before
     assert mesh.imposed(link) == ()

@@ -10,13 +10,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
-from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
@@ -25,6 +23,12 @@ from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+
+if TYPE_CHECKING:  # kazoo is loaded where a session is looked at or ended
+    from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
+
+GONE_WITHIN_S = 5.0
+BACK_WITHIN_S = 60.0
 
 
 class ExpireSession(NodeFault):
@@ -48,12 +52,6 @@ class ExpireSession(NodeFault):
 
     def planned(self, exposure: Exposure) -> Incidents:
         return Incidents(cuts=exposure.aimed_at(self))
-
-
-GONE_WITHIN_S = 5.0
-
-
-BACK_WITHIN_S = 60.0
 
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:
@@ -85,13 +83,13 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         for node in self.nodes:
             held = self._first(node)
             if held is None:
-                raise FaultNotConfirmed(f"expire_session: node {node.id} holds no session: nothing to break")
+                raise self.unseen(f"node {node.id} holds no session: nothing to break")
             self._before[node.id] = held
         for held in self._before.values():
             try:
                 end_session(self.zookeeper.addresses, held.session)
             except WireError as error:
-                raise FaultNotConfirmed(f"expire_session: {error}") from error
+                raise self.unseen(error) from error
         return "closed session " + ", ".join(
             f"0x{held.session & (1 << 64) - 1:x} of broker {broker}" for broker, held in self._before.items()
         )
@@ -119,16 +117,12 @@ class ExpireSessionInjection(Injection[ExpireSession]):
                 now[0] = self.zookeeper.registration(node.id)
             return now[0] is None or now[0].session != before.session
 
-        try:
-            wait_until(
-                lost,
-                what=f"the registration of broker {node.id} to end with its session",
-                timeout_s=GONE_WITHIN_S,
-                stop=self.context.stop,
-                state=lambda: f"still held by session 0x{before.session & (1 << 64) - 1:x}",
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"expire_session: {error}") from error
+        self.seen(
+            lost,
+            f"the registration of broker {node.id} to end with its session",
+            GONE_WITHIN_S,
+            state=lambda: f"still held by session 0x{before.session & (1 << 64) - 1:x}",
+        )
         self._lost.add(node.id)
         how = "is gone" if now[0] is None else "is held by a new session already"
         return f"the registration of broker {node.id} {how}"
@@ -142,13 +136,13 @@ class ExpireSessionInjection(Injection[ExpireSession]):
                 now = self.zookeeper.registration(node.id)
             return now if now is not None and (before is None or now.made_by != before.made_by) else None
 
+        now = self.seen(
+            back, f"broker {node.id} to register anew", BACK_WITHIN_S, logs=node.log_tail, to_the_end=True
+        )
         try:
-            now = wait_until(
-                back, what=f"broker {node.id} to register anew", timeout_s=BACK_WITHIN_S, logs=node.log_tail
-            )
             node.await_ready(BACK_WITHIN_S)
         except WaitTimeout as error:
-            raise FaultNotConfirmed(f"expire_session: healing: {error}") from error
+            raise self.unseen(error) from error
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
     def _first(self, node: LocalNode) -> Registration | None:
@@ -162,14 +156,10 @@ class ExpireSessionInjection(Injection[ExpireSession]):
                 said[:] = [str(error)]
             return bool(found)
 
-        try:
-            wait_until(
-                told,
-                what=f"ZooKeeper to tell of broker {node.id}",
-                timeout_s=GONE_WITHIN_S,
-                stop=self.context.stop,
-                state=lambda: "; ".join(said),
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"expire_session: {error}") from error
+        self.seen(
+            told,
+            f"ZooKeeper to tell of broker {node.id}",
+            GONE_WITHIN_S,
+            state=lambda: "; ".join(said),
+        )
         return found[0]

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.faults.clients import ClientFault, FenceProducer, KillClient, PauseClient
 from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.network import Host
 from ackproof_simulator.transactional import TransactionalProducer
 
+ClientT = TypeVar("ClientT", bound=ClientFault)
 
-class _Clients(Virtual):
+
+class _Clients(Virtual[ClientT]):
     """Faults of clients: who is meant is drawn when it is due."""
 
     def chosen(self) -> list[Host]:
         """The processes."""
-        assert isinstance(self.fault, ClientFault)
         running = [f"p{p.number}" for p in self.world.producers if p.host.up]
         running += [f"r{r.number}" for r in self.world.readers if r.host.up]
         draw = int(self.world.random.random() * (1 << 30))
@@ -30,7 +33,7 @@ class _Clients(Virtual):
 
 
 @does(KillClient)
-class KillClientRun(_Clients):
+class KillClientRun(_Clients[KillClient]):
     """SIGKILL of clients; others take their place."""
 
     def inject(self) -> str:
@@ -49,7 +52,7 @@ class KillClientRun(_Clients):
 
 
 @does(PauseClient)
-class PauseClientRun(_Clients):
+class PauseClientRun(_Clients[PauseClient]):
     """SIGSTOP of clients."""
 
     def inject(self) -> str:
@@ -66,7 +69,7 @@ class PauseClientRun(_Clients):
 
 
 @does(FenceProducer)
-class FenceProducerRun(_Clients):
+class FenceProducerRun(_Clients[FenceProducer]):
     """A second producer with the transactional id of one that goes on, which is fenced."""
 
     def inject(self) -> str:

@@ -12,7 +12,7 @@ from ackproof_simulator.timing import seconds
 
 
 @does(ClockJump)
-class ClockRun(Virtual):
+class ClockRun(Virtual[ClockJump]):
     """What a broker takes for now is shifted: how long a follower has lagged, and how old a request of its own is.
 
     Forwards, who has asked for something takes the answer for overdue and connects anew (NetworkClient), and the active
@@ -24,11 +24,9 @@ class ClockRun(Virtual):
 
     def inject(self) -> str:
         self.must_run()
-        assert isinstance(self.fault, ClockJump)
-        self.by = self.fault.by
         for node in self.nodes:
-            self._shift(node, self.by)
-        return f"the clock of {self.names()} set to {self.by:+g} s"
+            self._shift(node, self.fault.by)
+        return f"the clock of {self.names()} set to {self.fault.by:+g} s"
 
     def _shift(self, node: int, by: float) -> None:
         shifts = self.world.network.shifts
@@ -54,7 +52,7 @@ class ClockRun(Virtual):
 
     def heal(self) -> str:
         for node in self.nodes:
-            self._shift(node, -self.by)
+            self._shift(node, -self.fault.by)
         return f"the clock of {self.names()} set right"
 
     def healed(self) -> bool:

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.node_settings import configured
 from ackproof.faults.planned.recreate import Recreate
 from ackproof.faults.planned.set_config import SetConfig
@@ -24,24 +23,22 @@ _INTERVAL: Final = "unclean.leader.election.interval.ms"
 
 
 @does(SetConfig)
-class SetRun(Virtual):
+class SetRun(Virtual[SetConfig]):
     """A dynamic change of settings: the controller goes by it at once, brokers when they have heard of it."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: SetConfig, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
-        assert isinstance(fault, SetConfig)
-        self.config: Mapping[str, str] = fault.config
         self.owner = fault.topic if fault.topic is not None else "" if fault.broker is None else fault.broker
         self.left = 0
 
     def inject(self) -> str:
         self._must_be_heard()
         settings = self.world.settings.setdefault(self.owner, {})
-        before = {name: settings.get(name) for name in self.config}
-        if all(before[name] == value for name, value in self.config.items()):
+        before = {name: settings.get(name) for name in self.fault.config}
+        if all(before[name] == value for name, value in self.fault.config.items()):
             raise FaultNotConfirmed(f"{self.fault} is in force already")
         self.before = before
-        self._put(self.config)
+        self._put(self.fault.config)
         return f"asked for {self.fault}"
 
     def _must_be_heard(self) -> None:
@@ -124,22 +121,19 @@ class SetRun(Virtual):
 
 
 @does(Recreate)
-class RecreateRun(Virtual):
+class RecreateRun(Virtual[Recreate]):
     """A topic is deleted, and made anew at its healing: other logs under the same name."""
-
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
-        super().__init__(fault, aim, world)
-        assert isinstance(fault, Recreate)
-        self.topic = fault.topic
 
     @property
     def places(self) -> list[int]:
         """Its partitions, by their index."""
-        return [at for at, partition in enumerate(self.world.partitions) if partition.topic == self.topic]
+        return [
+            at for at, partition in enumerate(self.world.partitions) if partition.topic == self.fault.topic
+        ]
 
     def inject(self) -> str:
         self.must_be_heard()
-        self.world.journal.append(Dropped(self.world.clock.now, self.topic))
+        self.world.journal.append(Dropped(self.world.clock.now, self.fault.topic))
         for at in self.places:
             partition = self.world.partitions[at]
             old = partition.image.partition
@@ -148,7 +142,7 @@ class RecreateRun(Virtual):
             )
             partition.image = partition.image._replace(partition=nobody)
             self.world.control.publish(partition)
-        return f"deleted {self.topic}"
+        return f"deleted {self.fault.topic}"
 
     def bites(self) -> bool:
         """No broker that runs knows it."""
@@ -160,8 +154,8 @@ class RecreateRun(Virtual):
         )
 
     def heal(self) -> str:
-        self.world.make_anew(self.topic)
-        return f"created {self.topic} again"
+        self.world.make_anew(self.fault.topic)
+        return f"created {self.fault.topic} again"
 
     def healed(self) -> bool:
         """Its leaders answer, all in sync."""

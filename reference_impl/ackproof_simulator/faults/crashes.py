@@ -8,13 +8,12 @@ from ackproof.faults.crashes.crash_loop import CrashLoop
 from ackproof.faults.crashes.kill_starting import KillStarting
 from ackproof.faults.crashes.lose_quorum import LoseQuorum
 from ackproof.faults.crashes.starve import Starve
-from ackproof.faults.processes import Kill, Pause
 from ackproof_simulator.faults.processes import DownRun, PauseRun
-from ackproof_simulator.faults.virtual import VIRTUAL, Virtual, does
+from ackproof_simulator.faults.virtual import Virtual, does
 
 
 @does(Starve)
-class StarveRun(PauseRun):
+class StarveRun(PauseRun[Starve]):
     """A share of the time only: stopped and continued ten times a second."""
 
     PERIOD_S: ClassVar[float] = 0.1
@@ -23,18 +22,13 @@ class StarveRun(PauseRun):
         """Begin with the first stop."""
         did = super().inject()
         self.over = False
-        self.later(self.PERIOD_S * (1 - self._share), self._run)
+        self.later(self.PERIOD_S * (1 - self.fault.share), self._run)
         return did.replace("SIGSTOP", "SIGSTOP ten times a second")
-
-    @property
-    def _share(self) -> float:
-        assert isinstance(self.fault, Starve)
-        return self.fault.share
 
     def _run(self) -> None:
         if not self.over:
             super().heal()
-            self.later(self.PERIOD_S * self._share, self._stop)
+            self.later(self.PERIOD_S * self.fault.share, self._stop)
 
     def _stop(self) -> None:
         if self.over:
@@ -42,7 +36,7 @@ class StarveRun(PauseRun):
         for node in self.nodes:
             if self.host(node).running and self.host(node).life == self.lives[node]:
                 self.world.network.pause(self.host(node))
-        self.later(self.PERIOD_S * (1 - self._share), self._run)
+        self.later(self.PERIOD_S * (1 - self.fault.share), self._run)
 
     def bites(self) -> bool:
         return True
@@ -52,8 +46,9 @@ class StarveRun(PauseRun):
         return super().heal()
 
 
-@does(CrashLoop, KillStarting)
-class CrashLoopRun(DownRun):
+@does(CrashLoop)
+@does(KillStarting)
+class CrashLoopRun(DownRun[CrashLoop | KillStarting]):
     """SIGKILL and start, again and again; `kill_starting`: once more before it has started, then dead."""
 
     def inject(self) -> str:
@@ -70,7 +65,6 @@ class CrashLoopRun(DownRun):
         if self.left[node] or isinstance(self.fault, CrashLoop):
             self.world.control.start(node)
         if self.left[node]:
-            assert isinstance(self.fault, (CrashLoop, KillStarting))
             self.later(
                 self.fault.up + (0.3 if isinstance(self.fault, KillStarting) else 0), self._crash, node
             )
@@ -81,17 +75,20 @@ class CrashLoopRun(DownRun):
 
 
 @does(LoseQuorum)
-class QuorumRun(Virtual):
+class QuorumRun(Virtual[LoseQuorum]):
     """More than half of the controllers go, the active one among them."""
 
     def inject(self) -> str:
-        assert isinstance(self.fault, LoseQuorum)
         control = self.world.control
         others = [node for node in control.controllers if node != control.active]
         first = [control.active] if control.active in control.controllers else []
         nodes = tuple((first + others)[: len(control.controllers) // 2 + 1])
-        inner = Pause if self.fault.by == "pause" else Kill
-        self.inner = VIRTUAL[inner](self.fault, {self.fault.targets[0]: nodes}, self.world)
+        aim = {self.fault.targets[0]: nodes}
+        self.inner: Virtual[LoseQuorum] = (
+            PauseRun(self.fault, aim, self.world)
+            if self.fault.by == "pause"
+            else DownRun(self.fault, aim, self.world)
+        )
         return self.inner.inject()
 
     def bites(self) -> bool:

@@ -14,8 +14,9 @@ from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.world import World
 
 
-@does(FullDisk, FailLogDir)
-class LogDirRun(DownRun):
+@does(FullDisk)
+@does(FailLogDir)
+class LogDirRun(DownRun[LogDirFault]):
     """A broker whose only log dir fails ends (LogManager.handleLogDirFailure); one with several lives on without it."""
 
     @property
@@ -27,7 +28,6 @@ class LogDirRun(DownRun):
         if self.single:
             return f"{super().inject()}: the only log dir failed"
         self.must_run()
-        assert isinstance(self.fault, LogDirFault)
         self.lives = {node: self.host(node).life for node in self.nodes}
         self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
         for node in self.nodes:

@@ -22,11 +22,10 @@ COPIED = 50 << 20
 
 
 @does(TruncateSegment)
-class TruncateRun(DownRun):
+class TruncateRun(DownRun[TruncateSegment]):
     """Killed, and the last bytes of its log are gone: with them each batch that is not whole any more."""
 
     def kill(self, node: int) -> None:
-        assert isinstance(self.fault, TruncateSegment)
         partition = self.world.partition(*self.fault.place)
         if node not in partition.brokers or not partition.log(node).batches:
             raise FaultNotConfirmed(f"node {node} has nothing of {self.fault.place} that could be cut off")
@@ -43,7 +42,7 @@ class TruncateRun(DownRun):
 
 
 @does(DeleteCheckpoint)
-class CheckpointRun(DownRun):
+class CheckpointRun(DownRun[DeleteCheckpoint]):
     """Killed, and a checkpoint is gone. Without high watermarks it begins at the start of its logs.
 
     The others cost nothing here: a kill has the active segment recovered anyway, which finds its leader epochs; there
@@ -51,7 +50,6 @@ class CheckpointRun(DownRun):
     """
 
     def kill(self, node: int) -> None:
-        assert isinstance(self.fault, DeleteCheckpoint)
         self.world.control.kill(node)
         for partition in self.world.control.partitions:
             if node in partition.brokers and self.fault.file == "replication-offset":
@@ -60,12 +58,11 @@ class CheckpointRun(DownRun):
 
 
 @does(MoveLogDir)
-class MoveDirRun(Virtual):
+class MoveDirRun(Virtual[MoveLogDir]):
     """Each replica is copied to the next log dir of its broker, which then tells the controller."""
 
     def inject(self) -> str:
         self.must_run()
-        assert isinstance(self.fault, MoveLogDir)
         place = self.fault.partition
         self.partition = self.world.partition(place.topic, place.partition)
         dirs = self.world.case.experiment.cluster.log_dirs

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.planned.elections import ElectPreferred, ElectUnclean
 from ackproof.faults.planned.reassignments import CancelReassign, Move, Reassign
 from ackproof.faults.rollouts.decommission import Decommission
@@ -18,12 +17,12 @@ from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.world import World
 
 
-@does(ElectPreferred, ElectUnclean)
-class ElectRun(Virtual):
+@does(ElectPreferred)
+@does(ElectUnclean)
+class ElectRun(Virtual[ElectPreferred | ElectUnclean]):
     """An administrator asks for an election."""
 
     def inject(self) -> str:
-        assert isinstance(self.fault, (ElectPreferred, ElectUnclean))
         place = self.fault.partition
         partition = self.world.partition(place.topic, place.partition)
         kind = Election.PREFERRED if isinstance(self.fault, ElectPreferred) else Election.UNCLEAN
@@ -36,28 +35,30 @@ class ElectRun(Virtual):
         return f"leader {self.before.leader} → {image.partition.leader}"
 
 
-class _MoveRun(Virtual):
+MoveT = TypeVar("MoveT", bound=Move)
+
+
+class _MoveRun(Virtual[MoveT]):
     """What reassignments have in common."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: MoveT, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
-        assert isinstance(fault, Move)
-        self.to, self.rate = fault.to, fault.throttle or 0
         self.partition: PartitionRun = world.partition(*fault.partition)
         self.before = self.partition.image.partition
 
     def inject(self) -> str:
         self.must_be_heard()
         self.before = self.partition.image.partition
-        if self.before.replicas == self.to:
-            raise FaultNotConfirmed(f"it has the replicas {list(self.to)} already: nothing to move")
-        self.partition.throttle = self.rate
+        if self.before.replicas == self.fault.to:
+            raise FaultNotConfirmed(f"it has the replicas {list(self.fault.to)} already: nothing to move")
+        self.partition.throttle = self.fault.throttle or 0
         self.world.control.apply(
-            self.partition, reassign(self.partition.image, self.to, self.world.control.rules(self.partition))
+            self.partition,
+            reassign(self.partition.image, self.fault.to, self.world.control.rules(self.partition)),
         )
-        return f"replicas {list(self.before.replicas)} → {list(self.to)}"
+        return f"replicas {list(self.before.replicas)} → {list(self.fault.to)}"
 
     def bites(self) -> bool:
         return self.partition.image.partition.replicas != self.before.replicas
@@ -78,19 +79,19 @@ class _MoveRun(Virtual):
 
 
 @does(Reassign)
-class ReassignRun(_MoveRun):
+class ReassignRun(_MoveRun[Reassign]):
     """A partition gets other replicas; it is through when all of them are in sync."""
 
     def healed(self) -> bool:
         """The new replicas are in sync."""
-        done = self.all_in_sync(self.to) and self.partition.image.partition.replicas == self.to
+        done = self.all_in_sync(self.fault.to) and self.partition.image.partition.replicas == self.fault.to
         if done:
             self.partition.throttle = 0
         return done
 
 
 @does(CancelReassign)
-class CancelRun(_MoveRun):
+class CancelRun(_MoveRun[CancelReassign]):
     """A move that is cancelled half way."""
 
     def bites(self) -> bool:
@@ -115,26 +116,25 @@ class CancelRun(_MoveRun):
 
 
 @does(Decommission)
-class DecommissionRun(DownRun):
+class DecommissionRun(DownRun[Decommission]):
     """Brokers are drained and stopped, or killed and replaced; they come back empty-handed."""
 
     WITHIN_S: ClassVar[float] = 90.0
 
     def inject(self) -> str:
         """Move and stop, or kill and move."""
-        assert isinstance(self.fault, Decommission)
         self.must_run()
         self.must_be_heard()
-        self.drain = self.fault.drain
         self.gone = False
-        if not self.drain:
+        if not self.fault.drain:
             for node in self.nodes:
                 self.world.holds.add((self.fault.number, node))
                 self.kill(node)
             self.gone = True
         self.moved = self._move_all()
         self._look()
-        return f"{'drained' if self.drain else 'killed'} {self.names()}: {self.moved} replicas went to other brokers"
+        did = "drained" if self.fault.drain else "killed"
+        return f"{did} {self.names()}: {self.moved} replicas went to other brokers"
 
     def _move_all(self) -> int:
         others = [

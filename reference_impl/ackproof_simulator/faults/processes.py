@@ -8,12 +8,15 @@ from ackproof.faults.disks.power_loss import PowerLoss
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.zookeeper import ExpireSession
 from ackproof_reference.log import Log
-from ackproof_simulator.faults.virtual import Virtual, does
+from ackproof_simulator.faults.virtual import SpecT, Virtual, does
 from ackproof_simulator.partition import PartitionRun
 
 
-class DownRun(Virtual):
-    """Processes end, and are started again at the healing, unless another fault wants them dead."""
+@does(Kill)
+@does(OutOfMemory)
+class DownRun(Virtual[SpecT]):
+    """SIGKILL; an exhausted heap ends a process as suddenly. They
+    are started again at the healing, unless another fault wants them dead."""
 
     def kill(self, node: int) -> None:
         """How one of them ends."""
@@ -44,17 +47,11 @@ class DownRun(Virtual):
         )
 
 
-@does(Kill, OutOfMemory)
-class KillRun(DownRun):
-    """SIGKILL. An exhausted heap ends the process as suddenly."""
-
-
 @does(PowerLoss)
-class PowerRun(DownRun):
+class PowerRun(DownRun[PowerLoss]):
     """What was never flushed is lost: of the page cache a random prefix is left, or what `keep` says."""
 
     def kill(self, node: int) -> None:
-        assert isinstance(self.fault, PowerLoss)
         keep, how = self.fault.keep, self.fault.how
 
         def left(partition: PartitionRun) -> int:
@@ -71,7 +68,7 @@ class PowerRun(DownRun):
 
 
 @does(EmptyDisk)
-class EmptyRun(DownRun):
+class EmptyRun(DownRun[EmptyDisk]):
     """The disk is empty: the broker comes back under its id with nothing."""
 
     def kill(self, node: int) -> None:
@@ -83,7 +80,7 @@ class EmptyRun(DownRun):
 
 
 @does(Stop)
-class StopRun(DownRun):
+class StopRun(DownRun[Stop]):
     """SIGTERM: a controlled shutdown."""
 
     def inject(self) -> str:
@@ -95,7 +92,7 @@ class StopRun(DownRun):
 
 
 @does(Restart)
-class RestartRun(Virtual):
+class RestartRun(Virtual[SpecT]):
     """A graceful bounce, node by node."""
 
     def inject(self) -> str:
@@ -123,7 +120,7 @@ class RestartRun(Virtual):
 
 
 @does(Pause)
-class PauseRun(Virtual):
+class PauseRun(Virtual[SpecT]):
     """SIGSTOP; its connections stay open."""
 
     def inject(self) -> str:
@@ -152,7 +149,7 @@ class PauseRun(Virtual):
 
 
 @does(ExpireSession)
-class ExpireRun(Virtual):
+class ExpireRun(Virtual[ExpireSession]):
     """A broker's ZooKeeper session ends; it registers anew by itself."""
 
     def inject(self) -> str:

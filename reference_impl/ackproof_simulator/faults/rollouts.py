@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
-from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import ELR, numbers
 from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
 from ackproof_reference.rules import Rules, rules_of
@@ -14,8 +13,10 @@ from ackproof_simulator.faults.virtual import Aim, does
 from ackproof_simulator.journal import Levelled
 from ackproof_simulator.world import World
 
+RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
-class _Rollout(RestartRun):
+
+class _Rollout(RestartRun[RolloutT]):
     """Node after node; the next when all ISRs are full again. The first one's turn is the injection."""
 
     WITHIN_S: ClassVar[float] = 600.0
@@ -63,23 +64,20 @@ class _Rollout(RestartRun):
 
 
 @does(RollingRestart)
-class RollingRun(_Rollout):
+class RollingRun(_Rollout[RollingRestart]):
     """Nodes are restarted one after the other."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: RollingRestart, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
-        assert isinstance(fault, RollingRestart)
         self.await_isr, self.rest_s = fault.await_isr, fault.rest
 
 
 @does(Upgrade)
-class UpgradeRun(_Rollout):
+class UpgradeRun(_Rollout[Upgrade]):
     """The same on another release: each node goes by its rules from its start on; then the feature levels rise."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: Upgrade, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
-        assert isinstance(fault, Upgrade)
-        self.to, self.finalise = fault.to, fault.finalise
         self.nodes = tuple(dict.fromkeys((*world.control.controllers, *world.control.brokers)))
         self.raised = False
 
@@ -96,7 +94,7 @@ class UpgradeRun(_Rollout):
 
     def _of_the_release(self, rules: Rules) -> Rules:
         """Another release's code under the same settings and feature levels."""
-        code = rules_of(self.to, elr=rules.elr)
+        code = rules_of(self.fault.to, elr=rules.elr)
         return replace(
             code,
             min_insync=rules.min_insync,
@@ -109,7 +107,7 @@ class UpgradeRun(_Rollout):
         """All run the release; then its levels are asked for, once."""
         if not super().healed():
             return False
-        if self.finalise and not self.raised:
+        if self.fault.finalise and not self.raised:
             self.raised = True
             self._finalise()
         return True
@@ -119,7 +117,7 @@ class UpgradeRun(_Rollout):
         for partition in self.world.control.partitions:
             partition.rules = self._of_the_release(partition.rules)
         chosen = self.world.case.experiment.cluster.features
-        if ELR in chosen or numbers(self.to) < (4, 1) or self.world.control.partitions[0].rules.elr:
+        if ELR in chosen or numbers(self.fault.to) < (4, 1) or self.world.control.partitions[0].rules.elr:
             return
         self.world.journal.append(Levelled(self.world.clock.now, ELR, 1))
         for partition in self.world.control.partitions:

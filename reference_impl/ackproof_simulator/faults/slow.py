@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.faults.disks import in_sync, which_dir
@@ -14,14 +13,14 @@ from ackproof_simulator.world import World
 
 
 @does(SlowDisk)
-class SlowDiskRun(Virtual):
+class SlowDiskRun(Virtual[SlowDisk]):
     """Frozen for `stall`, then 50 ms in which all goes through that has waited, and so on. Nothing ends."""
 
     LET_THROUGH_S: ClassVar[float] = 0.05
     WITHIN_S: ClassVar[float] = 93.0
     """Three times the longest stall, and the time of a first freeze, as for the real one."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: SlowDisk, aim: Aim, world: World) -> None:
         super().__init__(fault, aim, world)
         self.over = self.is_still = False
         self.error = ""
@@ -29,15 +28,13 @@ class SlowDiskRun(Virtual):
     def inject(self) -> str:
         """Begin with the first freeze."""
         self.must_run()
-        assert isinstance(self.fault, SlowDisk)
-        self.stall = self.fault.stall
         self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
         self.probing: dict[int, int] = {}
         self.longest = dict.fromkeys(self.nodes, 0)
         self._freeze()
         if self.error:
             raise FaultNotConfirmed(f"slow_disk: {self.error}")
-        return f"{self.names()}: the log's file system stands still for {self.stall:g} s at a time"
+        return f"{self.names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
 
     def _freeze(self) -> None:
         if self.over:
@@ -52,7 +49,7 @@ class SlowDiskRun(Virtual):
         for node, folder in self.folders.items():
             disks.freeze(node, folder, quorum.known)
         self.world.control.look()
-        self.later(self.stall, self._let_through)
+        self.later(self.fault.stall, self._let_through)
 
     def _let_through(self) -> None:
         if not self.over:
@@ -85,7 +82,7 @@ class SlowDiskRun(Virtual):
             f"a write and fsync where node {node} has its log took {took / SECOND:.2f} s"
             for node, took in self.longest.items()
         )
-        return all(2 * took >= self.stall * SECOND for took in self.longest.values())
+        return all(2 * took >= self.fault.stall * SECOND for took in self.longest.values())
 
     def heal(self) -> str:
         if self.error:
@@ -103,6 +100,8 @@ class SlowDiskRun(Virtual):
         """A write of ours does not wait, and the nodes' replicas are in sync."""
         self._probe()
         self.witness = "a write and fsync took 0 ms; in the ISR of all its partitions"
-        fast = not self.probing and all(2 * took < self.stall * SECOND for took in self.longest.values())
+        fast = not self.probing and all(
+            2 * took < self.fault.stall * SECOND for took in self.longest.values()
+        )
         ready = all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
         return fast and ready and in_sync(self.world, self.nodes)

@@ -1,34 +1,39 @@
 """A fault while it is being done in virtual time, and which class does which kind.
 
-A kind that is not registered here cannot be done in the model; `ackproof.plan.on_model` says why, at validation.
+A kind that no class does cannot be done in the model; it says why at validation (`NOT_SIMULATED`).
 """
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from typing import ClassVar, Final, TypeVar
+from functools import cache
+from importlib import import_module
+from typing import Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
+from ackproof_simulator import faults
 from ackproof_simulator.network import Host
 from ackproof_simulator.timing import seconds
 from ackproof_simulator.world import World
 
-Aim = Mapping[Role, Sequence[int]]
+Aim: TypeAlias = Mapping[Role, Sequence[int]]
+SpecT = TypeVar("SpecT", bound=FaultSpec)
 
 
 class NotYet(FaultNotConfirmed):
     """Who is asked does not answer now, but will: it is asked again."""
 
 
-class Virtual:
+class Virtual(Generic[SpecT]):
     """A fault while it is being done. `inject` raises `FaultNotConfirmed` where there is nothing to break."""
 
     WITHIN_S: ClassVar[float] = 60.0
     """As long may it take until it bites, and as long until it has healed, before it counts as failed."""
 
-    def __init__(self, fault: FaultSpec, aim: Aim, world: World) -> None:
+    def __init__(self, fault: SpecT, aim: Aim, world: World) -> None:
         self.fault = fault
         self.aim = aim
         self.world = world
@@ -90,18 +95,36 @@ class Virtual:
         self.world.clock.after(seconds(after_s), act, *args)
 
 
-_VIRTUAL: dict[type[FaultSpec], type[Virtual]] = {}
-VIRTUAL: Final[Mapping[type[FaultSpec], type[Virtual]]] = _VIRTUAL
-"""What does each kind of fault in the model."""
-V = TypeVar("V", bound=type[Virtual])
+Maker: TypeAlias = Callable[[SpecT, Aim, World], Virtual[Any]]
+_MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
-def does(*kinds: type[FaultSpec]) -> Callable[[V], V]:
-    """Class decorator: this does faults of these kinds."""
+def does(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[Any]]:
+    """Class decorator: this plays faults of `kind`, and of its subclasses that nothing else plays."""
 
-    def note(virtual: V) -> V:
-        for kind in kinds:
-            _VIRTUAL[kind] = virtual
-        return virtual
+    def note(maker: Maker[SpecT]) -> Maker[Any]:
+        _MAKERS[kind] = maker
+        return maker
 
     return note
+
+
+@cache
+def _look_around() -> None:
+    """Each module of this room says what it plays."""
+    for found in pkgutil.iter_modules(faults.__path__, f"{faults.__name__}."):
+        import_module(found.name)
+
+
+def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
+    """What plays faults of this kind; None for one that cannot be played, and for a storm."""
+    _look_around()
+    return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
+
+
+def virtual_of(fault: FaultSpec, aim: Aim, world: World) -> Virtual[Any]:
+    """The play of `fault` against those that it is aimed at."""
+    maker = maker_of(type(fault))
+    if maker is None:
+        raise FaultNotConfirmed(f"{fault.kind} is not played")
+    return maker(fault, aim, world)

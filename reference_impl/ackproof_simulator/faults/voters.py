@@ -18,7 +18,7 @@ DYNAMIC_S = 0.35
 
 
 @does(RemoveController)
-class VotersRun(Virtual):
+class VotersRun(Virtual[RemoveController]):
     """RemoveRaftVoter, healed by AddRaftVoter. Each is asked for until the active controller takes it."""
 
     WITHIN_S: ClassVar[float] = 40.0

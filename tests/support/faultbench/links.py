@@ -48,7 +48,7 @@ def no_bite_astray(
         lay(self, mark, [elsewhere(stream.port) for stream in streams], effect)
 
     monkeypatch.setattr(packets.PacketRules, "lay", astray)
-    monkeypatch.setattr("ackproof.faults.links.injection.BITES_WITHIN_S", 1.5)
+    monkeypatch.setattr("ackproof.faults.links.of_links.BITES_WITHIN_S", 1.5)
     bite = bench.bite(fault, record=False)
     assert not bite.bit
     assert "to show on" in bite.failures[0]

@@ -28,9 +28,8 @@ from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, injection_of
-from ackproof.faults.links import injection as links
+from ackproof.faults.links import of_links as links
 from ackproof.faults.links import witnesses as link_witnesses
-from ackproof.faults.links.aims import links_of
 from ackproof.plan.cases import load
 from fake_links import FakeMesh, FakeNode
 
@@ -102,7 +101,7 @@ def spec_of(kind: str, **body: object) -> FaultSpec:
 
 
 def named(ground: Ground, fault: FaultSpec) -> set[str]:
-    return {str(link) for link in links_of(fault, ground.aim(fault).numbers, ground.spec)}
+    return {str(link) for link in fault.links_there(ground.aim(fault).numbers, ground.spec)}
 
 
 @pytest.mark.parametrize(

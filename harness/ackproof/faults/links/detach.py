@@ -7,18 +7,15 @@ Witnessed on every link, as `isolate … silent` is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from ackproof.cluster.network.mesh import BlackHole, Effect, Link
 from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.needs import LINKS, Need
-from ackproof.faults.links.aims import apart
-from ackproof.faults.links.specification import OfLinks
-
-if TYPE_CHECKING:
-    from ackproof.experiment.incidents import Exposure, Incidents
-    from ackproof.experiment.spec import ClusterSpec
-    from ackproof.faults.links.aims import Holders
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.links.groups import apart
+from ackproof.faults.links.of_links import Holders, OfLinks
 
 
 class Detach(OfLinks, NodeFault):

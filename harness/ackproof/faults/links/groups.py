@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import combinations
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.network.mesh import (
+    CLIENTS,
     BlackHole,
     Cut,
     Effect,
     Link,
 )
 from ackproof.experiment.base import Flag
-from ackproof.experiment.incidents import LAG, NOTHING, Incidents
-from ackproof.experiment.links import GroupField, between
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.links import Group, GroupField, between
 from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind
-from ackproof.faults.links.aims import From, apart, members, sides_apart
-
-if TYPE_CHECKING:
-    from ackproof.experiment.drawing import Draw
-    from ackproof.experiment.incidents import Exposure
-    from ackproof.experiment.nodes import Data
-    from ackproof.experiment.spec import ClusterSpec
-    from ackproof.faults.links.aims import Holders
-from ackproof.faults.links.specification import OfLinks
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.links.of_links import Holders, OfLinks
 
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
+
+
+From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
+_FROM: Final = list(get_args(From))
+
+
+def apart(nodes: Iterable[int], away: From, spec: ClusterSpec) -> Iterator[Link]:
+    """All links, in both directions, between each of these nodes and those from which it is to be apart."""
+    for node in nodes:
+        if away in ("clients", "all"):
+            yield Link(CLIENTS, node)
+        for other in _others(spec, node, away):
+            yield Link(node, other)
+            yield Link(other, node)
+
+
+def _others(spec: ClusterSpec, node: int, away: From) -> set[int]:
+    brokers, controllers = set(spec.broker_ids), set(spec.controller_ids)
+    of_a_kind = [kind for kind in (brokers, controllers) if node in kind]
+    found: dict[str, set[int]] = {
+        "all": brokers | controllers,
+        "peers": set().union(*of_a_kind),
+        "brokers": brokers,
+        "controllers": controllers,
+    }
+    return found.get(away, set()) - {node}
+
+
+def _members(group: Group, holders: Holders) -> set[int]:
+    """The nodes of a group."""
+    return {node for role in group.roles for node in holders[role]}
+
+
+def _sides_apart(sides: Iterable[set[int]]) -> Iterator[Link]:
+    """All links between nodes of different sides. Raises `FaultNotConfirmed` when a node is on two."""
+    for one, other in combinations(sides, 2):
+        if both := one & other:
+            raise FaultNotConfirmed(f"node {min(both)} holds roles of two groups; each node is on one side")
+        for a in one:
+            for b in other:
+                yield Link(a, b)
+                yield Link(b, a)
 
 
 def _one_or_many(value: object) -> object:
@@ -46,11 +86,11 @@ FromField: TypeAlias = Annotated[
             "title": "From",
             "description": "From whom: peers (nodes of its kind), brokers, controllers, clients, all.",
             "anyOf": [
-                {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
+                {"enum": _FROM},
                 {
                     "type": "array",
                     "minItems": 1,
-                    "items": {"enum": ["peers", "brokers", "controllers", "clients", "all"]},
+                    "items": {"enum": _FROM},
                 },
             ],
         }
@@ -177,7 +217,7 @@ class SplitFault(_OfGroups):
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         del spec
-        return sides_apart([members(group, holders) for group in self.groups])
+        return _sides_apart([_members(group, holders) for group in self.groups])
 
 
 class BridgeFault(_OfGroups):
@@ -216,4 +256,4 @@ class BridgeFault(_OfGroups):
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
         del spec
         bridge = set(holders[self.over])
-        return sides_apart([members(group, holders) - bridge for group in self.groups])
+        return _sides_apart([_members(group, holders) - bridge for group in self.groups])

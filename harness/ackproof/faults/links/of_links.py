@@ -1,4 +1,4 @@
-"""Faults of links: an effect is imposed on every link that the fault names, and lifted.
+"""What all faults of links have in common: an effect is imposed on every link that the fault names, and lifted.
 
 The witnesses are connections that the harness makes as the link's source would, where that source's own files say
 that its peer is, and the kernel's counters of the source's own connections (`witnesses`). A link of which an end does
@@ -8,28 +8,22 @@ is then as this fault wants it, and is looked at again once the node is back. At
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
 from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import (
-    CLIENTS,
-    BlackHole,
-    Cut,
-    Link,
-    Mesh,
-    Reset,
-)
+from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
+from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.backends import Ability
+from ackproof.experiment.fault import FaultSpec, HoldKey
+from ackproof.experiment.roles import Role
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.links import specification as plan
-from ackproof.faults.links.aims import links_of
-from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, NOTHING_PASSES, Look, witness_of
+from ackproof.faults.links.witnesses import Look, Unreachable, Witness
 from ackproof.rundir.timeline import fault_name
 
 BITES_WITHIN_S: Final = 10.0
@@ -40,12 +34,62 @@ SILENT: Final = (Cut, BlackHole, Reset)
 than that it stays so."""
 AT_ONCE: Final = 8
 """Links that are looked at in parallel."""
-
 T = TypeVar("T")
-LinksT = TypeVar("LinksT", bound=plan.OfLinks)
+Holders: TypeAlias = Mapping[Role, Sequence[int]]
+"""Who held each role of the fault when it was due, by number."""
 
 
-@injects(plan.OfLinks)
+class OfLinks(FaultSpec):
+    """What all of them have in common."""
+
+    UNPREDICTABLE: ClassVar[str] = ""
+
+    HEALING: ClassVar[str] = "mend"
+    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.LINKS})
+
+    def effect(self) -> Effect:
+        """What it does to each of its links."""
+        raise NotImplementedError
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        """Those between the nodes that it is aimed at; some of them may not exist."""
+        raise NotImplementedError
+
+    def links_there(self, holders: Holders, spec: ClusterSpec) -> tuple[Link, ...]:
+        """Those of them that exist, sorted. Raises `FaultNotConfirmed` if there is none, or a node is on two sides."""
+        links = tuple(sorted(link for link in set(self.links(holders, spec)) if exists(spec, link)))
+        if not links:
+            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
+        return links
+
+    @property
+    def in_silence(self) -> bool:
+        """Whether nothing passes and nobody is told."""
+        return isinstance(self.effect(), BlackHole)
+
+    def witness(self) -> Witness:
+        """Who sees the effect."""
+        return Unreachable.by(self.effect())
+
+
+def exists(spec: ClusterSpec, link: Link) -> bool:
+    """Whether `source` ever connects to `target`: controllers that are not brokers open no connections to brokers."""
+    source, target = link
+    brokers, controllers = spec.broker_ids, spec.controller_ids
+    if source == target:
+        return False
+    if source == CLIENTS:
+        return target in brokers
+    if spec.metadata.broker_controls and source not in brokers:
+        return False
+    return target in controllers or (source in brokers and target in brokers)
+
+
+LinksT = TypeVar("LinksT", bound=OfLinks)
+
+
+@injects(OfLinks)
 class LinksInjection(Injection[LinksT]):
     """One effect on all links of a fault.
 
@@ -61,10 +105,10 @@ class LinksInjection(Injection[LinksT]):
         if mesh is None:
             raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid to be broken")
         self.mesh: Mesh = mesh
-        self.links = links_of(fault, aim.numbers, context.cluster.spec)
+        self.links = fault.links_there(aim.numbers, context.cluster.spec)
         self.effect = fault.effect()
         self._owner = f"fault-{fault.number}"
-        self._witness = witness_of(self.effect)
+        self._witness = fault.witness()
         self.holds = context.holds or Holds()
         self._before: dict[Link, Look] = {}
         self._unseen: dict[Link, str] = {}
@@ -75,7 +119,7 @@ class LinksInjection(Injection[LinksT]):
         """Look at each link, then impose the effect on all."""
         self._look_before()
         self._impose()
-        return f"{self.effect} on {_names(self.links)}"
+        return f"{self.effect} on {names(self.links)}"
 
     def confirm(self) -> str:
         """Every link of which both ends run shows the effect; what another fault had silenced stays silent."""
@@ -93,7 +137,7 @@ class LinksInjection(Injection[LinksT]):
         finally:
             self._lift()
         late = "".join(f"; {link} since its ends are back: {look.words}" for link, look in back.items())
-        return f"mended {_names(self.links)}{late}"
+        return f"mended {names(self.links)}{late}"
 
     def confirm_healed(self) -> str:
         """Links that were seen to break are seen to be whole; nodes whose links are all whole take part again."""
@@ -134,7 +178,7 @@ class LinksInjection(Injection[LinksT]):
     def _look(self, link: Link) -> Look:
         """In which way nothing passes, a link that had another effect before does not show."""
         stacked = self._below.get(link) and isinstance(self.effect, SILENT)
-        return (NOTHING_PASSES if stacked else self._witness).look(self.mesh, link)
+        return (Unreachable() if stacked else self._witness).look(self.mesh, link)
 
     def _is_vouched_for(self, link: Link) -> bool:
         """Whether nothing passes a link as this fault wants it, and another fault is known to be the cause."""
@@ -222,17 +266,9 @@ class LinksInjection(Injection[LinksT]):
             last[:] = [self._look(link)]
             return last[0] if good(last[0]) else None
 
-        try:
-            return wait_until(
-                look,
-                what=what,
-                timeout_s=within_s,
-                interval_s=0.05,
-                state=lambda: last[0].words if last else "nothing",
-                stop=self.context.stop,
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+        return self.seen(
+            look, what, within_s, interval_s=0.05, state=lambda: last[0].words if last else "nothing"
+        )
 
     def _until_ready(self) -> None:
         ends = {end for link in self.links for end in link if end != CLIENTS}
@@ -263,72 +299,6 @@ class LinksInjection(Injection[LinksT]):
             return dict(zip(links, pool.map(act, links), strict=True))
 
 
-@injects(plan.FlapFault)
-class FlapInjection(LinksInjection[plan.FlapFault]):
-    """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again."""
-
-    SILENCES: ClassVar[bool] = False
-
-    def __init__(self, fault: plan.FlapFault, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._down, self._up = fault.down, fault.up
-        self._enough = threading.Event()
-        self._trouble = ""
-        self._times = 0
-        self._thread = threading.Thread(target=self._flap, name=f"flap-{fault.number}", daemon=True)
-
-    def inject(self) -> str:
-        """Begin to flap."""
-        self._look_before()
-        self._thread.start()
-        return f"cut for {self._down:g} s, whole for {self._up:g} s: {_names(self.links)}"
-
-    def confirm(self) -> str:
-        """Probes are refused, then answered again."""
-        seen = self._on_each(tuple(self._before), self._until_flapped)
-        return "; ".join(f"{link}: {words}" for link, words in seen.items())
-
-    def heal(self) -> str:
-        """End the flapping, and mend."""
-        self._enough.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._lift()
-        if self._trouble:
-            raise FaultNotConfirmed(f"flap: {self._trouble}")
-        return f"mended {_names(self.links)} after {self._times} cuts"
-
-    def _flap(self) -> None:
-        try:
-            while not self._enough.is_set():
-                self._impose()
-                self._times += 1
-                self._enough.wait(self._down)
-                self._lift()
-                self._enough.wait(self._up)
-        except (LinkError, FaultNotConfirmed) as error:
-            self._trouble = str(error)
-
-    def _until_flapped(self, link: Link) -> str:
-        within_s = BITES_WITHIN_S + 2 * (self._down + self._up)
-        told = []
-        for passes, word in ((False, "down"), (True, "up")):
-            try:
-                wait_until(
-                    lambda passes=passes: self._answers(link) is passes,  # type: ignore[misc]
-                    what=f"{link} to be seen {word}",
-                    timeout_s=within_s,
-                    interval_s=0.01,
-                    stop=self.context.stop,
-                )
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"flap: {error}{self._trouble and '; ' + self._trouble}") from error
-            told.append(f"seen {word}")
-        return ", ".join(told)
-
-    def _answers(self, link: Link) -> bool:
-        return self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed
-
-
-def _names(links: Sequence[Link]) -> str:
+def names(links: Sequence[Link]) -> str:
+    """Links in words."""
     return ", ".join(map(str, links))

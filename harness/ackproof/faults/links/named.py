@@ -1,0 +1,202 @@
+"""Links that are named by their ends, and over which nothing passes: cut, black_hole, reset, flap.
+
+A link `A -> B` is every connection that A opens to B, with what flows over it in both directions: `cut` keeps A from
+asking B, while B may still ask A. `both_ways` breaks the connections that B opens to A too. What is broken stays so
+`for` the time given, without it until the end of the run.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from typing import ClassVar, Final
+
+from pydantic import Field, model_validator
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.network.failure import LinkError
+from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, Reset
+from ackproof.experiment.base import Flag
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.links import LinkField
+from ackproof.experiment.needs import Need
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import Duration, wrong
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.links.of_links import BITES_WITHIN_S, Holders, LinksInjection, OfLinks, names
+from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S
+
+_METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+
+
+class LinkFault(OfLinks):
+    """A fault of links that are named by their ends."""
+
+    SHORT: ClassVar[tuple[str, ...]] = ("link",)
+
+    link: LinkField
+    both_ways: Flag = Field(False, description="Break the connections of the other direction too.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        """The roles at the ends."""
+        return self.link.roles
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """The class of the links."""
+        return self.link.needs(both_ways=self.both_ways)
+
+    @model_validator(mode="after")
+    def _clients_are_called_by_nobody(self) -> LinkFault:
+        if self.both_ways and self.link.source is None:
+            raise wrong("brokers open no connections to clients: leave both_ways out")
+        return self
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.link}" + (" both ways" if self.both_ways else "")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A link that carries something."""
+        return {"link": draw.link()}
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        source, target = self.link.source, self.link.target
+        if source is None:
+            return NOTHING
+        ends = (source, target)
+        others = [role for role in ends if role.kind not in _METADATA_ROLES]
+        if len(others) < len(ends):
+            return exposure.noticed(self, min(sum(map(exposure.brokers, others)), exposure.replicas))
+        if not exposure.lasts(self, LAG):
+            return NOTHING
+        return Incidents(shrinks=min(max(map(exposure.brokers, ends)), exposure.replicas - 1))
+
+    def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
+        del spec
+        source = self.link.source
+        froms = [CLIENTS] if source is None else holders[source]
+        for target in holders[self.link.target]:
+            for start in froms:
+                yield Link(start, target)
+                if self.both_ways:
+                    yield Link(target, start)
+
+
+class CutFault(LinkFault):
+    """Connections are closed and new ones refused: the caller knows at once."""
+
+    KIND: ClassVar[str] = "cut"
+    SUMMARY: ClassVar[str] = "Close the connections of a link and refuse new ones."
+
+    def effect(self) -> Effect:
+        return Cut()
+
+
+class BlackHoleFault(LinkFault):
+    """Connections stay open and nothing arrives: the caller knows after a time-out."""
+
+    KIND: ClassVar[str] = "black_hole"
+    SUMMARY: ClassVar[str] = "Let nothing through a link, in silence; its connections stay open."
+
+    def effect(self) -> Effect:
+        return BlackHole()
+
+
+class ResetFault(LinkFault):
+    """Connections are made, and reset as soon as they carry something."""
+
+    KIND: ClassVar[str] = "reset"
+    SUMMARY: ClassVar[str] = "Reset every connection of a link as soon as it carries something."
+
+    def effect(self) -> Effect:
+        return Reset()
+
+
+class FlapFault(LinkFault):
+    """The link goes down and comes up, again and again."""
+
+    KIND: ClassVar[str] = "flap"
+    SUMMARY: ClassVar[str] = "Cut a link and mend it, again and again."
+
+    down: Duration = Field(ge=0.05, le=600, description="How long it is cut each time.")
+    up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A few times in the time that it is held."""
+        return {
+            "link": draw.link(),
+            "down": f"{draw.between(200, 800)}ms",
+            "up": f"{draw.between(200, 800)}ms",
+        }
+
+    def effect(self) -> Effect:
+        return Cut()
+
+
+@injects(FlapFault)
+class FlapInjection(LinksInjection[FlapFault]):
+    """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again."""
+
+    SILENCES: ClassVar[bool] = False
+
+    def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._enough = threading.Event()
+        self._trouble = ""
+        self._times = 0
+        self._thread = threading.Thread(target=self._flap, name=f"flap-{fault.number}", daemon=True)
+
+    def inject(self) -> str:
+        """Begin to flap."""
+        self._look_before()
+        self._thread.start()
+        return f"cut for {self.fault.down:g} s, whole for {self.fault.up:g} s: {names(self.links)}"
+
+    def confirm(self) -> str:
+        """Probes are refused, then answered again."""
+        seen = self._on_each(tuple(self._before), self._until_flapped)
+        return "; ".join(f"{link}: {words}" for link, words in seen.items())
+
+    def heal(self) -> str:
+        """End the flapping, and mend."""
+        self._enough.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._lift()
+        if self._trouble:
+            raise FaultNotConfirmed(f"flap: {self._trouble}")
+        return f"mended {names(self.links)} after {self._times} cuts"
+
+    def _flap(self) -> None:
+        try:
+            while not self._enough.is_set():
+                self._impose()
+                self._times += 1
+                self._enough.wait(self.fault.down)
+                self._lift()
+                self._enough.wait(self.fault.up)
+        except (LinkError, FaultNotConfirmed) as error:
+            self._trouble = str(error)
+
+    def _until_flapped(self, link: Link) -> str:
+        within_s = BITES_WITHIN_S + 2 * (self.fault.down + self.fault.up)
+        told = []
+        for passes, word in ((False, "down"), (True, "up")):
+            self.seen(
+                lambda passes=passes: self._answers(link) is passes,  # type: ignore[misc]
+                f"{link} to be seen {word}",
+                within_s,
+                interval_s=0.01,
+                state=lambda: self._trouble or "it flaps",
+            )
+            told.append(f"seen {word}")
+        return ", ".join(told)
+
+    def _answers(self, link: Link) -> bool:
+        return self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed

@@ -1,0 +1,247 @@
+"""Links that carry less, later, or not all of it: throttle, delay, loss, drop_large, slow_close."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from pydantic import Field, model_validator
+
+from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
+from ackproof.cluster.network.probe import OVERHEAD
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.needs import Need
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
+from ackproof.faults.links.named import LinkFault
+from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness
+
+VOLUME_S: Final = 1.0
+"""A throttled link is asked for what takes so long at its rate."""
+ROUNDS: Final = 5
+LOSS_ASKS: Final = 150
+LARGEST: Final = 30_000
+
+
+@dataclass(frozen=True)
+class _Thin(Witness):
+    """Of a throttled link: how long a volume takes. `value` in seconds."""
+
+    rate: int
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
+        asks = max(1, min(64, round(self.rate * VOLUME_S / size)))
+        answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
+        return Look(
+            answer.passed, answer.seconds, f"{size * asks} bytes took {answer.seconds:.2f} s ({answer.how})"
+        )
+
+    def bit(self, before: Look, now: Look) -> bool:
+        sent = max(OVERHEAD, min(LARGEST, self.rate)) * max(1, min(64, self.rate // LARGEST))
+        least = 0.6 * min(VOLUME_S, sent / self.rate)
+        # What stands below (a line that is thin or long already) adds up with this one.
+        return now.value >= before.value + max(least, min(before.value, VOLUME_S))
+
+    def whole(self, before: Look, now: Look) -> bool:
+        return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
+
+
+class ThrottleFault(LinkFault):
+    """A thin line: each connection carries at most `rate` in each direction."""
+
+    KIND: ClassVar[str] = "throttle"
+    SUMMARY: ClassVar[str] = "Let at most so much through each connection of a link, per direction."
+
+    rate: ByteRate = Field(ge=1024, le=1 << 30, description="Bytes per second.")
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} to {self.rate / 1024:g}KB/s"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Less than a follower of a busy partition needs."""
+        return {"link": draw.link(), "rate": f"{draw.between(8, 64)}KB/s"}
+
+    def effect(self) -> Effect:
+        return Throttle(self.rate)
+
+    def witness(self) -> Witness:
+        return _Thin(self.rate)
+
+
+@dataclass(frozen=True)
+class _Late(Witness):
+    """Of a delayed link: how long a question and its answer take. `value` in seconds, the median of a few.
+
+    The median, because one look that a busy machine held up would hide the delay, or pass for it.
+    """
+
+    latency: float
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
+        middle = statistics.median(answer.seconds for answer in rounds)
+        return Look(
+            all(answer.passed for answer in rounds), middle, f"a round trip takes {middle * 1000:.1f} ms"
+        )
+
+    def bit(self, before: Look, now: Look) -> bool:
+        return now.passes and now.value >= before.value + self.latency
+
+    def whole(self, before: Look, now: Look) -> bool:
+        return now.passes and now.value < before.value + self.latency
+
+
+class DelayFault(LinkFault):
+    """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
+
+    KIND: ClassVar[str] = "delay"
+    SUMMARY: ClassVar[str] = "Let everything arrive later, in each direction of a link."
+
+    latency: Duration = Field(ge=0.001, le=600, description="How much later, one way.")
+    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
+
+    @model_validator(mode="after")
+    def _jitter_is_less(self) -> DelayFault:
+        if self.jitter > self.latency:
+            raise wrong("the jitter is more than the latency; nothing arrives before it was sent")
+        return self
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} by {self.latency * 1000:g}ms"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be told from a busy machine."""
+        return {"link": draw.link(), "latency": f"{draw.between(50, 150)}ms"}
+
+    def effect(self) -> Effect:
+        return Delay(self.latency, self.jitter)
+
+    def witness(self) -> Witness:
+        return _Late(self.latency)
+
+
+@dataclass(frozen=True)
+class _Lossy(Witness):
+    """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets."""
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
+        asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
+        return Look(answer.passed, answer.resent, f"{asked}, {answer.resent} packets sent again")
+
+    def bit(self, before: Look, now: Look) -> bool:
+        return before.passes and (now.value > before.value or not now.passes)
+
+    def whole(self, before: Look, now: Look) -> bool:
+        return now.passes and now.value == 0
+
+
+class LossFault(LinkFault):
+    """Packets are lost, in each direction; TCP sends them again, later and later."""
+
+    KIND: ClassVar[str] = "loss"
+    SUMMARY: ClassVar[str] = "Lose a share of a link's packets, in each direction (needs root)."
+
+    share: Share = Field(gt=0, le=1, description="How many of them.")
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Packets too."""
+        return super().needs | {Need.PACKETS}
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Few enough that connections live."""
+        return {"link": draw.link(), "share": f"{draw.between(5, 25)}%"}
+
+    def effect(self) -> Effect:
+        return Loss(self.share)
+
+    def witness(self) -> Witness:
+        return _Lossy()
+
+
+@dataclass(frozen=True)
+class _Narrow(Witness):
+    """Of dropped large packets: small questions pass, large ones do not."""
+
+    above: int
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        small = mesh.probe(link, timeout_s=ANSWERS_WITHIN_S)
+        large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=min(LARGEST, 2 * self.above))
+        return Look(large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}")
+
+    def bit(self, before: Look, now: Look) -> bool:
+        return before.passes and not now.passes and now.value == 1
+
+
+class DropLargeFault(LinkFault):
+    """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
+
+    KIND: ClassVar[str] = "drop_large"
+    SUMMARY: ClassVar[str] = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
+
+    above: Size = Field(
+        ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."
+    )
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        """Packets too."""
+        return super().needs | {Need.PACKETS}
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Between the smallest that must pass and what an Ethernet carries."""
+        return {"link": draw.link(), "above": f"{draw.between(576, 1500)}B"}
+
+    def effect(self) -> Effect:
+        return DropLarge(self.above)
+
+    def witness(self) -> Witness:
+        return _Narrow(self.above)
+
+
+@dataclass(frozen=True)
+class _Lingering(Witness):
+    """Of slow closing: how long after our end of a connection the other comes. `value` in seconds."""
+
+    delay: float
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        seconds = mesh.closing(link, timeout_s=ANSWERS_WITHIN_S + 3 * self.delay)
+        if seconds is None:
+            return Look(False, float("inf"), "it did not close")
+        return Look(True, seconds, f"closed after {seconds * 1000:.0f} ms")
+
+    def bit(self, before: Look, now: Look) -> bool:
+        return before.passes and now.value >= before.value + 0.8 * self.delay
+
+    def whole(self, before: Look, now: Look) -> bool:
+        return now.passes and now.value < before.value + 0.8 * self.delay
+
+
+class SlowCloseFault(LinkFault):
+    """The end of a connection arrives late: the other side holds on to it meanwhile."""
+
+    KIND: ClassVar[str] = "slow_close"
+    SUMMARY: ClassVar[str] = "Let the end of a connection arrive late."
+
+    delay: Duration = Field(ge=0.01, le=600, description="How late.")
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """Long enough to be told from a busy machine."""
+        return {"link": draw.link(), "delay": f"{draw.between(200, 1000)}ms"}
+
+    def effect(self) -> Effect:
+        return SlowClose(self.delay)
+
+    def witness(self) -> Witness:
+        return _Lingering(self.delay)
