@@ -75,10 +75,15 @@ class Process(NamedTuple):
     clean: bool = False
 
     @property
-    def partition(self) -> Partition:
-        """The partition as this broker knows it; only a broker with metadata may be asked."""
+    def image(self) -> Metadata:
+        """What this broker knows; only one with metadata may be asked."""
         assert self.metadata is not None
-        return self.metadata.partition
+        return self.metadata
+
+    @property
+    def partition(self) -> Partition:
+        """The partition as this broker knows it; only one with metadata may be asked."""
+        return self.image.partition
 
 
 class Broker(NamedTuple):

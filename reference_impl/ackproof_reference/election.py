@@ -16,6 +16,11 @@ class Election(Enum):
     UNCLEAN = "if need be someone out of the ISR"
 
 
+def of_anybody(rules: Rules) -> Election:
+    """The election that a partition without a leader is given."""
+    return Election.UNCLEAN if rules.unclean_election else Election.ANY
+
+
 def decide(
     metadata: Metadata,
     rules: Rules,
@@ -39,7 +44,9 @@ def decide(
         adding, removing = (), ()
     elr = _eligible(old, replicas, isr, unclean_shutdown, rules)
     preferred = first if first != NO_LEADER else replicas[0]
-    order = replicas if rules.assignment_order else tuple(sorted(replicas, key=_place_in(isr)))
+    order = replicas
+    if not rules.assignment_order:  # by the place in the ISR, those not in it last (before KAFKA-1503)
+        order = tuple(sorted(replicas, key=lambda one: isr.index(one) if one in isr else len(isr)))
     if election is Election.PREFERRED:
         order = (preferred, *order)
     leader, clean = _elect(metadata, rules, election, order, isr, elr)
@@ -128,16 +135,6 @@ def _elect(
             if acceptable(replica):
                 return replica, False
     return NO_LEADER, True
-
-
-class _place_in:  # noqa: N801 - a function with a memory
-    """Sorts by the place in an ISR, those not in it last (leaders were taken in this order before KAFKA-1503)."""
-
-    def __init__(self, isr: tuple[int, ...]) -> None:
-        self.isr = isr
-
-    def __call__(self, replica: int) -> int:
-        return self.isr.index(replica) if replica in self.isr else len(self.isr)
 
 
 def _last_known(old: Partition, leader: int, isr: tuple[int, ...], rules: Rules) -> int:

@@ -53,16 +53,8 @@ def become_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     of = {entry.replica: entry for entry in known}
     progress = tuple(of.get(replica, Progress(replica)) for replica in others)
     log = begin_epoch(broker.log, partition.leader_epoch)
-    led = Broker(
-        broker.id,
-        log,
-        Process(
-            True,
-            broker.process.epoch,
-            metadata,
-            Leader(partition.leader_epoch, log.end, progress, None, waiting),
-        ),
-    )
+    role = Leader(partition.leader_epoch, log.end, progress, None, waiting)
+    led = Broker(broker.id, log, Process(True, broker.process.epoch, metadata, role))
     # Who was deposed in between told those who waited.
     told = () if waiting else resign(broker)
     led, answers = advance_high_watermark(led, rules)
@@ -212,9 +204,7 @@ def propose_expansion(broker: Broker, follower: int, rules: Rules) -> Step:
         return broker, ()
     if rules.expand_from_epoch_start and known.end < leader.start:
         return broker, ()
-    metadata = broker.process.metadata
-    assert metadata is not None
-    registered = metadata.registration(follower)
+    registered = broker.process.image.registration(follower)
     if rules.fencing and (registered.fenced or registered.stopping):
         return broker, ()
     if rules.broker_epoch_check and registered.epoch != known.broker_epoch:
@@ -247,10 +237,8 @@ def _propose(broker: Broker, isr: tuple[int, ...]) -> Step:
     assert isinstance(leader, Leader)
     as_of = {entry.replica: entry.broker_epoch for entry in leader.progress}
     as_of[broker.id] = broker.process.epoch
-    metadata = broker.process.metadata
-    assert metadata is not None
     epochs = tuple(
-        metadata.registration(replica).epoch if replica in partition.isr else as_of[replica]
+        broker.process.image.registration(replica).epoch if replica in partition.isr else as_of[replica]
         for replica in isr
     )
     request = AlterPartition(broker.id, broker.process.epoch, leader.epoch, partition.epoch, isr, epochs)
@@ -270,9 +258,7 @@ def isr_answered(broker: Broker, answer: Altered, rules: Rules) -> Step:
         return advance_high_watermark(with_role(broker, leader._replace(pending=None)), rules)
     if answer.partition is None or answer.partition.epoch <= broker.process.partition.epoch:
         return broker, ()
-    metadata = broker.process.metadata
-    assert metadata is not None
-    return same_leader(broker, Metadata(answer.partition, metadata.brokers), rules)
+    return same_leader(broker, Metadata(answer.partition, broker.process.image.brokers), rules)
 
 
 def same_leader(broker: Broker, metadata: Metadata, rules: Rules) -> Step:

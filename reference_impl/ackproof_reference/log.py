@@ -129,6 +129,17 @@ def end_of_epoch(log: Log, epoch: int) -> EpochEntry:
     return EpochEntry(floor, after)
 
 
+def parting(log: Log, leaders: Log) -> int | None:
+    """Where a follower's log parts from its leader's; None where it holds nothing that the leader's does not."""
+    if log.last_epoch == UNKNOWN:
+        return None
+    end = end_of_epoch(leaders, log.last_epoch)
+    if end.epoch == log.last_epoch and end.start >= log.end:
+        return None
+    # Nothing in common: both are UNKNOWN, which lies below every offset.
+    return min(end.start, end_of_epoch(log, end.epoch).start)
+
+
 def truncate(log: Log, offset: int) -> Log:
     """Cut to an offset, on a batch's boundary; the epoch cache and the high watermark follow (UnifiedLog.truncateTo).
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ackproof_reference.broker import Broker, Follower, Leader, Process, Step
+from ackproof_reference.broker import Broker, Leader, Process, Step
 from ackproof_reference.follower import become_follower, take_epoch_end, take_fetched
 from ackproof_reference.leader import (
     answer_epoch_end,
@@ -59,13 +59,3 @@ def learn(broker: Broker, metadata: Metadata, rules: Rules) -> Step:
     if partition.leader == broker.id:
         return become_leader(broker, metadata, rules)
     return become_follower(broker, metadata, rules)
-
-
-def is_leader(broker: Broker) -> bool:
-    """Whether it believes to lead."""
-    return isinstance(broker.process.role, Leader)
-
-
-def is_follower(broker: Broker) -> bool:
-    """Whether it follows somebody, or waits to."""
-    return isinstance(broker.process.role, Follower)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch, truncate
+from ackproof_reference.log import Batch, Log, append, begin_epoch, parting, truncate
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,8 @@ def replicate(
 ) -> tuple[Replica, Replica]:
     """A backup of the same configuration takes one entry, or cuts where the logs part; returns backup and primary."""
     log = backup.log
-    if rules.reconciliation and log.last_epoch != UNKNOWN:
-        end = end_of_epoch(primary.log, log.last_epoch)
-        if end.epoch != log.last_epoch or end.start < log.end:
-            # Nothing in common: both are UNKNOWN, which lies below every offset.
-            cut = min(end.start, end_of_epoch(log, end.epoch).start)
-            return backup._replace(log=truncate(log, cut)), primary
+    if rules.reconciliation and (cut := parting(log, primary.log)) is not None:
+        return backup._replace(log=truncate(log, cut)), primary
     for batch in primary.log.read(log.end, 1):
         log = append(log, batch)
     ends = tuple(sorted({**dict(primary.ends), own: log.end}.items()))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ackproof_reference.log import UNKNOWN, Batch, Log, append, begin_epoch, end_of_epoch, truncate
+from ackproof_reference.log import Batch, Log, append, begin_epoch, parting, truncate
 
 NOBODY = -1
 
@@ -89,10 +89,7 @@ def fetch(
     if follower.epoch < leader.epoch:
         follower = Server(leader.epoch, NOBODY, follower.log)
     log = follower.log
-    end = end_of_epoch(leader.log, log.last_epoch)
-    if log.last_epoch != UNKNOWN and (end.epoch != log.last_epoch or end.start < log.end):
-        # Nothing in common: both are UNKNOWN, which lies below every offset.
-        cut = min(end.start, end_of_epoch(log, end.epoch).start)
+    if (cut := parting(log, leader.log)) is not None:
         return Server(follower.epoch, follower.voted, truncate(log, cut)), leader
     ends = tuple(sorted({**dict(leader.ends), own: log.end}.items()))
     leader = commit(leader._replace(ends=ends), voters, rules)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import TypeAlias
 
-Act: TypeAlias = Callable[..., None]
+Act: TypeAlias = Callable[..., object]
 
 MS = 1_000_000
 SECOND = 1_000_000_000

@@ -385,7 +385,7 @@ class Control:
         )
 
     def follow_broken(self, broker: int, connection: Connection) -> None:
-        """A broker has lost a connection that it had opened."""
+        """A broker has lost a connection that it had opened: fetches that were under way are tried again."""
         for partition in self.partitions:
             if partition.follows(broker, connection.acceptor.id):
                 partition.fetch_broken(broker)

@@ -78,11 +78,6 @@ class Coordinator:
 
     # -- requests -----------------------------------------------------------------------------------------------
 
-    def epoch_of(self, slot: int) -> int:
-        """The producer epoch of a transactional id that may act now, -1 before the first."""
-        known = self._known.get(slot)
-        return -1 if known is None else known.transaction.epoch
-
     def init(self, client: Host, slot: int, answer: Answer) -> None:
         """InitProducerId: a new epoch, which fences who has it now."""
         self._ask(client, slot, init_producer, answer)

@@ -11,16 +11,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from ackproof_reference.broker import Broker
-from ackproof_reference.log import Log
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import Event, step
-from ackproof_reference.rules import Rules
 from ackproof_simulator.clock import Act
 from ackproof_simulator.network import Connection, Network
-from ackproof_simulator.requests import Caught, Parked
+
+if TYPE_CHECKING:
+    from ackproof_simulator.partition import PartitionRun
 
 _NOBODYS: Final = -1
 Lane: TypeAlias = Connection | int
@@ -31,23 +30,6 @@ class _Waiting(NamedTuple):
     life: int
     act: Act
     args: tuple[object, ...]
-
-
-class Stored(Protocol):
-    """What disks look at of a partition whose logs lie on them; `PartitionRun` says what each means."""
-
-    brokers: dict[int, Broker]
-    rules: Rules
-    own: dict[int, Rules]
-    parked: dict[int, Parked]
-    caught: dict[int, Caught]
-    synced: dict[int, int]
-
-    def log(self, broker: int) -> Log:
-        """A replica's log."""
-
-    def folder_at(self, broker: int) -> int:
-        """In which of its log dirs (from 0) a broker has it."""
 
 
 class Disks:
@@ -64,7 +46,7 @@ class Disks:
         self.knew: dict[int, int] = {}
         """Nodes whose metadata log stands still, and who was the active controller when that began: should another
         become it, they do not learn of it."""
-        self.partitions: Sequence[Stored] = ()
+        self.partitions: Sequence[PartitionRun] = ()
         self._writers: dict[tuple[int, int], list[_Waiting]] = {}
         self._requests: dict[int, list[_Waiting]] = {}
         self._news: dict[int, list[_Waiting]] = {}
@@ -123,7 +105,7 @@ class Disks:
             for one in waiting:
                 self._go_on(node, one)
 
-    def _asked_meanwhile(self, partition: Stored, leader: int) -> None:
+    def _asked_meanwhile(self, partition: PartitionRun, leader: int) -> None:
         """Who waits for more has asked every fetch wait, and was told that there is none: it is caught up."""
         for follower, parked in partition.parked.items():
             if parked.request.leader == leader and parked.connection.usable and follower in partition.caught:
@@ -163,7 +145,7 @@ class Disks:
 
     def holds_step(
         self,
-        partition: Stored,
+        partition: PartitionRun,
         at: int,
         event: Event | None,
         lane: Lane | None,
@@ -186,14 +168,14 @@ class Disks:
         self._writers.setdefault((at, folder), []).append(self._mine(at, act, args))
         return True
 
-    def holds_news(self, partition: Stored, at: int, image: Metadata, act: Act, *args: object) -> bool:
+    def holds_news(self, partition: PartitionRun, at: int, image: Metadata, act: Act, *args: object) -> bool:
         """Whether a broker learns an image only later: its metadata log stands still, or who applies it waits."""
         if not self.metadata_still(at) and at not in self._news and not self._must_wait(partition, at, image):
             return False
         self._news.setdefault(at, []).append(self._mine(at, act, args))
         return True
 
-    def _must_wait(self, partition: Stored, at: int, event: Event | None) -> bool:
+    def _must_wait(self, partition: PartitionRun, at: int, event: Event | None) -> bool:
         locked = (at, id(partition)) in self._locked
         if event is None:
             return locked

@@ -7,6 +7,7 @@ A connection is named by who opened it (A -> B, as links are in an experiment) a
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from random import Random
 from typing import TypeAlias
 
@@ -20,18 +21,16 @@ HEADERS = 52
 TO_ACCEPTOR, TO_OPENER = 0, 1
 
 
+@dataclass(slots=True, eq=False)
 class Host:
     """A node or a client: `up` when it answers, `paused` while it stands still; `broken` hears of lost connections."""
 
-    __slots__ = ("broken", "id", "inbox", "life", "paused", "up")
-
-    def __init__(self, number: int) -> None:
-        self.id = number
-        self.up = True
-        self.paused = False
-        self.life = 0
-        self.inbox: list[tuple[int, Act, tuple[object, ...]]] = []
-        self.broken: Callable[[Connection], None] | None = None
+    id: int
+    up: bool = True
+    paused: bool = False
+    life: int = 0
+    inbox: list[tuple[int, Act, tuple[object, ...]]] = field(default_factory=list)
+    broken: Callable[[Connection], None] | None = None
 
     @property
     def running(self) -> bool:
@@ -46,47 +45,29 @@ class Host:
             act(*args)
 
 
+@dataclass(slots=True, eq=False)
 class Connection:
     """One direction of who calls whom. `held`: what waits while nothing is let through."""
 
-    __slots__ = (
-        "busy",
-        "cuts",
-        "delays",
-        "ends",
-        "generation",
-        "held",
-        "holds",
-        "last",
-        "limits",
-        "lingers",
-        "losses",
-        "plain",
-        "rates",
-        "slow_closes",
-        "stuck",
-    )
-
-    def __init__(self, opener: Host, acceptor: Host) -> None:
-        self.ends = (acceptor, opener)
-        self.generation = 0
-        self.cuts = 0
-        self.holds = 0
-        self.held: list[Letter] = []
-        self.delays: list[tuple[int, int]] = []
-        self.losses: list[float] = []
-        self.rates: list[int] = []
-        self.limits: list[int] = []
-        """Packets of more bytes are lost."""
-        self.slow_closes: list[int] = []
-        """How late the end of a connection arrives."""
-        self.stuck: list[list[Unsent]] = [[], []]
-        """What a large packet that never arrives holds up, in each direction, that packet first."""
-        self.lingers = False
-        """It has ended, and its opener does not know yet."""
-        self.plain = True
-        self.last = [0, 0]
-        self.busy = [0, 0]
+    ends: tuple[Host, Host]
+    generation: int = 0
+    cuts: int = 0
+    holds: int = 0
+    held: list[Letter] = field(default_factory=list)
+    delays: list[tuple[int, int]] = field(default_factory=list)
+    losses: list[float] = field(default_factory=list)
+    rates: list[int] = field(default_factory=list)
+    limits: list[int] = field(default_factory=list)
+    """Packets of more bytes are lost."""
+    slow_closes: list[int] = field(default_factory=list)
+    """How late the end of a connection arrives."""
+    stuck: list[list[Unsent]] = field(default_factory=lambda: [[], []])
+    """What a large packet that never arrives holds up, in each direction, that packet first."""
+    lingers: bool = False
+    """It has ended, and its opener does not know yet."""
+    plain: bool = True
+    last: list[int] = field(default_factory=lambda: [0, 0])
+    busy: list[int] = field(default_factory=lambda: [0, 0])
 
     @property
     def opener(self) -> Host:
@@ -136,7 +117,9 @@ class Network:
         """The connection that one opens to the other."""
         found = self._connections.get((opener, acceptor))
         if found is None:
-            found = self._connections[opener, acceptor] = Connection(self.hosts[opener], self.hosts[acceptor])
+            found = self._connections[opener, acceptor] = Connection(
+                (self.hosts[acceptor], self.hosts[opener])
+            )
         return found
 
     def send(self, connection: Connection, way: int, size: int, act: Act, *args: object) -> bool:

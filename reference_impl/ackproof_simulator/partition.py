@@ -8,6 +8,7 @@ nothing happens, nothing is simulated: that is what makes a run cheap.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reference.broker import Broker, Follower, Leader, Message, with_role
@@ -29,10 +30,12 @@ from ackproof_reference.metadata import Metadata
 from ackproof_reference.node import Event, step
 from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import needs_verification
-from ackproof_simulator.around import Surroundings
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
-from ackproof_simulator.requests import Asked, Caught, Parked
+from ackproof_simulator.requests import Asked, Caught, Parked, Surroundings
+
+if TYPE_CHECKING:
+    from ackproof_simulator.producers import ClientBatch
 
 REQUEST_BYTES = 120
 """A request, or an answer without records."""
@@ -47,7 +50,7 @@ class PartitionRun:
     rules: Rules
     image: Metadata
     brokers: dict[int, Broker]
-    around: Surroundings[PartitionRun]
+    around: Surroundings
     flush_every: int
     """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
     tokens: dict[int, int] = field(default_factory=dict)
@@ -67,7 +70,7 @@ class PartitionRun:
     """Where a broker's log ended when its file system was last synced, whatever Kafka itself flushed."""
     throttle: int = 0
     """Bytes a second that replicas out of the ISR may copy; 0: as many as come."""
-    written: dict[tuple[int, int, int], object] = field(default_factory=dict)
+    written: dict[tuple[int, int, int], ClientBatch] = field(default_factory=dict)
     """The client's batch by what a log knows of it: producer, producer epoch, sequence."""
 
     @property
@@ -133,7 +136,7 @@ class PartitionRun:
             return
         before = self.brokers[at].process.role
         self.step(at, image)
-        self.around.learned(self, at)
+        self.around.learned(self)
         broker = self.brokers[at]
         after = broker.process.role
         self.renew(at)
@@ -148,24 +151,21 @@ class PartitionRun:
             for other in broker.process.partition.replicas:
                 in_sync = other in broker.process.partition.isr
                 self.caught[other] = Caught(now if in_sync else 0, now if in_sync else 0, 0)
-            self.around.clock.after(self.around.timing.lag_max // 2, self._look_for_slow, at, after.epoch)
+            self._look_for_slow(at, after.epoch)
         else:
             self.fetch(at)
-
-    def _look_for_slow(self, at: int, epoch: int) -> None:
-        self.host(at).do(self._drop_slow, at, epoch)
 
     def _drop_slow(self, at: int, epoch: int) -> None:
         """Every half replica.lag.time.max.ms: who was not caught up for longer leaves the ISR."""
         role = self.brokers[at].process.role
         if not isinstance(role, Leader) or role.epoch != epoch:
             return
-        clock, timing, disks = self.around.clock, self.around.timing, self.around.disks
+        disks, lag_max = self.around.disks, self.around.timing.lag_max
         now = self.around.network.wall(at)
         slow = tuple(
             replica
             for replica in may_shrink(self.brokers[at])
-            if now - self.caught[replica].caught_up > timing.lag_max
+            if now - self.caught[replica].caught_up > lag_max
         )
         if slow:
             if disks.frozen and disks.holds_step(self, at, None, None, self._drop_slow, at, epoch):
@@ -174,7 +174,10 @@ class PartitionRun:
             broker, messages = propose_shrink(before, slow)
             self.brokers[at] = broker
             self._after(at, before, broker, messages)
-        clock.after(timing.lag_max // 2, self._look_for_slow, at, epoch)
+        self._look_for_slow(at, epoch)
+
+    def _look_for_slow(self, at: int, epoch: int) -> None:
+        self.around.clock.after(self.around.timing.lag_max // 2, self.host(at).do, self._drop_slow, at, epoch)
 
     # -- following ----------------------------------------------------------------------------------------------
 
@@ -273,22 +276,13 @@ class PartitionRun:
         self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, records: int
     ) -> None:
         size = REQUEST_BYTES + records * self.around.record_bytes
+        send = (connection, TO_OPENER, size, self._take, follower, reply, token)
         if self.throttle and records and follower not in self.image.partition.isr:
+            # Its share of the rate has yet to come (ReplicationQuotaManager).
             wait = size * SECOND // self.throttle
-            self.around.clock.after(wait, self._throttled, follower, reply, connection, token, size)
-            return
-        self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
-
-    def _throttled(
-        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
-    ) -> None:
-        """Its share of the rate has come (ReplicationQuotaManager)."""
-        self.host(reply.leader).do(self._send_throttled, follower, reply, connection, token, size)
-
-    def _send_throttled(
-        self, follower: int, reply: Fetched | EpochEnd, connection: Connection, token: int, size: int
-    ) -> None:
-        self.around.network.send(connection, TO_OPENER, size, self._take, follower, reply, token)
+            self.around.clock.after(wait, self.host(reply.leader).do, self.around.network.send, *send)
+        else:
+            self.around.network.send(*send)
 
     def _take(self, follower: int, reply: Fetched | EpochEnd, token: int) -> None:
         if self.tokens.get(follower) != token:
@@ -306,7 +300,7 @@ class PartitionRun:
 
     def produce(self, leader: int, request: Produce, asked: Asked) -> None:
         """A produce request arrives at a broker."""
-        clock, disks, lane = self.around.clock, self.around.disks, asked.connection
+        disks, lane = self.around.disks, asked.connection
         if disks.frozen and disks.holds_step(
             self, leader, request, lane, self.produce, leader, request, asked
         ):
@@ -326,7 +320,8 @@ class PartitionRun:
         role = broker.process.role
         if isinstance(role, Leader) and role.waiting and leader not in self.timed:
             self.timed.add(leader)
-            clock.after(asked.request_timeout, self._time_out, leader, asked.request_timeout)
+            timeout = asked.request_timeout
+            self.around.clock.after(timeout, self.host(leader).do, self._end_waiting, leader, timeout)
         if broker.log.end > end and self.parked:
             self._wake(leader)
 
@@ -336,9 +331,6 @@ class PartitionRun:
         if self.parked:
             self._wake(leader)
         return self.log(leader).end
-
-    def _time_out(self, leader: int, timeout: int) -> None:
-        self.host(leader).do(self._end_waiting, leader, timeout)
 
     def _end_waiting(self, leader: int, timeout: int) -> None:
         """Who has waited in the purgatory for request.timeout.ms is told so."""
@@ -359,7 +351,7 @@ class PartitionRun:
             self._after(leader, before, broker, messages)
         if later:
             self.timed.add(leader)
-            clock.at(later, self._time_out, leader, timeout)
+            clock.at(later, self.host(leader).do, self._end_waiting, leader, timeout)
 
     # -- life of a broker ---------------------------------------------------------------------------------------
 

@@ -146,11 +146,8 @@ class Producer:
     def start(self) -> None:
         """Begin; the first batch closes somewhere within the first linger."""
         self.began = self.clock.now
-        self.clock.after(int(self.random.random() * self._least) + 1, self._tick)
+        self.clock.after(int(self.random.random() * self._least) + 1, self.host.do, self._make)
         self.clock.after(SECOND, self._watch)
-
-    def _tick(self) -> None:
-        self.host.do(self._make)
 
     def sent_times(self, seq: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """When each record was handed to the library."""
@@ -179,7 +176,7 @@ class Producer:
         for line in lines:
             if line.queue:
                 self._drain(line)
-        self.clock.after(self._least, self._tick)
+        self.clock.after(self._least, self.host.do, self._make)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
         """Into the batch that waits to be sent, if one does and has room; else into a new one."""
@@ -253,9 +250,8 @@ class Producer:
 
     # -- answers ------------------------------------------------------------------------------------------------
 
-    def answered(self, attempt: object, error: Error, offset: int) -> None:
+    def answered(self, attempt: ClientBatch, error: Error, offset: int) -> None:
         """The leader's answer to a batch."""
-        assert isinstance(attempt, ClientBatch)
         line = self.lines[attempt.place]
         if line.flying.pop(attempt.number, None) is None:
             return
@@ -295,7 +291,7 @@ class Producer:
         self.ask_soon(line)
 
     def _sort(self, line: Line) -> None:
-        line.queue = deque(sorted(line.queue, key=_number))
+        line.queue = deque(sorted(line.queue, key=lambda batch: batch.number))
 
     def _fail(self, line: Line, batch: ClientBatch, code: int) -> None:
         once = batch.sends <= 1 and self.clock.now - batch.made < self.resend_after
@@ -386,7 +382,3 @@ def newest_known(network: Network, client: Host, partition: PartitionRun) -> int
         ):
             best, leader = metadata.partition.epoch, metadata.partition.leader
     return leader
-
-
-def _number(batch: ClientBatch) -> int:
-    return batch.number

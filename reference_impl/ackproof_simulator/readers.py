@@ -96,21 +96,21 @@ class Reader:
         """Somebody has learned of another leader."""
         for position in self.positions:
             if position.partition is partition:
-                self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, position)
+                self._ask(position, int(self.random.random() * self.timing.refresh))
 
     def broken(self, connection: Connection) -> None:
         """A connection is lost: look for the leader, and go on."""
         for position in self.positions:
             if position.leader == connection.acceptor.id:
-                self.clock.after(int(self.random.random() * self.timing.refresh), self._ask, position)
+                self._ask(position, int(self.random.random() * self.timing.refresh))
 
-    def _ask(self, position: _Position) -> None:
-        self.host.do(self._asked, position)
+    def _ask(self, position: _Position, wait: int) -> None:
+        self.clock.after(wait, self.host.do, self._asked, position)
 
     def _asked(self, position: _Position) -> None:
         leader = newest_known(self.network, self.host, position.partition)
         if leader is None:
-            self.clock.after(self.timing.refresh, self._ask, position)
+            self._ask(position, self.timing.refresh)
             return
         position.leader = leader
         self._arm(position, MS)
@@ -129,10 +129,10 @@ class Reader:
         broker = partition.brokers.get(leader)
         if broker is None or not self.network.between(self.host.id, leader).usable:
             if leader >= 0 and not self.stopped:
-                self.clock.after(self.timing.refresh, self._ask, position)
+                self._ask(position, self.timing.refresh)
             return
         if not isinstance(broker.process.role, Leader):
-            self.clock.after(self.timing.refresh, self._ask, position)
+            self._ask(position, self.timing.refresh)
             return
         log = broker.log
         trusted = position.offset

@@ -1,28 +1,45 @@
-"""Requests that wait at a broker in virtual time, and what is remembered of them: who sent them, and when."""
+"""What a partition needs of the cluster around it; requests that wait at a broker: who sent them, and when."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
-from ackproof_reference.messages import Error, Fetch
-from ackproof_simulator.network import Connection
+from ackproof_reference.messages import AlterPartition, Fetch, Produce
+from ackproof_simulator.clock import Clock
+from ackproof_simulator.disks import Disks
+from ackproof_simulator.network import Connection, Network
+from ackproof_simulator.timing import Timing
+
+if TYPE_CHECKING:
+    from ackproof_simulator.partition import PartitionRun
+    from ackproof_simulator.producers import ClientBatch, Producer
 
 
-class Producing(Protocol):
-    """A client that waits for an answer to a batch that it sent."""
+@dataclass
+class Surroundings:
+    """What a partition needs of the cluster around it."""
 
-    def answered(self, attempt: object, error: Error, offset: int) -> None:
-        """The leader's answer."""
+    clock: Clock
+    network: Network
+    disks: Disks
+    timing: Timing
+    record_bytes: int
+    alter: Callable[[PartitionRun, int, AlterPartition], None]
+    learned: Callable[[PartitionRun], None]
+    advanced: Callable[[PartitionRun, int], None] | None = None
+    verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
+    """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""
 
 
 class Asked(NamedTuple):
     """A produce request at its leader: who sent it, over which connection, for which of its attempts."""
 
-    client: Producing
+    client: Producer
     connection: Connection
     generation: int
-    attempt: object
+    attempt: ClientBatch
     since: int
     request_timeout: int
 

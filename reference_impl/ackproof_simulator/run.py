@@ -221,9 +221,7 @@ class Simulation:
 
     def client_batch(self, at: int, batch: Batch) -> ClientBatch:
         """Whose records a batch of a log holds."""
-        found = self.world.partitions[at].written[batch.producer, batch.producer_epoch, batch.sequence]
-        assert isinstance(found, ClientBatch)
-        return found
+        return self.world.partitions[at].written[batch.producer, batch.producer_epoch, batch.sequence]
 
     @property
     def lives(self) -> list[Life]:

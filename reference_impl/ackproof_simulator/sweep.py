@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 
@@ -13,8 +13,11 @@ from pydantic import JsonValue
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.plan.cases import case_from_json, case_to_json, reseeded
+from ackproof.plan.on_model import lacks
 from ackproof.reference.predict import workers
-from ackproof.rundir.simulation import SimulationFile, WorstSeed
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.simulation import Shrunk, SimulationFile, WorstSeed
 from ackproof_simulator.counts import Counts, counts_of
 from ackproof_simulator.producers import FULL_RATE
 from ackproof_simulator.run import Simulation, setting_of
@@ -27,6 +30,9 @@ CHUNK: Final = 25
 """Seeds that a worker takes at once."""
 WORST: Final = 3
 SHRINK_BY: Final = ("lost", "duplicate")
+RUNS: Final = 60
+WITHIN_S: Final = 1.5
+"""At most so many runs beside one that was made elsewhere, and for at most so long."""
 FEW: Final = 50
 """Up to so many runs are made in this process: starting others takes longer."""
 
@@ -56,15 +62,7 @@ def with_linger(case: Case, seconds: float) -> Case:
     spec = case.experiment
     producers = spec.workload.producers.model_copy(update={"linger": seconds})
     workload = spec.workload.model_copy(update={"producers": producers})
-    return Case(
-        case.id,
-        case.settings,
-        case.repeat,
-        case.seed,
-        spec.model_copy(update={"workload": workload, "backend": "model"}),
-        case.orders,
-        case.drawn,
-    )
+    return replace(case, experiment=spec.model_copy(update={"workload": workload, "backend": "model"}))
 
 
 def runs_of(case: Case, seeds: Iterable[int]) -> Iterator[Counts]:
@@ -103,24 +101,62 @@ def sweep(case: Case, options: SweepOptions, mapper: Mapper | None, progress: Pr
             runs.extend(found)
             progress(len(runs), len(seeds))
     runs.sort(key=lambda one: one.seed)
-    good = [one for one in runs if one.complete and one.faults_bit]
-    worst = _worst(good, options)
+    worst = _worst([one for one in runs if _good(one)], options)
     found_by = next((one for one in worst if one.what in SHRINK_BY), None)
+    shrunk = None
+    if options.shrink and found_by is not None and case.faults:
+        shrunk = shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
+    return _summed(case, runs, began, first_seed=seeds.start, worst=worst, shrunk=shrunk)
+
+
+def simulate_beside(run: CaseDir) -> None:
+    """Simulate the very case of a run that was made elsewhere, a few times, and write `simulation.json` for the report.
+
+    Nothing rests on it, and nothing is written where the model cannot.
+    """
+    case = case_from_json(CaseFile.load(run.case_json).resolved)
+    if case.experiment.ground.foreign or lacks(case.experiment) is not None:
+        return
+    began = time.monotonic()
+    coarse = with_linger(case, linger_for(case.experiment, BATCHES))
+    setting = setting_of(coarse)
+    found: list[Counts] = []
+    for number in range(RUNS):
+        if found and time.monotonic() - began > WITHIN_S:
+            break
+        simulation = Simulation(setting, replace(coarse, seed=coarse.seed + number))
+        simulation.run()
+        found.append(counts_of(simulation, number))
+    _summed(coarse, found, began).save(run.simulation_json)
+
+
+def _good(run: Counts) -> bool:
+    return run.complete and run.faults_bit
+
+
+def _summed(
+    case: Case,
+    runs: Sequence[Counts],
+    began: float,
+    *,
+    first_seed: int = 0,
+    worst: tuple[WorstSeed, ...] = (),
+    shrunk: Shrunk | None = None,
+) -> SimulationFile:
+    good = [one for one in runs if _good(one)]
     return SimulationFile(
         case=case.id,
         settings=case.settings,
         runs=len(runs),
         incomplete=len(runs) - len(good),
-        first_seed=seeds.start,
+        first_seed=first_seed,
         linger_ms=case.experiment.workload.producers.linger * 1000,
         coarseness=coarseness(case),
         seconds=time.monotonic() - began,
         spreads=tuple(spread(name, good) for name in QUANTITIES),
         elected=elected(good),
         worst=worst,
-        shrunk=shrink(reseeded(case, found_by.seed), found_by.seed, found_by.what)
-        if options.shrink and found_by is not None and case.faults
-        else None,
+        shrunk=shrunk,
     )
 
 

@@ -79,7 +79,7 @@ def timing_of(cluster: ClusterSpec) -> Timing:
     def ms(name: str) -> int:
         return round(float(found[name]) * MS)
 
-    zookeeper = cluster.mode == "zookeeper"
+    zookeeper = cluster.metadata.broker_controls
     session = ms(SESSION_TIME_OUT[cluster.mode])
     return Timing(
         fetch_wait=ms("replica.fetch.wait.max.ms"),

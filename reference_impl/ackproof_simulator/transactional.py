@@ -148,7 +148,7 @@ class TransactionalProducer(Producer):
     def _wake_later(self, now: int) -> None:
         if self._next <= now:
             self._next = now + self._least
-            self.clock.at(self._next, self._tick)
+            self.clock.at(self._next, self.host.do, self._make)
 
     def _fill(self, stop: int) -> None:
         start, places = self.made, len(self.lines)
@@ -204,13 +204,12 @@ class TransactionalProducer(Producer):
     def _request(self, batch: ClientBatch, sequence: int) -> Produce:
         return super()._request(batch, sequence)._replace(transactional=True)
 
-    def answered(self, attempt: object, error: Error, offset: int) -> None:
+    def answered(self, attempt: ClientBatch, error: Error, offset: int) -> None:
         """The leader's answer to a batch."""
-        if error in _FENCED and self.phase is not Phase.OVER:
-            super().answered(attempt, error, offset)
-            self._is_fenced()
-            return
+        fenced = error in _FENCED and self.phase is not Phase.OVER
         super().answered(attempt, error, offset)
+        if fenced:
+            self._is_fenced()
 
     def _out_of_order(self, line: Line, batch: ClientBatch) -> None:
         """A batch before it is on its way still; or the leader has lost some: then the transaction is aborted."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -15,16 +16,16 @@ from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registra
 from ackproof_reference.placement import Broker as PlacedBroker
 from ackproof_reference.placement import place
 from ackproof_reference.rules import Rules
-from ackproof_simulator.around import Surroundings
 from ackproof_simulator.clock import Clock
 from ackproof_simulator.control import Control
 from ackproof_simulator.coordinator import Coordinator, coordinator_of
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.journal import NOTHING_YET, Beginning, Change, Created, Entry
-from ackproof_simulator.network import Connection, Host, Network
+from ackproof_simulator.network import Host, Network
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import ClientBatch, Line, Producer
 from ackproof_simulator.readers import Reader, Reset
+from ackproof_simulator.requests import Surroundings
 from ackproof_simulator.timing import Timing
 from ackproof_simulator.transactional import TransactionalProducer
 
@@ -216,7 +217,7 @@ class World:
         topic: str,
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
-        around: Surroundings[PartitionRun],
+        around: Surroundings,
     ) -> list[PartitionRun]:
         """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
@@ -273,9 +274,8 @@ class World:
         """The index among all partitions of the one that a batch was sent to."""
         return self.producers[batch.producer].lines[batch.place].place
 
-    def heard(self, partition: PartitionRun, broker: int) -> None:
+    def heard(self, partition: PartitionRun) -> None:
         """A broker has learned something new of a partition: clients will hear of another leader."""
-        del broker
         for producer in self.producers:
             for line in producer.lines:
                 if line.partition is partition and line.leader != partition.image.partition.leader:
@@ -294,7 +294,7 @@ def make_world(setting: Setting, case: Case) -> World:
     for node in dict.fromkeys((*brokers, *controllers)):
         network.join(Host(node))
     journal: list[Entry] = []
-    zookeeper = experiment.cluster.mode == "zookeeper"
+    zookeeper = experiment.cluster.metadata.broker_controls
     disks = Disks(network, timing.handlers, experiment.cluster.log_dirs, brokers, zookeeper=zookeeper)
     control = Control(
         clock, network, disks, timing, random, brokers, controllers, lambda p, before: None, journal,
@@ -309,7 +309,7 @@ def make_world(setting: Setting, case: Case) -> World:
         journal.append(Change(clock.now, place, partition.image.partition, before.partition))
 
     control.changed = changed
-    around: Surroundings[PartitionRun] = Surroundings(
+    around = Surroundings(
         clock,
         network,
         disks,
@@ -347,7 +347,7 @@ def make_world(setting: Setting, case: Case) -> World:
         # Every broker has its partitions dealt to its log dirs in turn.
         partition.folder = number % experiment.cluster.log_dirs
     for node in brokers:
-        network.hosts[node].broken = _Lost(control, node)
+        network.hosts[node].broken = partial(control.follow_broken, node)
     for partition in everything:
         # The leader first, so that the followers' first fetches find it.
         leader = partition.image.partition.leader
@@ -360,7 +360,7 @@ def _transaction_log(
     world: World,
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
-    around: Surroundings[PartitionRun],
+    around: Surroundings,
 ) -> PartitionRun:
     """Of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
@@ -379,14 +379,3 @@ def _transaction_log(
         around,
         world.timing.flush_every,
     )
-
-
-class _Lost:
-    """What a broker does about a lost connection."""
-
-    def __init__(self, control: Control, broker: int) -> None:
-        self._control, self._broker = control, broker
-
-    def __call__(self, connection: Connection) -> None:
-        """Fetches that were under way are tried again."""
-        self._control.follow_broken(self._broker, connection)

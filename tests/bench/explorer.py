@@ -18,15 +18,15 @@ from dataclasses import replace
 from ackproof_reference.explore.model import Model
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.transactional import Transactions
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.transactional import transactions
+from ackproof_reference.explore.world import world
 from ackproof_reference.rules import rules_of
 
 MODELS: dict[str, Model] = {
-    "before KRaft (2.1, three brokers, two records)": World(
+    "before KRaft (2.1, three brokers, two records)": world(
         Scope(replace(rules_of("2.1"), min_insync=2), records=2, budget=Budget(kills=2, shrinks=1))
     ),
-    "richest (4.1, ELR, idempotence, three brokers, two records)": World(
+    "richest (4.1, ELR, idempotence, three brokers, two records)": world(
         Scope(
             replace(rules_of("4.1"), min_insync=2),
             records=2,
@@ -34,7 +34,7 @@ MODELS: dict[str, Model] = {
             budget=Budget(1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
         )
     ),
-    "transactions (4.1, four clients of one id, two partitions)": Transactions(rules_of("4.1"), clients=4),
+    "transactions (4.1, four clients of one id, two partitions)": transactions(rules_of("4.1"), clients=4),
 }
 
 

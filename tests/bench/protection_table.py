@@ -15,7 +15,7 @@ from dataclasses import replace
 
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Truncation, without
 from protections import CASES, LARGER, LATER, MASKED, PAIRS
 
@@ -25,7 +25,7 @@ MOST = 12_000_000
 
 def searched(scope: Scope, *wanted: str) -> tuple[Search, float]:
     """A search to its end or to what is wanted, and the seconds of processor that it took."""
-    search = Search(World(scope), frozenset(wanted) or frozenset({"nothing, all are looked at"}))
+    search = Search(world(scope), frozenset(wanted) or frozenset({"nothing, all are looked at"}))
     began = time.process_time()
     search.run(max_states=MOST)
     return search, time.process_time() - began

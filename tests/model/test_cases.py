@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.experiment.case import Case
-from ackproof.reference.predict.cases import budget_for, counted_for, rules_for, scope_for
+from ackproof.reference.predict.cases import counted_for, rules_for, scope_for
 from ackproof.reference.predict.incidents import unpredictable
 from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
 from ackproof.rundir.timeline import Event, EventKind
@@ -27,7 +27,7 @@ from model_cases import case_of
     ],
 )
 def test_a_fault_counts_what_it_does_to_replicas(fault: str, budget: Budget) -> None:
-    assert budget_for(case_of(fault), "orders") == budget
+    assert counted_for(case_of(fault), "orders").budget == budget
 
 
 @pytest.mark.parametrize(
@@ -35,39 +35,47 @@ def test_a_fault_counts_what_it_does_to_replicas(fault: str, budget: Budget) -> 
     [("1s", Budget()), ("3500ms", Budget(cuts=2)), ("20s", Budget(cuts=2))],
 )
 def test_a_pause_counts_when_it_outlasts_the_session(lasts: str, budget: Budget) -> None:
-    assert budget_for(case_of("pause: {target: followers(orders/0)}", f"for: {lasts}"), "orders") == budget
+    assert (
+        counted_for(case_of("pause: {target: followers(orders/0)}", f"for: {lasts}"), "orders").budget
+        == budget
+    )
 
 
 def test_a_throttled_follower_counts_as_slow_when_it_lags_long_enough() -> None:
     link = "cut: {link: followers(orders/0) -> leader(orders/0)}"
-    assert budget_for(case_of(link, "for: 2s"), "orders") == Budget()
-    assert budget_for(case_of(link, "for: 6s"), "orders") == Budget(shrinks=2)
+    assert counted_for(case_of(link, "for: 2s"), "orders").budget == Budget()
+    assert counted_for(case_of(link, "for: 6s"), "orders").budget == Budget(shrinks=2)
     one = "throttle: {link: follower(orders/0) -> leader(orders/0), rate: 1KiB/s}"
-    assert budget_for(case_of(one, "for: 6s"), "orders") == Budget(shrinks=1)
+    assert counted_for(case_of(one, "for: 6s"), "orders").budget == Budget(shrinks=1)
 
 
 def test_a_leader_that_is_cut_off_drops_every_follower() -> None:
     alone = "isolate: {target: leader(orders/0), from: peers}"
-    assert budget_for(case_of(alone, "for: 6s"), "orders") == Budget(shrinks=2)
+    assert counted_for(case_of(alone, "for: 6s"), "orders").budget == Budget(shrinks=2)
 
 
 def test_a_slow_disk_counts_as_long_as_it_lasts_at_most_and_a_leader_on_it_drops_every_follower() -> None:
     """Its healing is due `for` its time from a confirmation that waits for 3 stalls and 3 s (of a lag of 4)."""
     one, leader = (f"slow_disk: {{target: {role}(orders/0), stall: %s}}" for role in ("follower", "leader"))
     short = "100ms"
-    assert budget_for(case_of(one % short, "for: 600ms"), "orders") == Budget()
-    assert budget_for(case_of(one % short, "for: 800ms"), "orders") == Budget(shrinks=1)
-    assert budget_for(case_of(one % "1s", "for: 600ms"), "orders") == Budget(shrinks=1)
-    assert budget_for(case_of(leader % "1s", "for: 6s"), "orders") == Budget(shrinks=2)
-    assert budget_for(case_of("slow_disk: {target: controller, stall: 9s}", "for: 6s"), "orders") == Budget()
+    assert counted_for(case_of(one % short, "for: 600ms"), "orders").budget == Budget()
+    assert counted_for(case_of(one % short, "for: 800ms"), "orders").budget == Budget(shrinks=1)
+    assert counted_for(case_of(one % "1s", "for: 600ms"), "orders").budget == Budget(shrinks=1)
+    assert counted_for(case_of(leader % "1s", "for: 6s"), "orders").budget == Budget(shrinks=2)
+    assert (
+        counted_for(case_of("slow_disk: {target: controller, stall: 9s}", "for: 6s"), "orders").budget
+        == Budget()
+    )
 
 
 def test_a_disk_that_stands_still_for_a_session_hides_another_controller() -> None:
     slow = "slow_disk: {target: follower(orders/0), stall: %s}"
     combined = "controllers: 3, combined: true"
-    assert budget_for(case_of(slow % "2s", cluster=combined), "orders") == Budget(shrinks=1)
-    assert budget_for(case_of(slow % "3s", cluster=combined), "orders") == Budget(shrinks=1, cuts=1)
-    assert budget_for(case_of(slow % "3s", cluster=f"log_dirs: 2, {combined}"), "orders") == Budget(shrinks=1)
+    assert counted_for(case_of(slow % "2s", cluster=combined), "orders").budget == Budget(shrinks=1)
+    assert counted_for(case_of(slow % "3s", cluster=combined), "orders").budget == Budget(shrinks=1, cuts=1)
+    assert counted_for(case_of(slow % "3s", cluster=f"log_dirs: 2, {combined}"), "orders").budget == Budget(
+        shrinks=1
+    )
 
 
 def test_a_quorum_that_changes_is_named_and_takes_nothing_from_replicas() -> None:
@@ -140,13 +148,13 @@ def killing() -> Case:
 
 
 def test_a_fault_that_was_never_asked_for_does_not_count(killing: Case) -> None:
-    assert budget_for(killing, "orders", []) == Budget()
-    assert budget_for(killing, "orders", [_asked(1)]) == Budget(kills=1)
+    assert counted_for(killing, "orders", []).budget == Budget()
+    assert counted_for(killing, "orders", [_asked(1)]).budget == Budget(kills=1)
 
 
 def test_a_node_that_died_by_itself_counts_as_killed(killing: Case) -> None:
     events = [_asked(1), _event(EventKind.NODE_DIED, node=2)]
-    assert budget_for(killing, "orders", events) == Budget(kills=2)
+    assert counted_for(killing, "orders", events).budget == Budget(kills=2)
 
 
 def test_an_unplanned_fencing_counts_and_that_of_a_killed_broker_does_not(killing: Case) -> None:
@@ -170,18 +178,20 @@ def test_isr_shrinks_moves_and_unclean_elections_are_read_from_the_metadata_log(
         _partition(2, 2, 1, (1, 2)),
         _partition(3, 3, 2, (3,)),
     ]
-    assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=1, hand_overs=1, unclean=1)
+    assert counted_for(killing, "orders", [], decided=decided).budget == Budget(
+        shrinks=1, hand_overs=1, unclean=1
+    )
 
 
 def test_a_shrink_that_raises_the_leader_epoch_is_one_too(killing: Case) -> None:
     """So it does in ZooKeeper mode, and before metadata version 3.6: who leads has not changed."""
     decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 1, (1,))]
-    assert budget_for(killing, "orders", [], decided=decided) == Budget(shrinks=2)
+    assert counted_for(killing, "orders", [], decided=decided).budget == Budget(shrinks=2)
 
 
 def test_the_drop_that_comes_with_a_fencing_is_no_second_one(killing: Case) -> None:
     decided = [_partition(0, 1, 0, (1, 2, 3)), _partition(1, 1, 0, (1, 2)), _fenced(2, 3, True, at=1)]
-    assert budget_for(killing, "orders", [], decided=decided) == Budget(cuts=1)
+    assert counted_for(killing, "orders", [], decided=decided).budget == Budget(cuts=1)
 
 
 def test_without_a_metadata_log_the_samples_count() -> None:
@@ -190,4 +200,4 @@ def test_without_a_metadata_log_the_samples_count() -> None:
         _event(EventKind.ISR, topic="orders", partition=0, detail={"isr": [1, 2, 3]}),
         _event(EventKind.ISR, topic="orders", partition=0, detail={"isr": [1, 3]}),
     ]
-    assert budget_for(case, "orders", events) == Budget(shrinks=1)
+    assert counted_for(case, "orders", events).budget == Budget(shrinks=1)

@@ -96,7 +96,7 @@ def test_answers_come_back_from_the_cache_folder(monkeypatch: pytest.MonkeyPatch
     scope = Scope(Rules(), brokers=2, acks=1, budget=Budget(kills=1), settled=True)
     first = answers(scope)
     monkeypatch.setattr("ackproof.reference.predict.answers._known", {})
-    monkeypatch.setattr("ackproof.reference.predict.answers.outlook", None)
+    monkeypatch.setattr("ackproof.reference.predict.answers.Search", None)
     assert answers(scope) == first
 
 

@@ -7,6 +7,7 @@ import pytest
 from ackproof_reference.broker import (
     Broker,
     Follower,
+    Leader,
     Process,
     kill,
     power_off,
@@ -18,7 +19,7 @@ from ackproof_reference.follower import next_request
 from ackproof_reference.log import Batch, EpochEntry, Log, begin_epoch
 from ackproof_reference.messages import AskEpochEnd, EpochEnd, Error, Fetch, Fetched, Produce
 from ackproof_reference.metadata import Registration
-from ackproof_reference.node import is_follower, is_leader, learn, step
+from ackproof_reference.node import learn, step
 from ackproof_reference.rules import Rules, Truncation, without
 from partition import following, leading, log, metadata, partition
 
@@ -130,7 +131,7 @@ def test_out_of_range_with_the_leaders_end_it_keeps_even_an_epoch_without_record
 def test_before_kip_101_it_cuts_to_its_own_high_watermark_when_another_broker_leads() -> None:
     before = following(log(0, 0, high_watermark=1))
     cut, _ = learn(before, metadata(partition(leader=3, epoch=1, version=1)), TO_MARK)
-    assert (cut.log.end, is_follower(cut)) == (1, True)
+    assert (cut.log.end, isinstance(cut.process.role, Follower)) == (1, True)
     kept, _ = learn(before, metadata(partition(epoch=1, version=1)), TO_MARK)
     assert kept.log.end == 2
     leaderless, _ = learn(before, metadata(partition(leader=-1, epoch=1, version=1)), TO_MARK)
@@ -206,7 +207,7 @@ def test_an_image_of_the_same_epoch_leaves_the_role() -> None:
 
 def test_who_is_elected_leads_and_who_is_moved_away_drops_its_log() -> None:
     led, _ = learn(following(log(0)), metadata(partition(leader=2, epoch=1, version=1)), RULES)
-    assert is_leader(led)
+    assert isinstance(led.process.role, Leader)
     gone, _ = learn(led, metadata(partition(replicas=(1, 3), isr=(1, 3), epoch=2, version=2)), RULES)
     assert (gone.log, gone.process.role) == (Log(), None)
 
@@ -215,7 +216,7 @@ def test_a_started_broker_takes_the_role_it_finds() -> None:
     started = start(kill(following(log(0))), Registration(2, 1))
     assert (started.process, started.log.end) == (Process(up=True, epoch=1), 1)
     learnt, _ = learn(started, metadata(partition()), RULES)
-    assert (is_follower(learnt), learnt.process.up) == (True, True)
+    assert (isinstance(learnt.process.role, Follower), learnt.process.up) == (True, True)
     elsewhere, _ = learn(started, metadata(partition(replicas=(1, 3), isr=(1,))), RULES)
     assert (elsewhere.process.role, elsewhere.process.up) == (None, True)
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 from ackproof_reference.broker import Broker, Process
 from ackproof_reference.explore.invariants import (
     CONFLICT,
-    DATA_LOSS,
     DIVERGED,
     DUPLICATE,
     INVALID_ISR,
@@ -15,9 +14,10 @@ from ackproof_reference.explore.invariants import (
     TWO_LEADERS,
     VANISHED,
     checks,
+    records,
+    witness,
 )
 from ackproof_reference.explore.scope import CLIENT, CONTROLLER, Client, Scope, log_cell, process_cell
-from ackproof_reference.explore.witness import records, witness
 from ackproof_reference.log import COMMIT, Batch, Log, append
 from ackproof_reference.messages import Error, Produced
 from ackproof_reference.metadata import Metadata, Registration
@@ -154,10 +154,6 @@ def test_one_leader_for_each_epoch() -> None:
     follower = following(log(), partition(epoch=1)).process
     assert broken("leaders", cells, in_epoch(1, 1), follower) == []
     assert broken("leaders", cells, follower, in_epoch(2, 1)) == []
-
-
-def test_loss_is_what_is_gone_or_has_become_another() -> None:
-    assert {LOST, VANISHED, CONFLICT, DIVERGED} == DATA_LOSS
 
 
 # The observer

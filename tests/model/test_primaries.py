@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackproof_reference.explore.primaries import Bounds, Pacifica
+from ackproof_reference.explore.primaries import Bounds, pacifica
 from ackproof_reference.explore.search import Search
 from ackproof_reference.log import Batch, Log
 from ackproof_reference.pacifica import (
@@ -29,7 +29,7 @@ FIRST = Configuration(0, 0, (0, 1, 2))
 
 
 def search(rules: PacificaRules, bounds: Bounds, *wanted: str) -> Search:
-    made = Search(Pacifica(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
+    made = Search(pacifica(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
     made.run(max_states=400_000)
     return made
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from ackproof_reference.explore.quorums import Bounds, Quorum
+from ackproof_reference.explore.quorums import Bounds, quorum
 from ackproof_reference.explore.search import Search
 from ackproof_reference.log import Batch, EpochEntry, Log, begin_epoch
 from ackproof_reference.quorum import (
@@ -27,7 +27,7 @@ RAFT = QuorumRules()
 
 
 def search(rules: QuorumRules, bounds: Bounds, *wanted: str, max_states: int = 600_000) -> Search:
-    made = Search(Quorum(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
+    made = Search(quorum(rules, bounds), frozenset(wanted) or frozenset({"whatever there is"}))
     made.run(max_states=max_states)
     return made
 

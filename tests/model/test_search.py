@@ -4,56 +4,43 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ackproof_reference.chance import Chance
-from ackproof_reference.explore.model import Group, Happening, Move
-from ackproof_reference.explore.outlook import outlook
+from ackproof_reference.explore.model import Group, Happening, Model, Move
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search
 from ackproof_reference.explore.story import tell
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.world import world
 from ackproof_reference.rules import Rules, without
 
 
-@dataclass
-class Counters:
+def counters(top: int, bad: int = -1) -> Model:
     """Two counters that climb to `top`, by one or two; with a check that the first never reaches `bad`."""
 
-    top: int
-    bad: int = -1
-    names: Sequence[str] = ("first", "second")
-    initial: tuple[int, int] = (0, 0)
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        return (
-            Group("first", (0,), self._climb, self._check),
-            Group("second", (1,), self._climb),
-            Group("both", (0, 1), self._level),
-        )
-
-    def _climb(self, value: int) -> Iterator[Move]:
+    def climb(value: int) -> Iterator[Move]:
         for more in (1, 2):
-            if value + more <= self.top:
-                yield Happening("counter", "", f"climbs by {more}"), (value + more,)
+            if value + more <= top:
+                yield Happening("counter", f"climbs by {more}"), (value + more,)
 
-    def _level(self, first: int, second: int) -> Iterator[Move]:
+    def level(first: int, second: int) -> Iterator[Move]:
         if first == second:
-            yield Happening("both", "", "start anew"), (0, 0)
+            yield Happening("both", "start anew"), (0, 0)
 
-    def _check(self, value: int) -> Iterator[tuple[str, str]]:
-        if value == self.bad:
+    def check(value: int) -> Iterator[tuple[str, str]]:
+        if value == bad:
             yield "reached", f"the first counter is at {value}"
+
+    groups = [Group("first", (0,), climb, check), Group("second", (1,), climb), Group("both", (0, 1), level)]
+    return Model(("first", "second"), (0, 0), groups)
 
 
 def test_every_state_is_seen_once() -> None:
-    search = Search(Counters(9))
+    search = Search(counters(9))
     search.run()
     assert search.exhausted
     assert len(search.seen) == 100
@@ -63,7 +50,7 @@ def test_every_state_is_seen_once() -> None:
 
 
 def test_the_way_to_a_finding_is_the_shortest() -> None:
-    search = Search(Counters(9, bad=7))
+    search = Search(counters(9, bad=7))
     search.run()
     assert search.found is not None
     assert search.found.depth == 4
@@ -73,14 +60,14 @@ def test_the_way_to_a_finding_is_the_shortest() -> None:
 
 
 def test_a_finding_in_the_first_state_has_no_way() -> None:
-    search = Search(Counters(3, bad=0))
+    search = Search(counters(3, bad=0))
     search.run()
     assert search.found is not None
     assert search.way_to(search.found.state) == []
 
 
 def test_findings_of_other_classes_do_not_stop_it() -> None:
-    search = Search(Counters(9, bad=7), frozenset({"something else"}))
+    search = Search(counters(9, bad=7), frozenset({"something else"}))
     search.run()
     assert search.exhausted
     assert search.found is None
@@ -89,7 +76,8 @@ def test_findings_of_other_classes_do_not_stop_it() -> None:
 
 def test_cells_with_many_values_are_widened_on_the_way() -> None:
     """More values than twelve bits can number: all is packed anew, and ways stay right."""
-    single = Search(_OneCounter(9000, bad=8999))
+    model = counters(9000, bad=8999)
+    single = Search(replace(model, groups=model.groups[:1]))
     single.run()
     assert single.found is not None
     assert single.found.depth == 4500
@@ -98,22 +86,16 @@ def test_cells_with_many_values_are_widened_on_the_way() -> None:
     assert single.cells.row(single.found.state) == (8999, 0)
 
 
-class _OneCounter(Counters):
-    @property
-    def groups(self) -> Sequence[Group]:
-        return super().groups[:1]
-
-
 @pytest.mark.parametrize("limit", [{"max_states": 1_500}, {"max_bytes": 600_000}, {"max_seconds": 0.0}])
 def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], tmp_path: Path) -> None:
     scope = Scope(Rules(min_insync=2), brokers=2, budget=Budget(kills=1, shrinks=1))
-    whole = Search(World(scope))
+    whole = Search(world(scope))
     whole.run()
-    part = Search(World(scope))
+    part = Search(world(scope))
     part.run(**limit)  # type: ignore[arg-type]
     assert not part.exhausted
     save(part, tmp_path / "search")
-    again = load(World(scope), tmp_path / "search")
+    again = load(world(scope), tmp_path / "search")
     assert list(again.seen.items()) == list(part.seen.items())
     again.run()
     assert again.exhausted
@@ -124,11 +106,11 @@ def test_a_limit_leaves_the_rest_for_later(limit: dict[str, float], tmp_path: Pa
 def test_a_resumed_search_finds_the_same_story(tmp_path: Path) -> None:
     rules = without(Rules(min_insync=2), "eligible leader replicas")
     scope = Scope(rules, brokers=2, budget=Budget(cuts=1, power_losses=1))
-    whole, part = Search(World(scope), frozenset({"lost"})), Search(World(scope), frozenset({"lost"}))
+    whole, part = Search(world(scope), frozenset({"lost"})), Search(world(scope), frozenset({"lost"}))
     whole.run()
     part.run(max_states=10_000)
     save(part, tmp_path / "search")
-    again = load(World(scope), tmp_path / "search")
+    again = load(world(scope), tmp_path / "search")
     again.run()
     assert again.found is not None
     assert whole.found is not None
@@ -138,45 +120,37 @@ def test_a_resumed_search_finds_the_same_story(tmp_path: Path) -> None:
 
 
 def test_a_search_of_another_model_is_refused(tmp_path: Path) -> None:
-    part = Search(Counters(9))
+    part = Search(counters(9))
     part.run(max_states=1)
     save(part, tmp_path / "search")
     with pytest.raises(ValueError, match="another model"):
-        load(World(Scope(Rules())), tmp_path / "search")
+        load(world(Scope(Rules())), tmp_path / "search")
     with pytest.raises(ValueError, match="began elsewhere"):
-        load(Counters(9, initial=(1, 0)), tmp_path / "search")
+        load(replace(counters(9), initial=(1, 0)), tmp_path / "search")
 
 
 def test_the_collector_is_on_again_afterwards() -> None:
     assert gc.isenabled()
-    Search(Counters(3)).run()
+    Search(counters(3)).run()
     assert gc.isenabled()
 
 
 def test_progress_is_shown_on_the_way() -> None:
     seen: list[Progress] = []
     scope = Scope(Rules(), brokers=2, budget=Budget(kills=1))
-    Search(World(scope)).run(watch=lambda progress: seen.append(replace(progress)))
+    Search(world(scope)).run(watch=lambda progress: seen.append(replace(progress)))
     assert len(seen) > 10
     assert [p.states for p in seen] == sorted(p.states for p in seen)
     assert seen[-1].waiting == 0
     assert seen[-1].rate > 0
 
 
-def test_an_outlook_says_possible_impossible_and_unknown() -> None:
-    scope = Scope(Rules(), brokers=2, acks=1, settled=True, budget=Budget(hand_overs=1))
-    answers = outlook(scope, ("lost", "duplicate"))
-    assert answers["lost"].chance is Chance.POSSIBLE
-    assert answers["lost"].way[-1].happening.actor == "broker 2"
-    assert answers["duplicate"].chance is Chance.IMPOSSIBLE
-    assert outlook(scope, ("duplicate",), max_states=10)["duplicate"].chance is Chance.UNKNOWN
-
-
 def test_a_story_shows_what_changed() -> None:
     scope = Scope(Rules(), brokers=2, acks=1, settled=True, budget=Budget(hand_overs=1, kills=1))
-    lost = outlook(scope, ("lost",))["lost"]
-    assert lost.finding is not None
-    lines = [*tell(lost.finding, lost.way, details=True)]
+    search = Search(world(scope), frozenset({"lost"}))
+    search.run()
+    lost = search.findings["lost"]
+    lines = [*tell(lost, search.way_to(lost.state), details=True)]
     assert lines[-1].startswith("  ✗  lost: acknowledged record 0 is not in the log of the leader")
     assert "       log of broker 1: [0:e0#0] high watermark 0, flushed 0" in lines
     assert any("leads epoch 1 from 0" in line for line in lines)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from ackproof_reference.explore.cells import Cells, TooNarrowError
-from ackproof_reference.explore.model import Counting, Group, Happening, Model, Move
+from ackproof_reference.explore.model import Group, Happening, Model, Move
 from ackproof_reference.explore.scope import BUDGET, CLIENT, Budget, Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.transactional import Transactions
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.transactional import transactions
+from ackproof_reference.explore.world import world
 from ackproof_reference.rules import VERSIONS, Rules, rules_of, without
 
 TWO = Rules(min_insync=2)
@@ -25,62 +25,45 @@ BUDGETS = (
     Budget(hand_overs=2, preferred=1),
     Budget(cuts=1, unclean=1, reassignments=1),
 )
-MODELS: dict[str, Model] = {
+SCOPES: dict[str, Scope] = {
     **{
-        " ".join(name for name, left in budget._asdict().items() if left): World(
-            Scope(TWO, brokers=2, settled=True, targets=((2,),), budget=budget)
+        " ".join(name for name, left in budget._asdict().items() if left): Scope(
+            TWO, brokers=2, settled=True, targets=((2,),), budget=budget
         )
         for budget in BUDGETS
     },
-    "no ELR": World(
-        Scope(without(TWO, "eligible leader replicas"), brokers=2, budget=Budget(cuts=1, power_losses=1))
+    "no ELR": Scope(
+        without(TWO, "eligible leader replicas"), brokers=2, budget=Budget(cuts=1, power_losses=1)
     ),
-    "before KRaft": World(
-        Scope(VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2))
+    "before KRaft": Scope(VERSIONS["2.1"], brokers=2, records=2, settled=True, budget=Budget(hand_overs=2)),
+    "three brokers": Scope(TWO, settled=True, budget=Budget(cuts=1)),
+    "the whole search": Scope(
+        TWO, brokers=2, settled=True, forgetting=False, budget=Budget(kills=1, shrinks=1)
     ),
-    "three brokers": World(Scope(TWO, settled=True, budget=Budget(cuts=1))),
-    "the whole search": World(
-        Scope(TWO, brokers=2, settled=True, forgetting=False, budget=Budget(kills=1, shrinks=1))
-    ),
-    "transactions": Transactions(rules_of("3.9"), clients=2),
+}
+MODELS: dict[str, Model] = {
+    **{name: world(scope) for name, scope in SCOPES.items()},
+    "transactions": transactions(rules_of("3.9"), clients=2),
 }
 
 
-@dataclass
-class Bare:
+def bare(model: Model) -> Model:
     """A model of which nothing is known but its steps: each group is looked up alone, and sees whole cells."""
-
-    model: Model
-
-    @property
-    def names(self) -> Sequence[str]:
-        return self.model.names
-
-    @property
-    def initial(self) -> tuple[Hashable, ...]:
-        return self.model.initial
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        return [group._replace(row="", counts=()) for group in self.model.groups]
+    groups = [group._replace(row="", counts=()) for group in model.groups]
+    return Model(model.names, model.initial, groups)
 
 
-class Narrow(World):
+def narrow(scope: Scope) -> Model:
     """A world whose numbers run out again and again."""
-
-    @property
-    def widths(self) -> Sequence[int]:
-        return [1] * len(self.names)
+    made = world(scope)
+    return replace(made, widths=[1] * len(made.names))
 
 
-class Blind(World):
+def blind(scope: Scope) -> Model:
     """A world with a planted fault: its brokers' lives depend on a counter that they did not name."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.groups = [
-            group._replace(counts=("kills",)) if group.name == "life" else group for group in self.groups
-        ]
+    made = world(scope)
+    groups = [group._replace(counts=("kills",)) if group.name == "life" else group for group in made.groups]
+    return replace(made, groups=groups)
 
 
 def searched(model: Model) -> Search:
@@ -100,7 +83,7 @@ def depths(search: Search) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name: str) -> None:
-    quick, plain = searched(MODELS[name]), searched(Bare(MODELS[name]))
+    quick, plain = searched(MODELS[name]), searched(bare(MODELS[name]))
     assert rows(quick) == rows(plain)
     assert depths(quick) == depths(plain)
     assert quick.progress.depth == plain.progress.depth
@@ -110,26 +93,25 @@ def test_a_model_of_which_nothing_is_known_has_the_same_states_and_findings(name
 
 def test_the_models_above_find_something_and_count_everything() -> None:
     assert depths(searched(MODELS["no ELR"])).keys() >= {"lost", "vanished"}
-    budgets = [model.scope.budget for model in MODELS.values() if isinstance(model, World)]
+    budgets = [scope.budget for scope in SCOPES.values()]
     assert all(any(left) for left in zip(*budgets, strict=True))
 
 
 def test_a_counter_that_a_group_did_not_name_is_missed() -> None:
     scope = Scope(TWO, brokers=2, settled=True, budget=Budget(power_losses=1))
-    assert rows(searched(Blind(scope))) < rows(searched(Bare(Blind(scope))))
+    assert rows(searched(blind(scope))) < rows(searched(bare(blind(scope))))
 
 
 def test_numbers_that_run_out_on_the_way_change_nothing() -> None:
-    scope = MODELS["no ELR"].scope  # type: ignore[attr-defined]
-    narrow, wide = searched(Narrow(scope)), searched(World(scope))
-    assert sum(narrow.cells.widths) < sum(wide.cells.widths)
-    assert rows(narrow) == rows(wide)
-    assert depths(narrow) == depths(wide)
+    few, wide = searched(narrow(SCOPES["no ELR"])), searched(MODELS["no ELR"])
+    assert sum(few.cells.widths) < sum(wide.cells.widths)
+    assert rows(few) == rows(wide)
+    assert depths(few) == depths(wide)
 
 
 def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None:
     scope = Scope(TWO, brokers=2, acks=1, settled=True, budget=Budget(hand_overs=2))
-    search = Search(Narrow(scope), frozenset({"lost"}))
+    search = Search(narrow(scope), frozenset({"lost"}))
     search.run()
     widths, lost = tuple(search.cells.widths), search.findings["lost"]
     search.wanted = frozenset({"all of it"})
@@ -137,7 +119,7 @@ def test_a_finding_from_before_all_is_packed_anew_has_its_way_after_it() -> None
     assert sum(search.cells.widths) > sum(widths)
     assert [told.happening for told in search.way_to(search.findings["lost"].state)] == [
         told.happening
-        for told in searched(World(scope)).way_to(searched(World(scope)).findings["lost"].state)
+        for told in searched(world(scope)).way_to(searched(world(scope)).findings["lost"].state)
     ]
     assert search.findings["lost"].depth == lost.depth
 
@@ -158,46 +140,40 @@ def test_packing_anew_does_not_hold_all_states_twice() -> None:
     assert (peak - before) / len(search.seen) < 60
 
 
-@dataclass
-class Tidied:
+def tidied(together: bool) -> Model:
     """Two counters that climb to 3, and a note of whether they are alike, kept at once by a group that reads both."""
 
-    together: bool
-    names: Sequence[str] = ("first", "second", "alike")
-    initial: tuple[int, int, bool] = (0, 1, False)
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        rows = ("all", "all") if self.together else ("", "")
-        return (
-            Group("first", (0,), self._climb, row=rows[0]),
-            Group("second", (1, 2), self._second, row=rows[1]),
-            Group("tidy", (0, 1, 2), self._tidy, at_once=lambda value: (value,)),
-        )
-
-    def _climb(self, value: int) -> Iterator[Move]:
+    def climb(value: int) -> Iterator[Move]:
         if value < 3:
-            yield Happening("counter", "", "climbs"), (value + 1,)
+            yield Happening("counter", "climbs"), (value + 1,)
 
-    def _second(self, value: int, alike: bool) -> Iterator[Move]:
+    def second(value: int, alike: bool) -> Iterator[Move]:
         if value < 3:
-            yield Happening("counter", "", "climbs"), (value + 1, alike)
+            yield Happening("counter", "climbs"), (value + 1, alike)
 
-    def _tidy(self, first: int, second: int, alike: bool) -> Iterator[Move]:
+    def tidy(first: int, second: int, alike: bool) -> Iterator[Move]:
         if alike != (first == second):
-            yield Happening("note", "", "is kept"), (first, second, first == second)
+            yield Happening("note", "is kept"), (first, second, first == second)
+
+    row = "all" if together else ""
+    groups = (
+        Group("first", (0,), climb, row=row),
+        Group("second", (1, 2), second, row=row),
+        Group("tidy", (0, 1, 2), tidy, at_once=lambda value: (value,)),
+    )
+    return Model(("first", "second", "alike"), (0, 1, False), groups)
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_what_is_done_at_once_is_done_in_the_row_or_at_each_state(together: bool) -> None:
-    search = searched(Tidied(together))
+    search = searched(tidied(together))
     assert rows(search) == {(one, two, one == two) for one in range(4) for two in range(1, 4)}
     found = [steps for row in search._tables.rows for steps in row.memo.values() if steps]
     assert any(steps[1] for steps in found) is not together
 
 
 def test_rows_are_far_fewer_look_ups_than_groups() -> None:
-    search = Search(World(Scope(TWO)))
+    search = Search(world(Scope(TWO)))
     assert len(search.model.groups) > 45
     assert len(search._tables.rows) == 8
 
@@ -214,9 +190,7 @@ def test_equal_steps_are_kept_once() -> None:
 
 
 def test_counters_lie_side_by_side() -> None:
-    world = World(Scope(TWO, budget=Budget(kills=2, cuts=1, retries=4)))
-    cells = Cells(world)
-    assert isinstance(world, Counting)
+    cells = Cells(world(Scope(TWO, budget=Budget(kills=2, cuts=1, retries=4))))
     assert cells.widths[BUDGET] == 2 + 1 + 3
     for left in (Budget(), Budget(2, 0, 0, 1, 0, 0, 0, 0, 0, 4), Budget(kills=1, retries=3)):
         assert cells.of(cells.number(BUDGET, left), BUDGET) == left
@@ -227,13 +201,13 @@ def test_counters_lie_side_by_side() -> None:
 
 @pytest.mark.parametrize("wrong", [Budget(kills=4), Budget(kills=-1), Budget(lost=1)])
 def test_a_counter_only_counts_down(wrong: Budget) -> None:
-    cells = Cells(World(Scope(TWO, budget=Budget(kills=2))))
+    cells = Cells(world(Scope(TWO, budget=Budget(kills=2))))
     with pytest.raises(ValueError, match="does not count down"):
         cells.number(BUDGET, wrong)
 
 
 def test_a_cell_that_is_full_says_so() -> None:
-    cells = Cells(Narrow(Scope(replace(TWO))))
+    cells = Cells(narrow(Scope(replace(TWO))))
     for number in range(2):
         assert cells.number(CLIENT, number) == number
     with pytest.raises(TooNarrowError) as full:

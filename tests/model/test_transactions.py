@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.transactional import Transactions
+from ackproof_reference.explore.transactional import transactions
 from ackproof_reference.log import ABORT, COMMIT, DATA, Batch, Log, append
 from ackproof_reference.messages import Error, Produce, WriteMarker
 from ackproof_reference.node import step
@@ -144,7 +144,7 @@ def test_the_decision_stands_before_the_markers(version: str, epoch: int) -> Non
 
 
 def findings(rules: Rules) -> set[str]:
-    search = Search(Transactions(rules), frozenset({"nothing"}))
+    search = Search(transactions(rules), frozenset({"nothing"}))
     search.run(max_states=300_000)
     assert search.exhausted
     return set(search.findings)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ackproof_reference.explore.ensembles import Controllers
+from ackproof_reference.explore.ensembles import controllers
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import tell
 from ackproof_reference.zookeeper import (
@@ -23,7 +23,7 @@ THREE = Ensemble((0, 1, 2), (0, 1, 2))
 
 
 def search(rules: ZooKeeperRules, *wanted: str, brokers: int = 3, expiries: int = 2) -> Search:
-    made = Search(Controllers(rules, brokers, expiries), frozenset(wanted) or frozenset({"whatever"}))
+    made = Search(controllers(rules, brokers, expiries), frozenset(wanted) or frozenset({"whatever"}))
     made.run(max_states=300_000)
     return made
 

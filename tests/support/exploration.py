@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from ackproof_reference.explore.scope import Scope
 from ackproof_reference.explore.search import Search
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.world import world
 
 
 class Explorer:
     """Searches scopes to the end, or to what is wanted."""
 
     def __call__(self, scope: Scope, *wanted: str, max_states: int = 400_000) -> Search:
-        search = Search(World(scope), frozenset(wanted) or frozenset({"whatever there is"}))
+        search = Search(world(scope), frozenset(wanted) or frozenset({"whatever there is"}))
         search.run(max_states=max_states)
         return search
 

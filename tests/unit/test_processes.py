@@ -16,7 +16,7 @@ import pytest
 
 from ackproof.base import processes
 from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import Child, Found, RunTag, end, end_all, end_children, find_children, spawn
+from ackproof.base.processes import Child, Found, RunTag, end_all, end_children, find_children, spawn
 from ackproof.base.wait import wait_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -37,6 +37,11 @@ tag = RunTag(sys.argv[1], folder, folder / "case")
 spawn([sys.executable, "-c", sys.argv[3]], run=tag, role="broker-1", cwd=folder, stdout=folder / "out")
 time.sleep(600)
 """
+
+
+def end(found: Found) -> bool:
+    """Whether it runs no more."""
+    return not end_all([found]).left
 
 
 @pytest.fixture

@@ -179,16 +179,12 @@ def find_children(run_id: str | None = None) -> list[Found]:
     return [child for child in found if run_id is None or child.run_id == run_id]
 
 
-def end(found: Found, timeout_s: float = 10.0) -> bool:
-    """SIGKILL it, stopped or not, and wait until it runs no more. False if it would not or may not be ended.
-
-    True without a signal if it has already ended, even if its pid belongs to another process by now.
-    """
-    return not end_all([found], timeout_s).left
-
-
 def end_all(found: Iterable[Found], timeout_s: float = 10.0) -> Ended:
-    """End several at once: all are killed before any is awaited. `timeout_s` bounds the wait for each."""
+    """SIGKILL several, stopped or not, and wait until they run no more: all are killed before any is awaited.
+
+    One that has already ended gets no signal, even if its pid belongs to another process by now. `timeout_s` bounds
+    the wait for each.
+    """
     gone: list[Found] = []
     left: list[tuple[Found, str]] = []
     killed: list[Found] = []

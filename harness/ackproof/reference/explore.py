@@ -13,28 +13,14 @@ from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.reference.predict.answers import Watch, steps_of
 from ackproof.reference.predict.cases import ACKS
 from ackproof.rundir.prediction import StoryStep
-from ackproof_reference.explore.invariants import (
-    ACKED_EARLY,
-    CONFLICT,
-    DIVERGED,
-    DUPLICATE,
-    INVALID_ISR,
-    LOST,
-    TWO_LEADERS,
-    VANISHED,
-    WENT_BACK,
-)
+from ackproof_reference.explore.invariants import CLASSES
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Search
 from ackproof_reference.explore.story import tell
-from ackproof_reference.explore.world import World
+from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
 
-CLASSES: Final = (
-    *(LOST, VANISHED, CONFLICT, DIVERGED, DUPLICATE),
-    *(INVALID_ISR, TWO_LEADERS, WENT_BACK, ACKED_EARLY),
-)
 LARGEST: Final = {"brokers": 5, "records": 4}
 _INCIDENTS: Final = tuple(name for name in Budget._fields if name != "reassignments")
 """A reassignment takes its targets too, which have no word here."""
@@ -146,11 +132,11 @@ def explore(
     for name in wanted:
         if name not in CLASSES:
             raise BadInput(f"--find: unknown class '{name}'; there are: {', '.join(CLASSES)}")
-    world = World(scope)
-    search = Search(world, frozenset(wanted))
+    model = world(scope)
+    search = Search(model, frozenset(wanted))
     if saved is not None and saved.exists():
         try:
-            search = load(world, saved)
+            search = load(model, saved)
         except (ValueError, KeyError, EOFError, OSError) as error:
             raise BadInput(f"{saved}: not a search of this scope: {error}") from error
     progress = search.run(max_seconds=max_seconds, max_bytes=max_bytes, watch=watch)

@@ -63,7 +63,7 @@ def audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
 
 def simulate(runs: Sequence[CaseDir], step: Step) -> None:
     """Simulate each run that has ledgers, for the report. What cannot be is told of: nothing rests on it."""
-    from ackproof_simulator.beside import simulate_beside
+    from ackproof_simulator.sweep import simulate_beside
 
     ran = [run for run in runs if run.ledger.exists()]
     if ran:

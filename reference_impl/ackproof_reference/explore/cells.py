@@ -6,7 +6,7 @@ from array import array
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from ackproof_reference.explore.model import Counting, Model
+from ackproof_reference.explore.model import Model
 
 FIRST_WIDTH = 12
 """Bits for a cell's number before it has to be widened, if the model does not say better."""
@@ -59,11 +59,10 @@ class Cells:
 
     def __init__(self, model: Model, widths: Sequence[int] = ()) -> None:
         first = model.initial
-        more = model if isinstance(model, Counting) else None
-        self.counters = {cell: _Counters(first[cell]) for cell in (more.counters if more else ())}
+        self.counters = {cell: _Counters(first[cell]) for cell in model.counters}
         self.values: list[list[Hashable]] = [[] for _ in first]
         self.numbers: list[dict[Hashable, int]] = [{} for _ in first]
-        self.widths = list(widths or (more.widths if more else [FIRST_WIDTH] * len(first)))
+        self.widths = list(widths or model.widths or [FIRST_WIDTH] * len(first))
         for cell, counters in self.counters.items():
             self.widths[cell] = counters.width
         self.shifts: list[int] = []

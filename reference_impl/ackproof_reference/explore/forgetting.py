@@ -9,7 +9,7 @@ way through this one, without the steps that did nothing. That states and findin
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 from ackproof_reference.broker import Broker, Leader, Process
 from ackproof_reference.explore.model import Group, Happening, Move
@@ -55,7 +55,7 @@ def leftovers(scope: Scope) -> tuple[Group, ...]:
         process, fetch, proposal = process_cell(broker), fetch_cell(broker), proposal_cell(broker)
         if scope.rules.match_responses:
             groups.append(Group("late response", (process, fetch), _late_response, at_once=_of_response))
-        stale = _StaleProposal(scope.rules)
+        stale = partial(_stale_proposal, scope.rules)
         groups.append(Group("stale proposal", (CONTROLLER, proposal), stale, at_once=_of_proposal))
         groups.append(Group("late answer", (process, proposal), _late_answer, at_once=_of_answer))
     return tuple(groups)
@@ -69,7 +69,7 @@ def _late_response(process: Process, under_way: object) -> Iterator[Move]:
         and role is not None
         and role.epoch > under_way.leader_epoch
     ):
-        yield Happening("", "", "a response that comes too late is forgotten"), (process, None)
+        yield Happening("", "a response that comes too late is forgotten"), (process, None)
 
 
 def _of_response(value: object) -> int | None:
@@ -79,24 +79,19 @@ def _of_response(value: object) -> int | None:
     return value.leader_epoch if isinstance(value, (Fetched, EpochEnd)) else None
 
 
-@dataclass(frozen=True)
-class _StaleProposal:
+def _stale_proposal(rules: Rules, metadata: Metadata, proposal: object) -> Iterator[Move]:
     """A proposal from before the controller's newest decision, which it will refuse for its epochs alone."""
-
-    rules: Rules
-
-    def __call__(self, metadata: Metadata, proposal: object) -> Iterator[Move]:
-        if not isinstance(proposal, AlterPartition):
-            return
-        partition = metadata.partition
-        older = proposal.partition_epoch < partition.epoch
-        if not self.rules.alter_partition:
-            refused = older
-        else:
-            checked = self.rules.partition_epoch_check and older
-            refused = proposal.leader_epoch < partition.leader_epoch or checked
-        if refused:
-            yield Happening("", "", "a proposal that will be refused is forgotten"), (metadata, None)
+    if not isinstance(proposal, AlterPartition):
+        return
+    partition = metadata.partition
+    older = proposal.partition_epoch < partition.epoch
+    if not rules.alter_partition:
+        refused = older
+    else:
+        checked = rules.partition_epoch_check and older
+        refused = proposal.leader_epoch < partition.leader_epoch or checked
+    if refused:
+        yield Happening("", "a proposal that will be refused is forgotten"), (metadata, None)
 
 
 def _of_proposal(value: object) -> Hashable:
@@ -114,7 +109,7 @@ def _late_answer(process: Process, proposal: object) -> Iterator[Move]:
     moved_on = role is not None and role.epoch > proposal.leader_epoch
     known = isinstance(role, Leader) and decided is not None and decided.epoch <= process.partition.epoch
     if moved_on or known or proposal.error in _NEVER_TAKEN:
-        yield Happening("", "", "an answer that changes nothing is forgotten"), (process, None)
+        yield Happening("", "an answer that changes nothing is forgotten"), (process, None)
 
 
 def _of_answer(value: object) -> Hashable:

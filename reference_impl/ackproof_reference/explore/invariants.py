@@ -1,11 +1,11 @@
-"""What must hold in every state, each with the name of the class of finding that breaks it."""
+"""What must hold in every state, each with the class that breaks it; and what an observer sees of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from functools import partial
 
-from ackproof_reference.broker import Leader, Process
+from ackproof_reference.broker import Broker, Leader, Message, Process
 from ackproof_reference.explore.model import Group
 from ackproof_reference.explore.scope import (
     CLIENT,
@@ -16,8 +16,8 @@ from ackproof_reference.explore.scope import (
     memory_row,
     process_cell,
 )
-from ackproof_reference.explore.witness import records
-from ackproof_reference.log import Log
+from ackproof_reference.log import DATA, Batch, Log
+from ackproof_reference.messages import Error, Produced
 from ackproof_reference.metadata import Metadata
 
 LOST = "lost"
@@ -30,8 +30,7 @@ WENT_BACK = "high watermark went back"
 ACKED_EARLY = "acked before committed"
 INVALID_ISR = "invalid ISR"
 
-DATA_LOSS = frozenset({LOST, VANISHED, CONFLICT, DIVERGED})
-"""The classes that mean that a promised record is gone or has become another."""
+CLASSES = (LOST, VANISHED, CONFLICT, DIVERGED, DUPLICATE, INVALID_ISR, TWO_LEADERS, WENT_BACK, ACKED_EARLY)
 
 Broken = Iterator[tuple[str, str]]
 
@@ -39,79 +38,104 @@ Broken = Iterator[tuple[str, str]]
 def checks(scope: Scope) -> tuple[Group, ...]:
     """All invariants of a scope."""
     groups = [Group("promises", (CLIENT,), check=_promises, row=memory_row(1))]
-    for broker in scope.ids:
-        own = (log_cell(broker), process_cell(broker))
+    for one in scope.ids:
+        own = (log_cell(one), process_cell(one))
         leader = (CLIENT, CONTROLLER, *own)
-        groups.append(Group("leader", leader, check=_Complete(scope, broker), row=memory_row(broker)))
+        groups.append(Group("leader", leader, check=partial(_complete, scope, one), row=memory_row(one)))
         for other in scope.ids:
-            if other > broker:
+            if other > one:
                 logs, memories = (own[0], log_cell(other)), (own[1], process_cell(other))
-                groups.append(Group("logs", logs, check=_Matching(broker, other), row="logs"))
-                groups.append(Group("leaders", memories, check=_OneLeader(broker, other), row="leaders"))
+                groups.append(Group("logs", logs, check=partial(_matching, one, other), row="logs"))
+                groups.append(
+                    Group("leaders", memories, check=partial(_one_leader, one, other), row="leaders")
+                )
     return tuple(groups)
 
 
 def _promises(client: Client) -> Broken:
-    """What the outside observer found broken at a step (`witness.py`)."""
+    """What the outside observer found broken at a step (`witness`)."""
     yield from client.wrong
 
 
-@dataclass(frozen=True)
-class _Complete:
+def _complete(
+    scope: Scope, broker: int, client: Client, metadata: Metadata, log: Log, process: Process
+) -> Broken:
     """Leader completeness: who leads in the newest epoch holds all that was acknowledged, and all that was read.
 
     And valid ISR: who may be elected next, in the ISR or the ELR and running, holds it too.
     """
-
-    scope: Scope
-    broker: int
-
-    def __call__(self, client: Client, metadata: Metadata, log: Log, process: Process) -> Broken:
-        partition, role = metadata.partition, process.role
-        held = records(log.batches)
-        if isinstance(role, Leader) and role.epoch == partition.leader_epoch:
-            gone = [record for record in client.acked if record not in held]
-            if gone:
-                yield (
-                    LOST,
-                    f"acknowledged record {gone[0]} is not in the log of the leader, broker {self.broker}",
-                )
-            if held[: len(client.read)] != client.read:
-                yield VANISHED, f"readers saw {client.read}, the leader, broker {self.broker}, holds {held}"
-            if self.scope.idempotent and len(set(held)) < len(held):
-                yield DUPLICATE, f"broker {self.broker} leads with {held}"
-        registered = metadata.registration(self.broker)
-        member = self.broker in partition.isr or self.broker in partition.elr
-        electable = member and process.up and not registered.fenced and registered.epoch == process.epoch
-        if electable and held[: len(client.read)] != client.read:
-            yield INVALID_ISR, f"broker {self.broker} may be elected and holds {held} of {client.read}"
+    partition, role = metadata.partition, process.role
+    held = records(log.batches)
+    if isinstance(role, Leader) and role.epoch == partition.leader_epoch:
+        gone = [record for record in client.acked if record not in held]
+        if gone:
+            yield LOST, f"acknowledged record {gone[0]} is not in the log of the leader, broker {broker}"
+        if held[: len(client.read)] != client.read:
+            yield VANISHED, f"readers saw {client.read}, the leader, broker {broker}, holds {held}"
+        if scope.idempotent and len(set(held)) < len(held):
+            yield DUPLICATE, f"broker {broker} leads with {held}"
+    registered = metadata.registration(broker)
+    member = broker in partition.isr or broker in partition.elr
+    electable = member and process.up and not registered.fenced and registered.epoch == process.epoch
+    if electable and held[: len(client.read)] != client.read:
+        yield INVALID_ISR, f"broker {broker} may be elected and holds {held} of {client.read}"
 
 
-@dataclass(frozen=True)
-class _Matching:
+def _matching(one: int, other: int, log: Log, others: Log) -> Broken:
     """Log matching: two logs are the same below the lower of their high watermarks."""
-
-    broker: int
-    other: int
-
-    def __call__(self, log: Log, other: Log) -> Broken:
-        below = min(log.high_watermark, other.high_watermark)
-        mine, its = log.below(below), other.below(below)
-        if records(mine) != records(its):
-            yield (
-                DIVERGED,
-                f"below offset {below} broker {self.broker} holds {records(mine)}, broker {self.other} {records(its)}",
-            )
+    below = min(log.high_watermark, others.high_watermark)
+    mine, its = records(log.below(below)), records(others.below(below))
+    if mine != its:
+        yield DIVERGED, f"below offset {below} broker {one} holds {mine}, broker {other} {its}"
 
 
-@dataclass(frozen=True)
-class _OneLeader:
+def _one_leader(one: int, other: int, process: Process, others: Process) -> Broken:
     """At most one leader per epoch."""
+    mine, its = process.role, others.role
+    if isinstance(mine, Leader) and isinstance(its, Leader) and mine.epoch == its.epoch:
+        yield TWO_LEADERS, f"brokers {one} and {other} both lead in epoch {mine.epoch}"
 
-    broker: int
-    other: int
 
-    def __call__(self, process: Process, other: Process) -> Broken:
-        mine, its = process.role, other.role
-        if isinstance(mine, Leader) and isinstance(its, Leader) and mine.epoch == its.epoch:
-            yield TWO_LEADERS, f"brokers {self.broker} and {self.other} both lead in epoch {mine.epoch}"
+def records(batches: tuple[Batch, ...]) -> tuple[int, ...]:
+    """The numbers of the records in some batches."""
+    return tuple(
+        batch.sequence + place for batch in batches if batch.kind == DATA for place in range(batch.length)
+    )
+
+
+def witness(
+    client: Client, before: Broker, after: Broker, messages: tuple[Message, ...], scope: Scope
+) -> Client:
+    """The client after a broker's step.
+
+    Readers see all that lies below a leader's high watermark, whoever believes to lead. Judged here is what only a
+    step shows: a reader is shown something else at the same offset, a high watermark that goes back on a leader
+    within its epoch, an acknowledgement (acks=all) of what is not below it.
+    """
+    acked, read, wrong = client.acked, client.read, client.wrong
+    role = after.process.role
+    if isinstance(role, Leader):
+        shown = records(after.log.below(after.log.high_watermark))
+        same = min(len(shown), len(read))
+        if shown[:same] != read[:same]:
+            wrong = _with(wrong, CONFLICT, f"readers saw {read}, broker {after.id} now shows {shown}")
+        else:
+            read = max(read, shown, key=len)
+        old = before.process.role
+        same_epoch = isinstance(old, Leader) and old.epoch == role.epoch
+        if same_epoch and after.log.high_watermark < before.log.high_watermark:
+            wrong = _with(wrong, WENT_BACK, f"on broker {after.id} in epoch {role.epoch}")
+    for message in messages:
+        if isinstance(message, Produced) and message.error is Error.NONE and message.sequence not in acked:
+            acked = tuple(sorted((*acked, message.sequence)))
+            if scope.acks == -1 and message.sequence not in records(
+                after.log.below(after.log.high_watermark)
+            ):
+                wrong = _with(wrong, ACKED_EARLY, f"record {message.sequence} by broker {after.id}")
+    if (acked, read, wrong) == (client.acked, client.read, client.wrong):
+        return client
+    return Client(client.sent, acked, read, wrong)
+
+
+def _with(wrong: tuple[tuple[str, str], ...], kind: str, text: str) -> tuple[tuple[str, str], ...]:
+    return wrong if any(known == kind for known, _ in wrong) else (*wrong, (kind, text))

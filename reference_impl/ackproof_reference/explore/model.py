@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 
 class Happening(NamedTuple):
-    """One step for a reader: who acts, on whom (as names, "" nobody), and what, as a sentence."""
+    """One step for a reader: who acts, what happens, as a sentence, and to whom (as names, "" nobody)."""
 
     actor: str
-    target: str
     text: str
+    target: str = ""
 
 
 Move = tuple[Happening, tuple[Hashable, ...]]
@@ -39,30 +40,17 @@ class Group(NamedTuple):
     counts: tuple[str, ...] = ()
 
 
-class Model(Protocol):
-    """What can be searched."""
+@dataclass(frozen=True)
+class Model:
+    """What can be searched: a name for each cell, the first state, all steps and invariants.
 
-    @property
-    def names(self) -> Sequence[str]:
-        """A name for each cell."""
+    `counters` and `widths` say more about its cells: a search is quicker and smaller with that, its answers no others.
+    """
 
-    @property
-    def initial(self) -> tuple[Hashable, ...]:
-        """The first state."""
-
-    @property
-    def groups(self) -> Sequence[Group]:
-        """All its steps and invariants."""
-
-
-@runtime_checkable
-class Counting(Protocol):
-    """A model that says more about its cells, which makes a search quicker and smaller and its answers no others."""
-
-    @property
-    def counters(self) -> Sequence[int]:
-        """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
-
-    @property
-    def widths(self) -> Sequence[int]:
-        """Bits to number the values of each cell with at first (a cell of counters has its own)."""
+    names: Sequence[str]
+    initial: tuple[Hashable, ...]
+    groups: Sequence[Group]
+    counters: Sequence[int] = ()
+    """Cells that hold a named tuple of numbers, none of which ever exceeds what it is at first."""
+    widths: Sequence[int] = ()
+    """Bits to number the values of each cell with at first (a cell of counters has its own)."""

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.lives import Moment
 from ackproof.reference.replay.observed import Observed
 from ackproof.reference.replay.rules import plain
@@ -22,9 +22,6 @@ from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import NO_LEADER
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 SLACK_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
@@ -182,27 +179,26 @@ class Before(NamedTuple):
     gone: Bools
 
 
-def possible(leader_epoch: LeaderEpoch, sent: Ints, done: Ints) -> Bools:
-    """Which records, sent and answered at these times, a leader can have appended in an epoch."""
+def possible(leader_epoch: LeaderEpoch, rows: AckedRows) -> Bools:
+    """Which records, by when they were sent and answered, a leader can have appended in an epoch."""
     end = min(leader_epoch.end_ns, NEVER - SLACK_NS) + SLACK_NS
-    can: Bools = (done >= leader_epoch.begin_ns - SLACK_NS) & (sent <= end)
+    can: Bools = (rows.done >= leader_epoch.begin_ns - SLACK_NS) & (rows.sent <= end)
     return can
 
 
 def tell(
     log: KeptLog,
     of: Sequence[LeaderEpoch],
-    offsets: Ints,
-    sent: Ints,
-    done: Ints,
+    rows: AckedRows,
     *,
     ended: bool = False,
     before: Before | None = None,
 ) -> OffsetFates:
-    """Say it of acked offsets, sent and answered at these times.
+    """Say it of acked rows that have an offset.
 
     `ended`: the log went with its topic after these epochs. `before`: what earlier topics of that name say of them.
     """
+    offsets = rows.offset
     held = log.epoch_at(offsets)
     expired = offsets < log.log_start
     inside_hole = (held < 0) & ~expired & (offsets < log.log_end)
@@ -214,7 +210,7 @@ def tell(
     old_epoch = np.full(len(offsets), -1, np.int64)
     timely = np.zeros(len(offsets), np.bool_)
     for leader_epoch in of:
-        can = possible(leader_epoch, sent, done)
+        can = possible(leader_epoch, rows)
         timely |= can
         kept |= can & (held == leader_epoch.epoch)
         if leader_epoch.epoch < newest:

@@ -24,8 +24,6 @@ from ackproof.reference.explain.epochs import (
     NEVER,
     NOTHING,
     SLACK_NS,
-    Bools,
-    Ints,
     KeptLog,
     LeaderEpoch,
     OffsetFates,
@@ -34,7 +32,7 @@ from ackproof.reference.explain.epochs import (
     possible,
     tell,
 )
-from ackproof.reference.explain.rows import AckedRows
+from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.lives import Life, Removal, learns_ns
 from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
@@ -216,7 +214,7 @@ def _past_life(
         kept = len(of) - _own(of)
         of = [*of[:kept], *(replace(one, end_ns=min(one.end_ns, newest)) for one in of[kept:])]
     can = _can(of, rows, again_ns if again_ns >= 0 else NEVER)
-    told = None if log is None else tell(log, of, rows.offset, rows.sent, rows.done, ended=True)
+    told = None if log is None else tell(log, of, rows, ended=True)
     era = replace(unknown, leader_epochs=of, log=log or NOTHING)
     return PastLife(era, life, removal, number, again_ns, told, can, log.log_end if log else -1)
 
@@ -254,7 +252,7 @@ def _can(of: Sequence[LeaderEpoch], rows: AckedRows, again_ns: int) -> Bools:
     """Which rows can be of these epochs, `again_ns` being when the next incarnation was created."""
     if not of:
         return np.zeros(len(rows), np.bool_)
-    each = [possible(leader_epoch, rows.sent, rows.done) for leader_epoch in of]
+    each = [possible(leader_epoch, rows) for leader_epoch in of]
     before = union(each[: len(of) - _own(of)], len(rows))
     last = union(each[len(of) - _own(of) :], len(rows))
     later = rows.done >= min(again_ns, NEVER - SLACK_NS) - SLACK_NS

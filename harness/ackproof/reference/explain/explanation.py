@@ -17,7 +17,6 @@ from ackproof.reference.explain.epochs import (
     NOTHING,
     SLACK_NS,
     Before,
-    Bools,
     OffsetFates,
     kept_log,
     leader_epochs,
@@ -25,7 +24,7 @@ from ackproof.reference.explain.epochs import (
 )
 from ackproof.reference.explain.eras import Era, PastLife, past_lives, union
 from ackproof.reference.explain.intervals import disturbances, intervals, left_unread
-from ackproof.reference.explain.rows import AckedRows, acked_rows, timestamps
+from ackproof.reference.explain.rows import AckedRows, Bools, acked_rows, timestamps
 from ackproof.reference.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof.reference.replay.lives import Life, learns_ns
 from ackproof.reference.replay.observed import CUTS_LOGS, Observed
@@ -90,15 +89,7 @@ class _Place:
         went = union([one.held for one in past], len(rows))
         before = Before(union([one.can for one in past], len(rows)), went)
         ended = not self.era.leader_epochs
-        told = tell(
-            self.era.log,
-            self.era.leader_epochs,
-            rows.offset,
-            rows.sent,
-            rows.done,
-            ended=ended,
-            before=before,
-        )
+        told = tell(self.era.log, self.era.leader_epochs, rows, ended=ended, before=before)
         gone, kept = self._settled(rows, told)
         lost, must = rows.found != PRESENT, gone & ~kept
         account.must_be_gone += int((must | told.expired).sum())

@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from ackproof.reference.explain.epochs import NEVER, Bools, Ints
-from ackproof.reference.explain.rows import AckedRows
+from ackproof.reference.explain.epochs import NEVER
+from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.account import PRESENT
 from ackproof.reference.replay.lives import Life
 from ackproof.rundir.conformance import Interval

@@ -13,7 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ackproof.reference.explain.epochs import Bools, Ints
 from ackproof.reference.replay.account import LOSSES, PRESENT
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
@@ -21,6 +20,8 @@ from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
 
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
 _SEQ_BITS: Final = 40
 
 

@@ -24,10 +24,10 @@ from ackproof.reference.predict.workers import cores, in_processes
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import Chance, StoryStep
 from ackproof_reference.explore.invariants import LOST, VANISHED
-from ackproof_reference.explore.outlook import Outlook, outlook
 from ackproof_reference.explore.scope import Scope
-from ackproof_reference.explore.search import Progress, Told
+from ackproof_reference.explore.search import Progress, Search, Told
 from ackproof_reference.explore.story import shown, tell
+from ackproof_reference.explore.world import world
 
 EXPLORED: Final = (LOST, VANISHED)
 """The classes of the audit that the exploration answers."""
@@ -166,29 +166,16 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
 
 def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
     found: dict[str, Answer] = {}
-    spent = 0
-
-    def look(world: Scope, limit: int, before: str) -> bool:
-        nonlocal spent
-        wanted = [kind for kind in EXPLORED if kind not in found]
-        reached = Progress()
-
-        def note(progress: Progress) -> None:
-            nonlocal reached
-            reached = progress
-            if watch is not None:
-                watch(progress)
-
-        said = outlook(world, wanted, max_states=limit, watch=note) if wanted else {}
-        spent += reached.states
-        found.update(
-            {kind: _told(one, world, before) for kind, one in said.items() if one.finding is not None}
-        )
-        return all(one.finding is not None or one.chance is Chance.IMPOSSIBLE for one in said.values())
-
-    for world, before in smaller(scope):
-        look(world, max_states // _SMALLER_SHARE, before)
-    exhausted = look(scope, max(1, max_states - spent), "")
+    spent, exhausted = 0, True
+    for one, before in (*smaller(scope), (scope, "")):
+        wanted = frozenset(EXPLORED) - found.keys()
+        if not wanted:
+            continue
+        search = Search(world(one), wanted)
+        limit = max_states // _SMALLER_SHARE if before else max(1, max_states - spent)
+        spent += search.run(max_states=limit, watch=watch).states
+        found.update({kind: _told(search, kind, one, before) for kind in search.findings if kind in wanted})
+        exhausted = search.exhausted or search.satisfied
     otherwise = Answer(chance=Chance.IMPOSSIBLE if exhausted else Chance.UNKNOWN, scope=described(scope))
     return Answers(
         classes={kind: found.get(kind, otherwise) for kind in EXPLORED},
@@ -198,14 +185,15 @@ def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:
     )
 
 
-def _told(one: Outlook, world: Scope, before: str) -> Answer:
-    assert one.finding is not None
-    lines = [line.strip() for line in tell(one.finding, one.way)]
+def _told(search: Search, kind: str, scope: Scope, before: str) -> Answer:
+    finding = search.findings[kind]
+    way = search.way_to(finding.state)
+    lines = [line.strip() for line in tell(finding, way)]
     return Answer(
         chance=Chance.POSSIBLE,
-        steps=tuple(steps_of(one.way)),
+        steps=tuple(steps_of(way)),
         story=(*((f"({before})",) if before else ()), *lines),
-        scope=described(world),
+        scope=described(scope),
     )
 
 

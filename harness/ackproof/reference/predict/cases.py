@@ -64,17 +64,6 @@ def code_for(case: Case) -> Rules:
     return rules_of(rules_name(case), elr=None if level is None else level > 0)
 
 
-def budget_for(
-    case: Case,
-    topic: str,
-    events: Sequence[Event] | None = None,
-    *,
-    decided: Sequence[MetadataRecord] = (),
-) -> Budget:
-    """What goes wrong, as the explorer takes it: `counted_for` without its words."""
-    return counted_for(case, topic, events, decided=decided).budget
-
-
 def counted_for(
     case: Case,
     topic: str,

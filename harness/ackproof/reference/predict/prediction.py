@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.promises import rule
 from ackproof.plan.cases import case_from_json
 from ackproof.reference.predict.answers import (
@@ -177,17 +178,18 @@ def _refusals(case: Case, events: Sequence[Event] | None, decided: Sequence[Meta
     """Why nothing can be predicted of a case or run at all."""
     if case.experiment.ground.foreign and not decided:
         yield "a cluster that someone else runs: what its controllers decided is not seen"
+    yield from filter(None, map(unpredictable, _faults(case, events)))
+
+
+def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
+    """Those that a case plans, or that a run's events tell of."""
     asked = None if events is None else {event.fault for event in events}
-    for fault in case.faults:
-        why = unpredictable(fault)
-        if why and (asked is None or fault.number in asked):
-            yield why
+    return [fault for fault in case.faults if asked is None or fault.number in asked]
 
 
 def _of_rot(case: Case, events: Sequence[Event] | None) -> Iterator[PredictedClass]:
     """Where a fault took from a log what the protocol counts on, a loss may be its doing, and may be Kafka's."""
-    asked = None if events is None else {event.fault for event in events}
-    rotten = [fault.kind for fault in case.faults if fault.ROTS and (asked is None or fault.number in asked)]
+    rotten = [fault.kind for fault in _faults(case, events) if fault.ROTS]
     if not rotten:
         return
     why = f"{', '.join(sorted(set(rotten)))} took from a log what the protocol counts on"

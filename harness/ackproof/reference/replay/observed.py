@@ -7,10 +7,10 @@ are the run's; the case file says which wall-clock time the run began at.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,7 +28,7 @@ from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, FaultAsked, read_timeline
 
 CUTS_LOGS: Final = frozenset(
-    {
+    [
         "power_loss",
         "empty_disk",
         "flip_bits",
@@ -36,7 +36,7 @@ CUTS_LOGS: Final = frozenset(
         "delete_checkpoint",
         "fail_log_dir",
         "command",
-    }
+    ]
 )
 """Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
 ASKS_UNCLEAN: Final = "elect_unclean"
@@ -129,19 +129,12 @@ def observe(run: CaseDir, case: Case) -> Observed:
         records = tuple(read_metadata(run.metadata_log))
     else:
         lacks.append(f"no step of the controllers: this run has no {run.metadata_log.name}")
-    samples: dict[TopicPartition, list[Sample]] = defaultdict(list)
-    for sample in read_samples(run.samples):
-        samples[TopicPartition(sample.topic, sample.partition)].append(sample)
+    samples = _by_place(read_samples(run.samples))
     if not samples:
         lacks.append("no high watermark: the partitions were not sampled")
-    replicas: dict[TopicPartition, list[Replica]] = defaultdict(list)
-    deleted: dict[TopicPartition, list[Replica]] = defaultdict(list)
+    logs = ReplicasFile()
     if run.replicas.exists():
-        file_of_logs = ReplicasFile.load(run.replicas)
-        for replica in file_of_logs.replicas:
-            replicas[TopicPartition(replica.topic, replica.partition)].append(replica)
-        for replica in file_of_logs.deleted:
-            deleted[TopicPartition(replica.topic, replica.partition)].append(replica)
+        logs = ReplicasFile.load(run.replicas)
     else:
         lacks.append("no truncation: the replicas' logs were not looked at")
     events, _ = read_timeline(run.timeline)
@@ -153,8 +146,18 @@ def observe(run: CaseDir, case: Case) -> Observed:
         stamps_from_ns=0 if file.backend == MODEL else file.wall_ns,
         records=records,
         samples=samples,
-        replicas=replicas,
-        deleted=deleted,
+        replicas=_by_place(logs.replicas),
+        deleted=_by_place(logs.deleted),
         events=tuple(events),
         lacks=tuple(lacks),
     )
+
+
+Placed = TypeVar("Placed", Sample, Replica)
+
+
+def _by_place(found: Iterable[Placed]) -> dict[TopicPartition, list[Placed]]:
+    by: dict[TopicPartition, list[Placed]] = defaultdict(list)
+    for one in found:
+        by[TopicPartition(one.topic, one.partition)].append(one)
+    return by

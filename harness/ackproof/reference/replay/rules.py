@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from ackproof_reference.explore.sentences import listed
+from ackproof_reference.explore.story import listed
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 

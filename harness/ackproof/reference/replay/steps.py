@@ -21,7 +21,7 @@ from ackproof_reference.controller import (
     register,
     unfence,
 )
-from ackproof_reference.election import Election, decide
+from ackproof_reference.election import Election, decide, of_anybody
 from ackproof_reference.messages import AlterPartition
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 from ackproof_reference.rules import Rules
@@ -73,7 +73,9 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
         yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
     yield from _by_the_leader(before, after, rules)
     yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
-    yield _made("election", before, decide(before, rules, isr=before.partition.isr, election=_kind(rules)))
+    yield _made(
+        "election", before, decide(before, rules, isr=before.partition.isr, election=of_anybody(rules))
+    )
     if beside.unclean_asked or rules.unclean_election:
         yield _made("unclean election", before, elect(before, Election.UNCLEAN, rules))
     yield from _reassigned(before, after, rules)
@@ -83,10 +85,6 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
     yield Step("log dirs of replicas", old._replace(epoch=old.epoch + 1))
     if beside.eligible_cleared:
         yield _made("log dirs of replicas, eligible replicas forgotten", before, clear_eligible(before))
-
-
-def _kind(rules: Rules) -> Election:
-    return Election.UNCLEAN if rules.unclean_election else Election.ANY
 
 
 def _by_the_leader(before: Metadata, after: Partition, rules: Rules) -> Iterator[Step]:
