@@ -16,7 +16,6 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.node_settings import configured
 from ackproof_reference.broker import Leader
 from ackproof_reference.messages import Error, Produce, WriteMarker
-from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import (
     State,
     Transaction,
@@ -62,18 +61,20 @@ class Coordinator:
 
     def __init__(
         self,
+        experiment: ExperimentSpec,
         clock: Clock,
         network: Network,
         random: Random,
         log: PartitionRun,
         partitions: Sequence[PartitionRun],
-        rules: Rules,
-        timeout_ns: int,
-        sweep_ns: int,
     ) -> None:
         self._clock, self._network, self._random = clock, network, random
-        self.log, self._partitions, self._rules, self._timeout = log, partitions, rules, timeout_ns
-        self._sweep = sweep_ns
+        self.log, self._partitions = log, partitions
+        cluster = experiment.cluster
+        # librdkafka speaks the first protocol of transactions: an epoch lasts for many of them.
+        self._rules = replace(log.rules, bump_every_transaction=False)
+        self._timeout = seconds(experiment.workload.producers.transaction_timeout)
+        self._sweep = int(configured(cluster, cluster.broker_ids[0]).get(SWEEP, "10000")) * MS
         self._known: dict[int, _Known] = {}
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -242,20 +243,3 @@ class Coordinator:
             return
         until = partition.mark(leader, marker)
         known.sent[place] = (leader, role.epoch, until)
-
-
-def coordinator_of(
-    experiment: ExperimentSpec,
-    clock: Clock,
-    network: Network,
-    random: Random,
-    log: PartitionRun,
-    partitions: Sequence[PartitionRun],
-) -> Coordinator:
-    """Who coordinates the transactions of an experiment by this log."""
-    cluster, producers = experiment.cluster, experiment.workload.producers
-    sweep = int(configured(cluster, cluster.broker_ids[0]).get(SWEEP, "10000")) * MS
-    # librdkafka speaks the first protocol of transactions: an epoch lasts for many of them.
-    spoken = replace(log.rules, bump_every_transaction=False)
-    timeout = seconds(producers.transaction_timeout)
-    return Coordinator(clock, network, random, log, partitions, spoken, timeout, sweep)

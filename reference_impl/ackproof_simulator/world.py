@@ -18,7 +18,7 @@ from ackproof_reference.placement import place
 from ackproof_reference.rules import Rules
 from ackproof_simulator.clock import Clock
 from ackproof_simulator.control import Control
-from ackproof_simulator.coordinator import Coordinator, coordinator_of
+from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.disks import Disks
 from ackproof_simulator.journal import NOTHING_YET, Beginning, Change, Created, Entry
 from ackproof_simulator.network import Host, Network
@@ -329,7 +329,7 @@ def make_world(setting: Setting, case: Case) -> World:
         log = _transaction_log(world, registrations, processes, around)
         world.hidden.append(log)
         control.partitions.append(log)
-        world.coordinator = coordinator_of(experiment, clock, network, random, log, world.partitions)
+        world.coordinator = Coordinator(experiment, clock, network, random, log, world.partitions)
         around.verified = world.coordinator.verified
     everything = (*world.partitions, *world.hidden)
     world.began = Beginning(

@@ -56,19 +56,14 @@ def happened(
         if event.kind is EventKind.NODE_DIED and event.node in brokers:
             down[event.node] += 1
             yield f"broker {event.node} ended by itself", Incidents(kills=1)
-    asked = {fault.number for fault, _ in bitten}
-    moves = [(fault, count) for fault, count in planned(case, topic) if fault.number in asked]
     if decided:
         yield from _of_the_log(case, topic, decided, down)
-        deliberate = []
-    else:
-        yield from _of_the_samples(topic, events, sum(down.values()))
-        deliberate = [(fault, count) for fault, count in moves if fault.observed(1) == NOTHING]
-    for fault, count in deliberate:
-        yield (
-            f"fault {fault_name(fault.number)} ({fault})",
-            count._replace(hand_overs=0) if decided else count,
-        )
+        return
+    yield from _of_the_samples(topic, events, sum(down.values()))
+    asked = {fault.number for fault, _ in bitten}
+    for fault, count in planned(case, topic):
+        if fault.number in asked and fault.observed(1) == NOTHING:
+            yield f"fault {fault_name(fault.number)} ({fault})", count
 
 
 def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[int]]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from ackproof_reference.explore.story import listed
@@ -20,97 +21,94 @@ def broken_rule(before: Metadata, after: Partition, unclean: bool, named: int) -
     """What is wrong with a change that no step makes. `named`: whom the reference would elect, -1 nobody."""
     old = before.partition
     active = {entry.broker for entry in before.brokers if not entry.fenced and not entry.stopping}
+    return next(_broken(old, after, active, unclean, named))
+
+
+def _broken(
+    old: Partition, after: Partition, active: set[int], unclean: bool, named: int
+) -> Iterator[Broken]:
+    """All that is wrong, the plainest first."""
     if after.epoch != old.epoch + 1:
-        return Broken(
+        yield Broken(
             "partition epoch",
             "KIP-497; org.apache.kafka.metadata.PartitionRegistration.merge",
             f"the partition epoch went from {old.epoch} to {after.epoch}: each change takes the next one",
         )
     if after.leader not in {old.leader, NO_LEADER}:
-        wrong = _of_the_election(old, after, active, unclean)
-        if wrong is not None:
-            return wrong
-    wrong = _of_the_leader_epoch(old, after) or _of_the_isr(old, after, active)
-    if wrong is not None:
-        return wrong
-    if after.leader != old.leader:
-        return Broken(
+        yield from _of_the_election(old, after, active, unclean)
+    must = after.leader != old.leader
+    if after.leader_epoch != old.leader_epoch + 1 and (must or after.leader_epoch != old.leader_epoch):
+        yield Broken(
+            "leader epoch",
+            "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
+            f"the leader epoch went from {old.leader_epoch} to {after.leader_epoch}"
+            + (" with another leader" if must else " with the same leader"),
+        )
+    yield from _of_the_isr(old, after, active)
+    if must:
+        yield Broken(
             "another leader than the reference names",
             "KIP-966; PartitionChangeBuilder.electLeader",
             f"{_who(after.leader)} was elected where the reference names {_who(named)}",
         )
-    return Broken(
+    yield Broken(
         "no such step",
         "PartitionChangeBuilder; ReplicationControlManager",
         f"no step of the protocol leads from {plain(old)} to {plain(after)}",
     )
 
 
-def _of_the_election(old: Partition, after: Partition, active: set[int], unclean: bool) -> Broken | None:
+def _of_the_election(old: Partition, after: Partition, active: set[int], unclean: bool) -> Iterator[Broken]:
     electable = old.isr or old.elr
     who = after.leader
     if who not in old.replicas and who not in after.replicas:
-        return Broken(
+        yield Broken(
             "election of a stranger",
             "PartitionChangeBuilder.electAnyLeader",
             f"broker {who} has no replica and was elected",
         )
     if who not in electable and not unclean and who != old.last_known_leader:
-        return Broken(
+        yield Broken(
             "election out of the ISR",
             "KIP-106, KIP-966; PartitionChangeBuilder.electAnyLeader",
             f"broker {who} was elected, and ISR {listed(old.isr)} and ELR {listed(old.elr)} have it not; "
             "unclean elections are off",
         )
     if who not in active:
-        return Broken(
+        yield Broken(
             "election of a fenced broker",
             "KIP-631; ClusterControlManager.isActive",
             f"broker {who} was elected while it was fenced or on its way out",
         )
-    return None
 
 
-def _of_the_leader_epoch(old: Partition, after: Partition) -> Broken | None:
-    must = after.leader != old.leader
-    if after.leader_epoch == old.leader_epoch + 1 or (not must and after.leader_epoch == old.leader_epoch):
-        return None
-    return Broken(
-        "leader epoch",
-        "KIP-101; org.apache.kafka.metadata.PartitionRegistration.merge",
-        f"the leader epoch went from {old.leader_epoch} to {after.leader_epoch}"
-        + (" with another leader" if must else " with the same leader"),
-    )
-
-
-def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Broken | None:
+def _of_the_isr(old: Partition, after: Partition, active: set[int]) -> Iterator[Broken]:
     grown = set(after.isr) - set(old.isr)
     if not set(after.isr) <= set(after.replicas):
         unassigned = sorted(set(after.isr) - set(after.replicas))
-        return Broken(
+        yield Broken(
             "ISR beyond the replicas",
             "ReplicationControlManager.validateAlterPartitionData",
             f"the ISR has {listed(tuple(unassigned))}, who hold no replica",
         )
     if after.leader != NO_LEADER and after.leader not in after.isr:
-        return Broken(
+        yield Broken(
             "leader out of its ISR",
             "ReplicationControlManager.validateAlterPartitionData",
             f"broker {after.leader} leads, and the ISR {listed(after.isr)} has it not",
         )
     if grown - active:
-        return Broken(
+        yield Broken(
             "fenced broker joined the ISR",
             "KIP-841, KIP-903; ReplicationControlManager.validateAlterPartitionData",
             f"{listed(tuple(sorted(grown - active)))} joined the ISR while fenced, unregistered or on the way out",
         )
     if grown and old.leader == NO_LEADER and after.leader == NO_LEADER:
-        return Broken(
+        yield Broken(
             "ISR grown without a leader",
             "KIP-497; ReplicationControlManager.validateAlterPartitionData",
             f"{listed(tuple(sorted(grown)))} joined the ISR, and nobody led to ask for it",
         )
-    return None
 
 
 def _who(node: int) -> str:
