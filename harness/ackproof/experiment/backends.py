@@ -36,6 +36,8 @@ class BackendRow:
     """Abilities that it has not, each with the reason: "not possible on this backend, because …"."""
     lays: frozenset[Need] = frozenset()
     """What it can lay before a cluster starts."""
+    simulated: bool = False
+    """Whether its nodes are virtual, which not every fault can befall (`FaultSpec.NOT_SIMULATED`)."""
     foreign: bool = False
     """Whether someone else runs the cluster: only the topics of the case are ours, and no file of it is here."""
 
@@ -63,6 +65,6 @@ BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
             },
             foreign=True,
         ),
-        "model": BackendRow(),
+        "model": BackendRow(simulated=True),
     }
 )

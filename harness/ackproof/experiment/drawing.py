@@ -6,15 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from random import Random
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import WithJsonSchema
 
 from ackproof.experiment.base import text_field
 from ackproof.experiment.quantities import DURATION_PATTERN, duration_text, parse_duration
-
-if TYPE_CHECKING:
-    from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 
 _ONE: Final = DURATION_PATTERN.strip("^$")
 RANGE_PATTERN: Final = rf"^{_ONE}( *\.\. *{_ONE})?$"
@@ -65,7 +63,7 @@ class Draw:
     random: Random
     roles: Sequence[str]
     """The storm's `roles`, as a file writes them."""
-    experiment: Surroundings
+    experiment: SystemUnderTest
     more: Random = field(default_factory=lambda: Random(0))
     """For what a file may leave out: a generator of each fault's own, so that what it draws changes no other draw."""
 
@@ -109,7 +107,7 @@ class Draw:
         return round(within.low + (within.high - within.low) * self.random.random(), 3)
 
 
-def places_of(experiment: Surroundings) -> list[str]:
+def places_of(experiment: SystemUnderTest) -> list[str]:
     """The partitions that producers write to, as `orders/0`."""
     topics = experiment.topics
     return [

@@ -9,25 +9,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, Protocol
+from typing import ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
 from ackproof.experiment.backends import BACKENDS, Ability
 from ackproof.experiment.base import Spec
-from ackproof.experiment.incidents import NOTHING, Incidents
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.needs import Need
+from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import Path
 from ackproof.experiment.quantities import Duration, duration_text
 from ackproof.experiment.roles import Role, RoleField
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import After, Trigger
 from ackproof.rundir.timeline import DRAWN_FROM
-
-if TYPE_CHECKING:
-    from ackproof.experiment.drawing import Draw
-    from ackproof.experiment.incidents import Exposure
-    from ackproof.experiment.nodes import Data
-    from ackproof.experiment.spec import Surroundings
 
 HoldKey = Literal["for", "restart_after"]
 
@@ -64,12 +61,16 @@ class FaultSpec(Spec):
     """Why the reference implementation has no such fault, whatever its fields say; empty where it has."""
     NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType({})
     """Modes of a cluster (`cluster.mode`) in which there is nothing that it could do, and why."""
-    UNPREDICTABLE: ClassVar[str] = "the model has no such fault"
-    """Why no prediction can be made with it; empty where one can."""
+    UNPREDICTABLE: ClassVar[str] = ""
+    """Why no prediction can be made with it; empty where one can. One that says nothing of it and neither has a
+    `PER_NODE` nor a `planned` of its own has none either (`unpredictable`)."""
     ROTS: ClassVar[bool] = False
     """Whether it takes from a log what the protocol counts on: nobody can say then whose doing a loss is."""
-    PER_NODE: ClassVar[Incidents] = NOTHING
-    """What it comes to for each broker that it hits, beside what the controllers' log tells by itself."""
+    PER_NODE: ClassVar[Incidents | None] = None
+    """What it comes to for each broker that it hits, beside what the controllers' log tells by itself; NOTHING for one
+    that touches no replica."""
+    NEEDS: ClassVar[frozenset[Need]] = frozenset()
+    """What must be laid before the cluster starts so that it can be done."""
 
     number: int = Field(ge=1)
     trigger: Trigger
@@ -88,8 +89,8 @@ class FaultSpec(Spec):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What must be laid before the cluster starts so that it can be done."""
-        return frozenset()
+        """What must be laid for it, as its fields are; `NEEDS` where they say nothing of it."""
+        return self.NEEDS
 
     @property
     def releases(self) -> tuple[str, ...]:
@@ -99,28 +100,34 @@ class FaultSpec(Spec):
     @classmethod
     def not_on(cls, backend: str) -> str | None:
         """Why it cannot be injected on this backend: "not possible on it, because …"; None where it can be."""
-        if backend == "model" and cls.NOT_SIMULATED:
+        row = BACKENDS[backend]
+        if row.simulated and cls.NOT_SIMULATED:
             return cls.NOT_SIMULATED
-        lacking = (why for ability, why in BACKENDS[backend].lacks.items() if ability in cls.ASKS)
-        return next(lacking, None)
+        return next((why for ability, why in row.lacks.items() if ability in cls.ASKS), None)
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    @classmethod
+    def unpredictable(cls) -> str:
+        """Why no prediction can be made with it; empty where one can."""
+        says = cls.PER_NODE is not None or cls.planned is not FaultSpec.planned
+        return cls.UNPREDICTABLE or ("" if says else "the model has no such fault")
+
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""
         del spec
         return None
 
     def observed(self, nodes: int) -> Incidents:
         """What it came to, once it has hit so many brokers."""
-        return self.PER_NODE.times(nodes)
+        return (self.PER_NODE or NOTHING).times(nodes)
 
     def planned(self, exposure: Exposure) -> Incidents | None:
         """What it may come to for a partition, as far as its duration lets it bite; None: it touches no replica."""
-        return self.observed(exposure.aimed_at(self)) if self.PER_NODE != NOTHING else None
+        return self.observed(exposure.aimed_at(self.targets)) if self.PER_NODE else None
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Say what does not fit the experiment, beyond roles and partitions, which are checked for every fault."""
 
-    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         del spec, topic
         return {}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ackproof.experiment.roles import Role, RoleKind, minority_of
-
-if TYPE_CHECKING:
-    from ackproof.experiment.case import Case
-    from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.spec import SystemUnderTest
 
 AS_KRAFT: Final = "it knows reassignments as KRaft makes them, not as ZooKeeper's controller does"
 """Why the model does not play some planned work in ZooKeeper mode."""
@@ -50,9 +47,13 @@ NOTHING: Final = Incidents()
 
 @dataclass(frozen=True)
 class Exposure:
-    """A topic of a case, as its faults look at it. `time_out`: the shortest in force at any broker, in ms."""
+    """A topic of a case, as its faults look at it. `time_out`: the shortest in force at any broker, in ms.
 
-    case: Case
+    `faults`: how many the case has. How long a fault lasts is `FaultSpec.hold`.
+    """
+
+    experiment: SystemUnderTest
+    faults: int
     topic: str
     time_out: Callable[[str], int]
     session: str
@@ -61,11 +62,11 @@ class Exposure:
     @property
     def replicas(self) -> int:
         """Of each of its partitions."""
-        return self.case.experiment.topics[self.topic].replication_factor
+        return self.experiment.topics[self.topic].replication_factor
 
     def brokers(self, role: Role) -> int:
         """How many brokers with a replica of the topic can hold this role at once."""
-        cluster, rf = self.case.experiment.cluster, self.replicas
+        cluster, rf = self.experiment.cluster, self.replicas
         controllers = 0
         if cluster.mode == "zookeeper":
             controllers = 1
@@ -83,16 +84,16 @@ class Exposure:
         }
         return min(holders.get(role.kind, 1), rf)
 
-    def aimed_at(self, fault: FaultSpec) -> int:
-        """How many brokers with a replica it can hit."""
-        return min(sum(self.brokers(role) for role in fault.targets), self.replicas)
+    def aimed_at(self, targets: Iterable[Role]) -> int:
+        """How many brokers with a replica a fault of these roles can hit."""
+        return min(sum(map(self.brokers, targets)), self.replicas)
 
-    def lasts(self, fault: FaultSpec, setting: str) -> bool:
-        """Whether it lasts as long as this time-out."""
-        return fault.hold is None or fault.hold * 1000 >= self.time_out(setting)
+    def lasts(self, hold: float | None, setting: str) -> bool:
+        """Whether what is held so long lasts as long as this time-out."""
+        return hold is None or hold * 1000 >= self.time_out(setting)
 
-    def noticed(self, fault: FaultSpec, nodes: int) -> Incidents:
+    def noticed(self, hold: float | None, nodes: int) -> Incidents:
         """Brokers that stand still: fenced when their session ends, or dropped from the ISR as slow."""
-        if self.lasts(fault, self.session):
+        if self.lasts(hold, self.session):
             return Incidents(cuts=nodes)
-        return Incidents(shrinks=nodes) if self.lasts(fault, LAG) else NOTHING
+        return Incidents(shrinks=nodes) if self.lasts(hold, LAG) else NOTHING

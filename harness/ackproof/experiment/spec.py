@@ -261,7 +261,7 @@ class EvidenceSpec(Spec):
         return value
 
 
-class Surroundings(Protocol):
+class SystemUnderTest(Protocol):
     """What a fault may look at of its experiment: all but the other faults."""
 
     @property

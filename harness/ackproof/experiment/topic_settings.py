@@ -7,15 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from ackproof.experiment.nodes import shorten
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.experiment.settings import Scope, refusal
-
-if TYPE_CHECKING:
-    from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 
 _INT: Final = 2**31 - 1
 _LONG: Final = 2**63 - 1
@@ -131,7 +129,7 @@ class Wrong(NamedTuple):
     nearest: str | None = None
 
 
-def wrong_topic_setting(name: str, value: str, spec: Surroundings) -> Wrong | None:
+def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> Wrong | None:
     """What brokers of the experiment's release have against a topic's setting; None: nothing.
 
     Which release someone else's cluster has is not known: there only a near miss of a known name is wrong.

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar, cast
+from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import Field, WithJsonSchema
 
@@ -28,9 +28,10 @@ from ackproof.cluster.admin import TransactionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import text_field
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import FREE_WITHIN_S
 from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
 
@@ -99,13 +100,13 @@ WhomField: TypeAlias = Annotated[
 
 
 class ClientFault(FaultSpec):
-    """A fault of clients."""
+    """A fault of clients, which touches no replica."""
 
-    UNPREDICTABLE: ClassVar[str] = ""
+    PER_NODE = NOTHING
 
     client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There must be such a client; one that takes another's place comes later and may be named too."""
         live = spec.workload.consumers.live
         if self.client.kind == "reader" and not live:
@@ -124,21 +125,19 @@ class KillClient(ClientFault):
     """SIGKILL of clients in mid-flight. What they had sent without an outcome is indeterminate. Another client, with
     the next free number, takes the place of each."""
 
-    KIND: ClassVar[str] = "kill_client"
-    SUMMARY: ClassVar[str] = "SIGKILL producers or readers in mid-flight; new ones take their place."
-    HEALING: ClassVar[str] = "start another"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "kill_client"
+    SUMMARY = "SIGKILL producers or readers in mid-flight; new ones take their place."
+    HEALING = "start another"
+    HOLD_KEY = "restart_after"
 
 
 class PauseClient(ClientFault):
     """SIGSTOP of clients: what they hold in their queues and sockets goes out when they return (a zombie)."""
 
-    KIND: ClassVar[str] = "pause_client"
-    SUMMARY: ClassVar[str] = (
-        "Freeze producers or readers (SIGSTOP), which later go on as if nothing had been."
-    )
-    HEALING: ClassVar[str] = "resume"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "pause_client"
+    SUMMARY = "Freeze producers or readers (SIGSTOP), which later go on as if nothing had been."
+    HEALING = "resume"
+    HOLD_KEY = "for"
 
 
 class FenceProducer(ClientFault):
@@ -146,13 +145,13 @@ class FenceProducer(ClientFault):
     the older one (a zombie) at its next request. What the older one's last transaction came to is not known, but for
     one thing: it is there as a whole or not at all."""
 
-    KIND: ClassVar[str] = "fence_producer"
-    SUMMARY: ClassVar[str] = (
+    KIND = "fence_producer"
+    SUMMARY = (
         "Start a second producer with the transactional id of one that goes on; the older one is fenced."
     )
-    HEALING: ClassVar[str] = "the older one ends, the newer one goes on"
+    HEALING = "the older one ends, the newer one goes on"
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """It takes producers that write in transactions."""
         if self.client.kind == "reader":
             say.report(("client",), f"{self.client} has no transactional id; name a producer")
@@ -322,7 +321,6 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
         self._others: dict[str, str] = {}
 
     def inject(self) -> str:
-        """Ask which epoch each has, then start the others."""
         told = []
         for one in self.choose():
             name = self.clients.transactional_id(one.id)

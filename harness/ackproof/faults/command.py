@@ -13,15 +13,14 @@ import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import ConfigDict, Field
 
 from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import Child, RunTag, end_children, spawn
-from ackproof.base.wait import wait_until
 from ackproof.experiment.base import Text
-from ackproof.experiment.fault import FaultSpec, HoldKey
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
@@ -36,12 +35,12 @@ class CommandFault(FaultSpec):
     another status than 0 before the fault, and with 0 once it is in force: a check that cannot say no proves nothing.
     """
 
-    KIND: ClassVar[str] = "command"
-    UNPREDICTABLE: ClassVar[str] = "nobody knows what a command does"
-    NOT_SIMULATED: ClassVar[str] = "your commands would act on this machine, not on virtual brokers"
-    SUMMARY: ClassVar[str] = "Run a command of yours, believed when your own check command says so."
-    HEALING: ClassVar[str] = "run heal"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "command"
+    UNPREDICTABLE = "nobody knows what a command does"
+    NOT_SIMULATED = "your commands would act on this machine, not on virtual brokers"
+    SUMMARY = "Run a command of yours, believed when your own check command says so."
+    HEALING = "run heal"
+    HOLD_KEY = "for"
     model_config = ConfigDict(populate_by_name=True)
 
     inject: Argv = Field(description="What breaks something; it must end with status 0.")
@@ -59,7 +58,6 @@ class CommandFault(FaultSpec):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """The role, if there is one."""
         return () if self.target is None else (self.target,)
 
     def __str__(self) -> str:
@@ -113,7 +111,6 @@ class CommandInjection(Injection[CommandFault]):
         }
 
     def inject(self) -> str:
-        """The check says no, then the command runs."""
         before = self._run("check", self.fault.looks)
         if before.status == 0:
             raise FaultNotConfirmed(f"command: the check says yes before anything was done: {before}")
@@ -130,7 +127,6 @@ class CommandInjection(Injection[CommandFault]):
         return str(seen)
 
     def heal(self) -> str:
-        """Run the command that mends, if anything was begun."""
         return self._must("heal", self.fault.heal) if self._begun else "nothing was done"
 
     def confirm_healed(self) -> str:
@@ -154,16 +150,14 @@ class CommandInjection(Injection[CommandFault]):
             last[:] = [self._run(name, argv)]
             return last[0] if (last[0].status == 0) is yes else None
 
-        try:
-            return wait_until(
-                said,
-                what=f"{name} to say {'yes' if yes else 'no'}",
-                timeout_s=self.fault.timeout,
-                interval_s=CHECK_EVERY_S,
-                state=lambda: str(last[0]) if last else "nothing",
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"command: {error}") from error
+        return self.seen(
+            said,
+            f"{name} to say {'yes' if yes else 'no'}",
+            self.fault.timeout,
+            interval_s=CHECK_EVERY_S,
+            state=lambda: str(last[0]) if last else "nothing",
+            to_the_end=True,
+        )
 
     def _run(self, name: str, argv: Sequence[str]) -> Ran:
         """Raises `FaultNotConfirmed` when it cannot be started, or takes too long; it is killed then."""

@@ -21,6 +21,9 @@ from ackproof.faults.registry import fault_kinds
 SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
 
+SEEN_WITHIN_S: Final = 15.0
+"""A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
+
 
 class Clients(Protocol):
     """The producers and readers of the workload, for faults that are aimed at them. KeyError for an unknown id."""
@@ -122,7 +125,7 @@ class Injection(ABC, Generic[SpecT]):
         self,
         look: Callable[[], T | None],
         what: str,
-        within_s: float,
+        within_s: float = SEEN_WITHIN_S,
         *,
         state: Callable[[], str] | None = None,
         logs: Callable[[], str] | None = None,

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import HoldKey, NodeFault
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
@@ -22,51 +20,47 @@ from ackproof.rundir.timeline import fault_name
 
 
 class _OfProcesses(NodeFault):
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    ASKS = frozenset({Ability.PROCESSES})
 
 
 class Kill(_OfProcesses):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
-    KIND: ClassVar[str] = "kill"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
-    SUMMARY: ClassVar[str] = "End the process at once (SIGKILL)."
-    HEALING: ClassVar[str] = "start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "kill"
+    PER_NODE = Incidents(kills=1)
+    SUMMARY = "End the process at once (SIGKILL)."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
 
 
 class Stop(_OfProcesses):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
-    KIND: ClassVar[str] = "stop"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
-    SUMMARY: ClassVar[str] = "Shut the node down in good order (SIGTERM)."
-    HEALING: ClassVar[str] = "start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "stop"
+    PER_NODE = Incidents(clean_stops=1)
+    SUMMARY = "Shut the node down in good order (SIGTERM)."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
 
 
 class Pause(_OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
-    KIND: ClassVar[str] = "pause"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Freeze the process (SIGSTOP); its connections stay open."
-    HEALING: ClassVar[str] = "resume"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "pause"
+    SUMMARY = "Freeze the process (SIGSTOP); its connections stay open."
+    HEALING = "resume"
+    HOLD_KEY = "for"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return exposure.noticed(self, exposure.aimed_at(self))
+        return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
 
 
 class Restart(_OfProcesses):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
-    KIND: ClassVar[str] = "restart"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
-    SUMMARY: ClassVar[str] = "Shut the node down in good order and start it again at once."
+    KIND = "restart"
+    PER_NODE = Incidents(clean_stops=1)
+    SUMMARY = "Shut the node down in good order and start it again at once."
 
 
 GONE_WITHIN_S = 10.0
@@ -116,16 +110,14 @@ class ProcessInjection(Injection[SpecT]):
 
     def _until(self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None) -> str:
         for node in self.nodes if nodes is None else nodes:
-            try:
-                wait_until(
-                    lambda node=node: node.state() is state,  # type: ignore[misc]
-                    what=f"node {node.id} to be {state.value}",
-                    timeout_s=within_s,
-                    interval_s=0.005,
-                    state=lambda node=node: node.state().value,  # type: ignore[misc]
-                )
-            except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+            self.seen(
+                lambda node=node: node.state() is state,  # type: ignore[misc]
+                f"node {node.id} to be {state.value}",
+                within_s,
+                interval_s=0.005,
+                state=lambda node=node: node.state().value,  # type: ignore[misc]
+                to_the_end=True,
+            )
         return f"/proc: {self._names()} {state.value}"
 
     def _start_the_dead(self) -> str:
@@ -183,7 +175,6 @@ class KillInjection(ProcessInjection[Kill]):
     """SIGKILL; healed by starting the node again."""
 
     def inject(self) -> str:
-        """Send SIGKILL."""
         return self._strike(
             lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED
         )
@@ -194,7 +185,6 @@ class StopInjection(ProcessInjection[Stop]):
     """SIGTERM and a controlled shutdown; healed by starting the node again."""
 
     def inject(self) -> str:
-        """Send SIGTERM."""
         return self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
 
     def confirm(self) -> str:
@@ -211,7 +201,6 @@ class PauseInjection(ProcessInjection[Pause]):
         self._standing: dict[int, int | None] = {}
 
     def inject(self) -> str:
-        """Send SIGSTOP."""
         return self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
 
     def confirm(self) -> str:
@@ -250,7 +239,6 @@ class RestartInjection(ProcessInjection[Restart]):
     """A graceful bounce. Its effect is that another process serves the node afterwards."""
 
     def inject(self) -> str:
-        """SIGTERM, until gone, then start again, node by node."""
         self._before = {node.id: node.pid for node in self.nodes}
         self._strike(lambda _: None, "a bounce", Grip.DOWN, NodeState.RUNNING)
         for node in self.nodes:
@@ -268,17 +256,15 @@ class RestartInjection(ProcessInjection[Restart]):
                 node.start()
 
     def _gone(self, node: LocalNode) -> None:
-        try:
-            wait_until(
-                lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],
-                what=f"node {node.id} to shut down",
-                timeout_s=STOPPED_WITHIN_S,
-                interval_s=0.005,
-                state=lambda: node.state().value,
-                logs=lambda: node.log_tail(5),
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"restart: {error}") from error
+        self.seen(
+            lambda: node.state() is NodeState.GONE or node.pid != self._before[node.id],
+            f"node {node.id} to shut down",
+            STOPPED_WITHIN_S,
+            interval_s=0.005,
+            state=lambda: node.state().value,
+            logs=lambda: node.log_tail(5),
+            to_the_end=True,
+        )
 
     def confirm(self) -> str:
         """Another process runs."""

@@ -26,7 +26,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Annotated, ClassVar, Final, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -43,6 +43,7 @@ from ackproof.experiment.case import Drawn
 from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField, places_of
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, FaultSpec
+from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.problems import Path, hint
 from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
 from ackproof.experiment.roles import RoleField, RoleKind
@@ -126,11 +127,9 @@ MenuKind: TypeAlias = Annotated[str, BeforeValidator(_read_kind)]
 class Storm(FaultSpec):
     """Seeded random faults, drawn when the case is made, always healed."""
 
-    KIND: ClassVar[str] = "storm"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = (
-        "Many random faults, drawn beforehand from a menu with weights, each of them healed."
-    )
+    KIND = "storm"
+    PER_NODE = NOTHING
+    SUMMARY = "Many random faults, drawn beforehand from a menu with weights, each of them healed."
 
     menu: dict[MenuKind, DishField] | None = Field(
         None,

@@ -8,9 +8,8 @@ broker's registration is gone, or held by another session.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from pydantic import field_validator
 
@@ -35,13 +34,10 @@ class ExpireSession(NodeFault):
     """A broker's ZooKeeper session ends while the broker lives: its registration vanishes, and if it was the
     controller, it no longer is. It registers anew, with a new session, by itself."""
 
-    KIND: ClassVar[str] = "expire_session"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "End a broker's ZooKeeper session from outside; it registers anew by itself."
-    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"kraft": "there is no ZooKeeper, nor a session with it"}
-    )
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.ZOOKEEPER})
+    KIND = "expire_session"
+    SUMMARY = "End a broker's ZooKeeper session from outside; it registers anew by itself."
+    NOT_IN = MappingProxyType({"kraft": "there is no ZooKeeper, nor a session with it"})
+    ASKS = frozenset({Ability.ZOOKEEPER})
 
     @field_validator("target")
     @classmethod
@@ -51,7 +47,7 @@ class ExpireSession(NodeFault):
         return value
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return Incidents(cuts=exposure.aimed_at(self))
+        return Incidents(cuts=exposure.aimed_at(self.targets))
 
 
 def zookeeper_of(context: FaultContext) -> ZooKeeper:

@@ -110,7 +110,6 @@ class SetRun(Virtual[SetConfig]):
         return not self.left
 
     def heal(self) -> str:
-        """Put back what was there."""
         self._must_be_heard()
         self._put(self.before)
         return "put it back"

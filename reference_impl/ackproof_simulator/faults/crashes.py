@@ -19,7 +19,6 @@ class StarveRun(PauseRun[Starve]):
     PERIOD_S: ClassVar[float] = 0.1
 
     def inject(self) -> str:
-        """Begin with the first stop."""
         did = super().inject()
         self.over = False
         self.later(self.PERIOD_S * (1 - self.fault.share), self._run)

@@ -122,7 +122,6 @@ class DecommissionRun(DownRun[Decommission]):
     WITHIN_S: ClassVar[float] = 90.0
 
     def inject(self) -> str:
-        """Move and stop, or kill and move."""
         self.must_run()
         self.must_be_heard()
         self.gone = False

@@ -26,7 +26,6 @@ class SlowDiskRun(Virtual[SlowDisk]):
         self.error = ""
 
     def inject(self) -> str:
-        """Begin with the first freeze."""
         self.must_run()
         self.folders = {node: which_dir(self.fault, self.world, node) for node in self.nodes}
         self.probing: dict[int, int] = {}

@@ -22,7 +22,7 @@ from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import At
-from ackproof.faults import injection, processes
+from ackproof.faults import injection
 from ackproof.faults.crashes import lose_quorum as control
 from ackproof.faults.crashes import remove_controller as voters
 from ackproof.faults.crashes.lose_quorum import LoseQuorum
@@ -106,7 +106,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     def shortly(look: Any, **words: Any) -> Any:
         return wait_until(look, **{**words, "timeout_s": 0.3, "interval_s": 0.005})
 
-    for module in (views, processes, injection):
+    for module in (views, injection):
         monkeypatch.setattr(module, "wait_until", shortly)
     monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2}))
 

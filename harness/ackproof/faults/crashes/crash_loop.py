@@ -6,7 +6,6 @@ The witness is the operating system: each process is gone, another runs.
 from __future__ import annotations
 
 import contextlib
-from typing import ClassVar
 
 from pydantic import Field
 
@@ -26,11 +25,10 @@ from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 class CrashLoop(NodeFault):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
-    KIND: ClassVar[str] = "crash_loop"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
-    SUMMARY: ClassVar[str] = "End the process at once and start it, again and again; at last it stays up."
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    KIND = "crash_loop"
+    PER_NODE = Incidents(kills=1)
+    SUMMARY = "End the process at once and start it, again and again; at last it stays up."
+    ASKS = frozenset({Ability.PROCESSES})
 
     times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
     up: Duration = Field(0.5, description="How long each process lives before it crashes.")
@@ -45,8 +43,6 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
 
     def __init__(self, fault: CrashLoop, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.times = fault.times
-        self.up_s = fault.up
         self._crashed: list[int | None] = []
 
     def inject(self) -> str:
@@ -63,10 +59,10 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
     def heal(self) -> str:
         """Start, and crash again; the last start stays."""
         crashes = 1
-        while self._crashed and crashes < self.times:
+        while self._crashed and crashes < self.fault.times:
             self._start_the_dead()
             with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.context.stop)
+                wait_until(lambda: False, what="its life", timeout_s=self.fault.up, stop=self.context.stop)
             if self._crash_again():
                 crashes += 1
         return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"
@@ -85,6 +81,6 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         if self.refused:
             return self._until_ready()
         lived = {pid for pid in self._crashed if pid is not None}
-        if len(lived) != self.times * len(self.nodes):
-            raise FaultNotConfirmed(f"crash_loop: {len(lived)} processes crashed, not {self.times}")
+        if len(lived) != self.fault.times * len(self.nodes):
+            raise FaultNotConfirmed(f"crash_loop: {len(lived)} processes crashed, not {self.fault.times}")
         return f"/proc: {len(lived)} processes are gone; {self._until_ready()}"

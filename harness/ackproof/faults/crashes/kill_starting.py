@@ -6,7 +6,7 @@ Witnesses: the operating system, that it is gone, and its own log, which begins 
 from __future__ import annotations
 
 import contextlib
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -14,25 +14,23 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import HoldKey, NodeFault
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import Duration
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.planned.views import seen
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 
 
 class KillStarting(NodeFault):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
-    KIND: ClassVar[str] = "kill_starting"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=2)
-    SUMMARY: ClassVar[str] = "End the process, start it, and end it again before it has started."
-    HEALING: ClassVar[str] = "start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    KIND = "kill_starting"
+    PER_NODE = Incidents(kills=2)
+    SUMMARY = "End the process, start it, and end it again before it has started."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
+    ASKS = frozenset({Ability.PROCESSES})
 
     up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
 
@@ -53,27 +51,24 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
 
     def __init__(self, fault: KillStarting, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.up_s = fault.up
         self._last_line: dict[int, str] = {}
 
     def inject(self) -> str:
-        """SIGKILL, start, SIGKILL."""
         self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._last_line[node.id] = self._log(node)[-1:][0] if self._log(node) else ""
             node.start()
-            seen(
-                self.context,
+            self.seen(
                 lambda node=node: self._since(node),  # type: ignore[misc]
                 f"node {node.id} to log that it starts",
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 within_s=LOGS_WITHIN_S,
             )
             with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.up_s, stop=self.context.stop)
+                wait_until(lambda: False, what="its life", timeout_s=self.fault.up, stop=self.context.stop)
             node.kill()
-        return f"SIGKILL to {self._names()}, and again {self.up_s:g} s after the first line of its start"
+        return f"SIGKILL to {self._names()}, and again {self.fault.up:g} s after the first line of its start"
 
     def confirm(self) -> str:
         """It is gone, and its log begins a start which it does not end."""

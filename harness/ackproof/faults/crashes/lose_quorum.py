@@ -5,35 +5,32 @@ Witnesses: the operating system, that they are gone or stand still; those that a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from types import MappingProxyType
-from typing import ClassVar, Final, Literal
+from typing import Final, Literal
 
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.planned.views import seen
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 
 
 class LoseQuorum(FaultSpec):
     """More than half of the controllers go, the active one among them: no metadata can change until they are back."""
 
-    KIND: ClassVar[str] = "lose_quorum"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Kill or pause more than half of the controllers, the active one among them."
-    HEALING: ClassVar[str] = "bring them back"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
-    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
+    KIND = "lose_quorum"
+    SUMMARY = "Kill or pause more than half of the controllers, the active one among them."
+    HEALING = "bring them back"
+    HOLD_KEY = "for"
+    ASKS = frozenset({Ability.PROCESSES})
+    NOT_IN = MappingProxyType(
         {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
     )
 
@@ -44,7 +41,7 @@ class LoseQuorum(FaultSpec):
         """All controllers; which of them go follows from who is active."""
         return (Role(RoleKind.CONTROLLERS),)
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Combined nodes would take their partitions with them, which is another fault."""
         if spec.cluster.combined and say.sound(("by",), cluster=True):
             say.report(
@@ -76,7 +73,6 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
     def __init__(self, fault: LoseQuorum, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.by = fault.by
         self.voters = self.nodes
         active = context.cluster.controller()
         # The active one first; then so many that those who stay are no majority.
@@ -84,8 +80,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         self.nodes = tuple(ordered[: (len(ordered) + 1) // 2])
 
     def inject(self) -> str:
-        """SIGKILL or SIGSTOP."""
-        if self.by == "kill":
+        if self.fault.by == "kill":
             did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         else:
             did = self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
@@ -93,7 +88,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
     def confirm(self) -> str:
         """They are gone, and those that are left have no leader."""
-        state = NodeState.GONE if self.by == "kill" else NodeState.STOPPED
+        state = NodeState.GONE if self.fault.by == "kill" else NodeState.STOPPED
         witness = self._until(state, GONE_WITHIN_S)
         looks = 0
 
@@ -102,8 +97,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
             looks = looks + 1 if self.context.cluster.controller() is None else 0
             return looks >= LEADERLESS_LOOKS
 
-        seen(
-            self.context,
+        self.seen(
             leaderless,
             "no controller to lead the quorum",
             state=lambda: f"active controller: {self.context.cluster.controller()}",
@@ -113,8 +107,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
         return f"{witness}; DescribeQuorum: {who}"
 
     def heal(self) -> str:
-        """Start or continue them."""
-        if self.by == "kill":
+        if self.fault.by == "kill":
             return self._start_the_dead()
         for node in self.nodes:
             with self.holds.acting_on(node.id):
@@ -127,8 +120,7 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
     def confirm_healed(self) -> str:
         """They answer, and one of the quorum leads it."""
         ready = self._until_ready()
-        leader = seen(
-            self.context,
+        leader = self.seen(
             self.context.cluster.controller,
             "a controller to lead the quorum",
             within_s=ELECTED_WITHIN_S,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import socket
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import field_validator
 
@@ -15,7 +15,7 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import HoldKey, NodeFault
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
@@ -32,13 +32,12 @@ class OutOfMemory(NodeFault):
     Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
     """
 
-    KIND: ClassVar[str] = "out_of_memory"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
-    SUMMARY: ClassVar[str] = "Fill a broker's heap with announced requests until its JVM ends."
-    HEALING: ClassVar[str] = "start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    KIND = "out_of_memory"
+    PER_NODE = Incidents(kills=1)
+    SUMMARY = "Fill a broker's heap with announced requests until its JVM ends."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
+    ASKS = frozenset({Ability.PROCESSES})
 
     @field_validator("target")
     @classmethod
@@ -73,7 +72,6 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
         self._said: dict[int, int] = {}
 
     def inject(self) -> str:
-        """Announce them."""
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
         number = 2 + self.context.cluster.spec.heap // REQUEST_BYTES
         self._strike(lambda node: node.expect_end(), "requests", Grip.DOWN, NodeState.RUNNING)

@@ -6,10 +6,10 @@ the leader of the quorum has committed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import field_validator
 
@@ -18,14 +18,14 @@ from ackproof.cluster.metadata.kraft.features import features, raise_features
 from ackproof.cluster.metadata.kraft.voters import Member, Members, add_voter, members, remove_voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
+from ackproof.experiment.fault import Complaints, NodeFault
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.releases import KRAFT, numbers
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import seen, views
+from ackproof.faults.planned.views import views
 
 
 class RemoveController(NodeFault):
@@ -34,15 +34,12 @@ class RemoveController(NodeFault):
     The quorum is made a dynamic one first (kraft.version 1), which Kafka can do with a running one since 4.1.
     """
 
-    KIND: ClassVar[str] = "remove_controller"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Take a controller out of the quorum while it runs, and take it in again."
-    HEALING: ClassVar[str] = "take it in again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
-    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"zookeeper": "ZooKeeper's servers are no KRaft quorum"}
-    )
+    KIND = "remove_controller"
+    SUMMARY = "Take a controller out of the quorum while it runs, and take it in again."
+    HEALING = "take it in again"
+    HOLD_KEY = "for"
+    ASKS = frozenset({Ability.PROCESSES})
+    NOT_IN = MappingProxyType({"zookeeper": "ZooKeeper's servers are no KRaft quorum"})
 
     @field_validator("target")
     @classmethod
@@ -51,7 +48,7 @@ class RemoveController(NodeFault):
             raise wrong(f"{value} is not one controller: aim at controller or controller(102)")
         return value
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Two are left, and the release can."""
         if not say.sound(("target",), cluster=True):
             return
@@ -143,8 +140,7 @@ class ControllerRemoval(Injection[RemoveController]):
                 return None
             return now
 
-        now = seen(
-            self.context,
+        now = self.seen(
             there,
             f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
             state=lambda: str(self._members()),
@@ -169,7 +165,7 @@ class ControllerRemoval(Injection[RemoveController]):
                 said[:] = [str(error)]
                 return False
 
-        seen(self.context, taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
+        self.seen(taken, what, state=lambda: "; ".join(said) or "nothing", within_s=CHANGED_WITHIN_S)
 
     def _names(self) -> str:
         return ", ".join(str(node.id) for node in self.nodes)

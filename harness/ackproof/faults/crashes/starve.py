@@ -10,14 +10,14 @@ import os
 import threading
 import time
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import HoldKey, NodeFault
+from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -27,17 +27,16 @@ from ackproof.faults.processes import ProcessInjection
 class Starve(NodeFault):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
-    KIND: ClassVar[str] = "starve"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Let the process run for a share of the time only, ten times a second."
-    HEALING: ClassVar[str] = "let it run"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    KIND = "starve"
+    SUMMARY = "Let the process run for a share of the time only, ten times a second."
+    HEALING = "let it run"
+    HOLD_KEY = "for"
+    ASKS = frozenset({Ability.PROCESSES})
 
     share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return exposure.noticed(self, exposure.aimed_at(self))
+        return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
 
 
 PERIOD_S: Final = 0.1
@@ -63,29 +62,25 @@ class StarveInjection(ProcessInjection[Starve]):
 
     def __init__(self, fault: Starve, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.share = fault.share
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._pids = {node.id: node.pid for node in self.nodes}
 
     def inject(self) -> str:
-        """Begin the cycle."""
         self._strike(lambda _: None, "a cycle", Grip.STILL, NodeState.RUNNING)
         self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
         self._thread.start()
-        return (
-            f"SIGSTOP and SIGCONT to {self._names()} every {PERIOD_S * 1000:g} ms, {self.share:.0%} running"
-        )
+        return f"SIGSTOP and SIGCONT to {self._names()} every {PERIOD_S * 1000:g} ms, {self.fault.share:.0%} running"
 
     def _cycle(self) -> None:
         try:
             while not self._over.is_set() and not self.context.stop.is_set():
                 for node in self.nodes:
                     node.pause()
-                self._over.wait(PERIOD_S * (1 - self.share))
+                self._over.wait(PERIOD_S * (1 - self.fault.share))
                 for node in self.nodes:
                     node.resume()
-                self._over.wait(PERIOD_S * self.share)
+                self._over.wait(PERIOD_S * self.fault.share)
         finally:
             for node in self.nodes:
                 node.resume()
@@ -93,12 +88,12 @@ class StarveInjection(ProcessInjection[Starve]):
     def confirm(self) -> str:
         """It stands still for most of the rest of the time, and takes no more CPU time than its share."""
         stopped, cpu = self._look()
-        wanted = (1 - self.share) * MUCH
+        wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
             if stopped[node.id] < wanted:
                 raise FaultNotConfirmed(
                     f"starve: node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
-                    f"not for {1 - self.share:.0%}"
+                    f"not for {1 - self.fault.share:.0%}"
                 )
         return "/proc: " + "; ".join(
             f"node {node.id} stands still for {stopped[node.id]:.0%} of the time, CPU time {cpu[node.id]:.2f} s "
@@ -107,7 +102,6 @@ class StarveInjection(ProcessInjection[Starve]):
         )
 
     def heal(self) -> str:
-        """End the cycle."""
         if self._thread is None:
             return "nothing to undo"
         self._over.set()

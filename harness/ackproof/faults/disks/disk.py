@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final
+from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import Complaints, NodeFault
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import FaultContext, SpecT
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
@@ -21,14 +21,14 @@ _START: Final = "start again"
 class DiskFault(NodeFault):
     """What all of them have in common."""
 
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DISKS})
+    ASKS = frozenset({Ability.DISKS})
 
-    def misfits(self, experiment: Surroundings) -> Iterable[tuple[str, str]]:
+    def misfits(self, experiment: SystemUnderTest) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
         del experiment
         return ()
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Say what does not fit."""
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
@@ -42,7 +42,6 @@ class DiskInjection(ProcessInjection[SpecT]):
     """What all of them have in common: they heal by a start, after which each replica is in sync again."""
 
     def heal(self) -> str:
-        """End what still runs, mend the disk, start all."""
         if self.refused:
             return "nothing to undo"
         running = [node for node in self.nodes if node.state() is not NodeState.GONE]

@@ -6,16 +6,14 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import HoldKey
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import RoleKind
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -25,15 +23,14 @@ from ackproof.faults.processes import GONE_WITHIN_S
 class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
 
-    KIND: ClassVar[str] = "empty_disk"
+    KIND = "empty_disk"
     # Taken as a loss of power that nothing survived.
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(power_losses=1)
-    SUMMARY: ClassVar[str] = "End the process and empty its disk; it returns under the same id."
-    HEALING: ClassVar[str] = _START
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    PER_NODE = Incidents(power_losses=1)
+    SUMMARY = "End the process and empty its disk; it returns under the same id."
+    HEALING = _START
+    HOLD_KEY = "restart_after"
 
-    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """A cluster forgets everything with its only controller."""
         cluster = experiment.cluster
         lone = cluster.controller_ids[0] if len(cluster.controller_ids) == 1 else None
@@ -59,7 +56,6 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._emptied: dict[int, int] = {}
 
     def inject(self) -> str:
-        """Kill it, and remove what is in its folders."""
         self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:

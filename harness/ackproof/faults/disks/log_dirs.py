@@ -11,23 +11,21 @@ import os
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import ClassVar, Final, Literal, TypeVar
+from typing import Final, Literal, TypeVar
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem
 from ackproof.cluster.disks.flags import make_writable, set_immutable
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.base import Whole
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import HoldKey
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size, size_text
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -42,7 +40,7 @@ class LogDirFault(DiskFault):
         None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
     )
 
-    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """A log dir that does not exist, or none where there are several."""
         there = experiment.cluster.log_dirs
         if self.dir is None and self.target.topic is None and there > 1:
@@ -65,22 +63,18 @@ class FullDisk(LogDirFault):
     partitions of the full one go offline. Healing frees the space and starts the node anew.
     """
 
-    KIND: ClassVar[str] = "full_disk"
+    KIND = "full_disk"
     # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
-    SUMMARY: ClassVar[str] = "Fill the node's file system (root; `leave` says how much stays free)."
-    HEALING: ClassVar[str] = "free the space and start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    PER_NODE = Incidents(kills=1)
+    SUMMARY = "Fill the node's file system (root; `leave` says how much stays free)."
+    HEALING = "free the space and start again"
+    HOLD_KEY = "for"
 
     leave: Size = Field(0, ge=0, description="Bytes that stay free.")
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """File systems of their own."""
-        return frozenset({Need.DISKS})
+    NEEDS = frozenset({Need.DISKS})
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("leave", _BYTES) if self.leave else None
 
 
@@ -91,13 +85,12 @@ class FailLogDir(LogDirFault):
     offline; with one the broker exits. Freeing it does not bring it back: healing starts the node anew.
     """
 
-    KIND: ClassVar[str] = "fail_log_dir"
+    KIND = "fail_log_dir"
     # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(kills=1)
-    SUMMARY: ClassVar[str] = "Let one log dir fail: `how: io_error` (root) or `read_only`."
-    HEALING: ClassVar[str] = "mend it and start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    PER_NODE = Incidents(kills=1)
+    SUMMARY = "Let one log dir fail: `how: io_error` (root) or `read_only`."
+    HEALING = "mend it and start again"
+    HOLD_KEY = "for"
 
     how: Literal["io_error", "read_only"] = Field("io_error", description="How it fails.")
 
@@ -106,7 +99,7 @@ class FailLogDir(LogDirFault):
         """File systems of their own, for errors of the device."""
         return frozenset({Need.DISKS} if self.how == "io_error" else ())
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("how", _BYTES) if self.how == "read_only" else None
 
 
@@ -191,16 +184,12 @@ class LogDirInjection(DiskInjection[LogDirT]):
             sign = self._logged[node.id].sign()
             return f'{node.name} logged "{sign}"' if sign else None
 
-        try:
-            return wait_until(
-                seen,
-                what=f"{node.name} to notice that it lost {self._dirs[node.id].name}",
-                timeout_s=REACTS_WITHIN_S,
-                state=lambda: f"it is {node.state().value}",
-                stop=self.context.stop,
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+        return self.seen(
+            seen,
+            f"{node.name} to notice that it lost {self._dirs[node.id].name}",
+            REACTS_WITHIN_S,
+            state=lambda: f"it is {node.state().value}",
+        )
 
     def _system(self, node: LocalNode) -> FileSystem:
         system = node.disk.system_of(self._dirs[node.id])
@@ -214,7 +203,6 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
     """A file of ours takes all that is free."""
 
     def inject(self) -> str:
-        """Allocate it."""
         self._choose()
         for node in self.nodes:
             self._system(node).fill(self.fault.leave)
@@ -248,7 +236,6 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
     """I/O errors by shutting the file system down; read-only by the immutable flag (root) or the folder's mode."""
 
     def inject(self) -> str:
-        """Break it."""
         self._choose()
         if self.fault.how == "io_error":
             for node in self.nodes:

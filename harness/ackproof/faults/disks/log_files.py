@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self, TypeAlias, TypeVar
+from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
@@ -21,11 +21,10 @@ from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import HoldKey
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Size, wrong
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -38,8 +37,8 @@ SegmentField: TypeAlias = Literal["active", "closed"]
 class PartitionFault(DiskFault):
     """A fault of one partition's files on the nodes of a role."""
 
-    UNPREDICTABLE: ClassVar[str] = "files of a log that rot are not in the model"
-    ROTS: ClassVar[bool] = True
+    UNPREDICTABLE = "files of a log that rot are not in the model"
+    ROTS = True
 
     partition: PartitionField | None = Field(
         None, title="Partition", description="Whose files; by default those of the role's partition."
@@ -76,17 +75,15 @@ class FlipBits(PartitionFault):
     shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
     """
 
-    KIND: ClassVar[str] = "flip_bits"
-    NOT_SIMULATED: ClassVar[str] = (
-        "what a broker does about a batch whose checksum is wrong is no part of the protocol"
-    )
-    SUMMARY: ClassVar[str] = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
-    HEALING: ClassVar[str] = "replicate anew"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "flip_bits"
+    NOT_SIMULATED = "what a broker does about a batch whose checksum is wrong is no part of the protocol"
+    SUMMARY = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
+    HEALING = "replicate anew"
+    HOLD_KEY = "for"
 
     segment: SegmentField = Field("active", description="In which segment.")
 
-    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """Without another replica nothing mends it."""
         topic = experiment.topics.get(self.place.topic)
         if topic is not None and topic.replication_factor < 2:
@@ -107,25 +104,25 @@ class TruncateSegment(PartitionFault):
     stays until the replica is made anew.
     """
 
-    KIND: ClassVar[str] = "truncate_segment"
-    SUMMARY: ClassVar[str] = "End the process and cut `bytes` off a segment of its log."
-    HEALING: ClassVar[str] = _START
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "truncate_segment"
+    SUMMARY = "End the process and cut `bytes` off a segment of its log."
+    HEALING = _START
+    HOLD_KEY = "restart_after"
 
     segment: SegmentField = Field("active", description="Which segment.")
     bytes: Size = Field(1024, ge=1, description="How much is cut off its end.")
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("segment", "its logs are one segment each") if self.segment == "closed" else None
 
 
 class DeleteCheckpoint(PartitionFault):
     """SIGKILL, and a checkpoint file is gone when the node returns."""
 
-    KIND: ClassVar[str] = "delete_checkpoint"
-    SUMMARY: ClassVar[str] = "End the process and delete a checkpoint file."
-    HEALING: ClassVar[str] = _START
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "delete_checkpoint"
+    SUMMARY = "End the process and delete a checkpoint file."
+    HEALING = _START
+    HOLD_KEY = "restart_after"
 
     file: Literal["recovery-point", "replication-offset", "log-start-offset", "leader-epoch"] = Field(
         description="Which: one of the log dir's, or leader-epoch, which is the partition's."
@@ -201,14 +198,12 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
 
     def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._which = fault.segment
         self._flipped: dict[int, _Flipped] = {}
 
     def inject(self) -> str:
-        """Flip it, while the broker runs."""
         said = []
         for node in self.nodes:
-            segment = self._segment(node, self._which)
+            segment = self._segment(node, self.fault.segment)
             batches = list(segment.batches())
             if not batches:
                 raise FaultNotConfirmed(f"flip_bits: {segment.path.name} of {node.name} holds no batch yet")
@@ -292,21 +287,19 @@ class TruncateSegmentInjection(_OfPartition[TruncateSegment]):
 
     def __init__(self, fault: TruncateSegment, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._which = fault.segment
-        self._bytes = fault.bytes
         self._before: dict[int, tuple[Segment, int, int]] = {}
 
     def inject(self) -> str:
-        """Kill the node, and cut."""
         for node in self.nodes:
-            self._segment(node, self._which)
+            self._segment(node, self.fault.segment)
         self._kill()
         for node in self.nodes:
-            segment = self._segment(node, self._which)
+            segment = self._segment(node, self.fault.segment)
             size = segment.size()
             self._before[node.id] = (segment, size, segment.end())
-            os.truncate(segment.path, max(0, size - self._bytes))
-        return f"SIGKILL to {self._names()}, and {self._bytes} B cut off the {self._which} segment of {self.place}"
+            os.truncate(segment.path, max(0, size - self.fault.bytes))
+        which = f"the {self.fault.segment} segment of {self.place}"
+        return f"SIGKILL to {self._names()}, and {self.fault.bytes} B cut off {which}"
 
     def confirm(self) -> str:
         """The process is gone, the file shorter, and holds fewer records."""
@@ -332,11 +325,9 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
 
     def __init__(self, fault: DeleteCheckpoint, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._file = fault.file
         self._deleted: dict[int, list[Path]] = {}
 
     def inject(self) -> str:
-        """Kill the node, and delete."""
         for node in self.nodes:
             self._there(node)
         self._kill()
@@ -344,7 +335,7 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
             self._deleted[node.id] = self._there(node)
             for path in self._deleted[node.id]:
                 path.unlink()
-        return f"SIGKILL to {self._names()}, and {_FILES[self._file]} deleted"
+        return f"SIGKILL to {self._names()}, and {_FILES[self.fault.file]} deleted"
 
     def confirm(self) -> str:
         """The process is gone, and so is the file."""
@@ -354,11 +345,11 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
                 if path.exists():
                     raise FaultNotConfirmed(f"delete_checkpoint: {node.name} still has {path.name}")
         count = sum(map(len, self._deleted.values()))
-        return f"{witness}; {count} file(s) {_FILES[self._file]} gone from its disk"
+        return f"{witness}; {count} file(s) {_FILES[self.fault.file]} gone from its disk"
 
     def _there(self, node: LocalNode) -> list[Path]:
-        name = _FILES[self._file]
-        folders = [self._replica(node)] if self._file == "leader-epoch" else list(node.disk.log_dirs)
+        name = _FILES[self.fault.file]
+        folders = [self._replica(node)] if self.fault.file == "leader-epoch" else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]
         if not found:
             raise FaultNotConfirmed(f"delete_checkpoint: {node.name} has no {name} to delete")

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, Literal, Self
+from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,11 +20,10 @@ from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.base import Whole
-from ackproof.experiment.fault import HoldKey
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.needs import Need
 from ackproof.experiment.quantities import wrong
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -45,12 +44,11 @@ class PowerLoss(DiskFault):
     shutdown. `auto`: device where it can be had, else cut; the timeline says which.
     """
 
-    KIND: ClassVar[str] = "power_loss"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(power_losses=1)
-    SUMMARY: ClassVar[str] = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
-    HEALING: ClassVar[str] = _START
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "power_loss"
+    PER_NODE = Incidents(power_losses=1)
+    SUMMARY = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
+    HEALING = _START
+    HOLD_KEY = "restart_after"
 
     how: Literal["auto", "device", "cut"] = Field("auto", description="How it is done.")
     keep: Whole | None = Field(
@@ -59,11 +57,10 @@ class PowerLoss(DiskFault):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """File systems of their own."""
         kinds = {"auto": {Need.DISKS_WHERE_ROOT}, "device": {Need.DISKS}, "cut": set[Need]()}
         return frozenset(kinds[self.how])
 
-    def misfits(self, experiment: Surroundings) -> Iterator[tuple[str, str]]:
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """A cut knows the recovery point on disk, which is as old as the last checkpoint of it."""
         flushed = flush_settings(experiment)
         if self.how == "cut" and self.keep is None and flushed:
@@ -77,7 +74,7 @@ class PowerLoss(DiskFault):
         return self
 
 
-def flush_settings(experiment: Surroundings) -> list[str]:
+def flush_settings(experiment: SystemUnderTest) -> list[str]:
     """Settings of the experiment that make Kafka fsync what it writes, as they are named there."""
     cluster = experiment.cluster
     given = [cluster.config, *cluster.broker_config.values()]
@@ -130,22 +127,19 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
 
     def __init__(self, fault: PowerLoss, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._how = fault.how
-        self._keep = fault.keep
         self._before: dict[int, Ends] = {}
         self._down: set[int] = set()
         self._canaries: list[Canary] = []
 
     @property
     def _by_device(self) -> bool:
-        return self._how != "cut" and all(node.disk.file_systems for node in self.nodes)
+        return self.fault.how != "cut" and all(node.disk.file_systems for node in self.nodes)
 
     def inject(self) -> str:
-        """Do it in the way that this machine allows."""
         self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         if self._by_device:
             return self._lose_power()
-        if self._how == "device":
+        if self.fault.how == "device":
             raise FaultNotConfirmed(f"power_loss: {self._names()} has no file system of its own")
         return self._cut()
 
@@ -205,7 +199,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def _cut(self) -> str:
         case = self.context.case
         flushed = flush_settings(case.experiment) if case is not None else []
-        if flushed and self._keep is None:
+        if flushed and self.fault.keep is None:
             raise FaultNotConfirmed(
                 f"power_loss: without root only a cut at the recovery point on disk is possible, and that does "
                 f"not show what {flushed[0]} made safe"
@@ -220,9 +214,9 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
                 (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
             safe = {place: at for folder in node.disk.log_dirs for place, at in checkpoint(folder).items()}
             for place, replica in node.disk.partitions().items():
-                stated = self._keep if place[0] in topics or not topics else None
+                stated = self.fault.keep if place[0] in topics or not topics else None
                 cut(replica, safe.get(place, 0) if stated is None else stated)
-        where = "the recovery point" if self._keep is None else f"offset {self._keep}"
+        where = "the recovery point" if self.fault.keep is None else f"offset {self.fault.keep}"
         return f"emulated power loss of {self._names()}: SIGKILL, logs cut at {where} (at a batch boundary)"
 
     def _shrunk(self) -> tuple[int, str]:

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -20,7 +20,6 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import HoldKey
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
@@ -40,20 +39,16 @@ class SlowDisk(LogDirFault):
     Every write and every fsync of the node waits that long, as on a disk that is overloaded or about to die.
     """
 
-    KIND: ClassVar[str] = "slow_disk"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Let each write and each fsync of the node wait up to `stall` (root)."
-    HEALING: ClassVar[str] = "let it write freely"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "slow_disk"
+    SUMMARY = "Let each write and each fsync of the node wait up to `stall` (root)."
+    HEALING = "let it write freely"
+    HOLD_KEY = "for"
 
     stall: Duration = Field(
         0.5, ge=0.05, le=30, description="How long the file system stands still at a time."
     )
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """File systems of their own."""
-        return frozenset({Need.DISKS})
+    NEEDS = frozenset({Need.DISKS})
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -68,21 +63,20 @@ class SlowDisk(LogDirFault):
         session does not learn that another controller is the active one. A ZooKeeper server answers no ping behind a
         write that waits.
         """
-        case, role = exposure.case, self.target
-        cluster = case.experiment.cluster
+        cluster, role = exposure.experiment.cluster, self.target
         stalls_past_session = self.stall * 1000 >= exposure.time_out(exposure.session)
         if role.kind is RoleKind.ZOOKEEPER:
             return Incidents(cuts=exposure.replicas if stalls_past_session else 0)
-        nodes = exposure.aimed_at(self)
+        nodes = exposure.aimed_at(self.targets)
         most = None if self.hold is None else self.hold + 3 * self.stall + SLOW_WITHIN_S
         if not nodes or (most is not None and most * 1000 < exposure.time_out(LAG)):
             return NOTHING
-        alone = len(case.faults) == 1
+        alone = exposure.faults == 1
         only_follows = (
             alone
             and role.kind in (RoleKind.FOLLOWER, RoleKind.FOLLOWERS)
             and role.topic == exposure.topic
-            and case.experiment.topics[exposure.topic].partitions == 1
+            and exposure.experiment.topics[exposure.topic].partitions == 1
         )
         may_move = (cluster.combined or not alone) and cluster.mode == "kraft" and cluster.log_dirs == 1
         return Incidents(
@@ -143,17 +137,15 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
 
     def __init__(self, fault: SlowDisk, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._stall_s = fault.stall
         self._stutter: Stutter | None = None
 
     def inject(self) -> str:
-        """Begin to freeze and thaw."""
         self._must_be(NodeState.RUNNING)
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
-        self._stutter = Stutter([self._system(node) for node in self.nodes], self._stall_s)
+        self._stutter = Stutter([self._system(node) for node in self.nodes], self.fault.stall)
         self._stutter.start()
-        return f"{self._names()}: the log's file system stands still for {self._stall_s:g} s at a time"
+        return f"{self._names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
 
     def confirm(self) -> str:
         """A write and an fsync of ours wait there, too."""
@@ -165,13 +157,13 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         def waits() -> bool:
             nonlocal longest
             longest = max(longest, timed_fsync(self._dirs[node.id]))
-            return longest >= self._stall_s / 2
+            return longest >= self.fault.stall / 2
 
         try:
             wait_until(
                 waits,
                 what=f"a write and fsync where {node.name} has its log to wait",
-                timeout_s=3 * self._stall_s + SLOW_WITHIN_S,
+                timeout_s=3 * self.fault.stall + SLOW_WITHIN_S,
                 interval_s=0.02,
                 state=lambda: f"the longest took {longest:.3f} s",
                 stop=self.context.stop,
@@ -182,7 +174,6 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         return f"a write and fsync where {node.name} has its log took {longest:.2f} s"
 
     def heal(self) -> str:
-        """Let it go on."""
         if self._stutter is None:
             return "nothing was slowed"
         self._stutter.end()
@@ -199,18 +190,14 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         def fast() -> bool:
             nonlocal took
             took = max(timed_fsync(folder) for folder in self._dirs.values())
-            return took < self._stall_s / 2
+            return took < self.fault.stall / 2
 
-        try:
-            wait_until(
-                fast,
-                what=f"the disk of {self._names()} to be fast again",
-                timeout_s=_FAST_WITHIN_S,
-                state=lambda: f"a write and fsync took {took:.3f} s",
-                stop=self.context.stop,
-            )
-        except WaitTimeout as error:
-            raise FaultNotConfirmed(f"slow_disk: healing: {error}") from error
+        self.seen(
+            fast,
+            f"the disk of {self._names()} to be fast again",
+            _FAST_WITHIN_S,
+            state=lambda: f"a write and fsync took {took:.3f} s",
+        )
         ready = self._until_ready()
         return (
             f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.context, self.nodes)}"

@@ -7,12 +7,11 @@ Witnessed on every link, as `isolate … silent` is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
 
 from ackproof.cluster.network.mesh import BlackHole, Effect, Link
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.needs import LINKS
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.links.groups import apart
 from ackproof.faults.links.of_links import Holders, OfLinks
@@ -21,14 +20,11 @@ from ackproof.faults.links.of_links import Holders, OfLinks
 class Detach(OfLinks, NodeFault):
     """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
 
-    KIND: ClassVar[str] = "detach"
-    SUMMARY: ClassVar[str] = "Take a node's network card away: all its links and clients at once, in silence."
-    HEALING: ClassVar[str] = "attach again"
+    KIND = "detach"
+    SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
+    HEALING = "attach again"
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """All links."""
-        return LINKS
+    NEEDS = LINKS
 
     def effect(self) -> Effect:
         return BlackHole()
@@ -37,4 +33,4 @@ class Detach(OfLinks, NodeFault):
         return apart(holders[self.target], "all", spec)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return exposure.noticed(self, exposure.aimed_at(self))
+        return exposure.noticed(self.hold, exposure.aimed_at(self.targets))

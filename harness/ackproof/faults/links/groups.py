@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import combinations
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias, get_args
+from typing import Annotated, Final, Literal, TypeAlias, get_args
 
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
@@ -101,9 +101,9 @@ FromField: TypeAlias = Annotated[
 class IsolateFault(OfLinks):
     """Each node that holds the role is cut off, in both directions, from those that `from` names."""
 
-    KIND: ClassVar[str] = "isolate"
-    SUMMARY: ClassVar[str] = "Cut nodes off from their peers, brokers, controllers, clients, or all."
-    SHORT: ClassVar[tuple[str, ...]] = ("target",)
+    KIND = "isolate"
+    SUMMARY = "Cut nodes off from their peers, brokers, controllers, clients, or all."
+    SHORT = ("target",)
     model_config = ConfigDict(populate_by_name=True)
 
     target: RoleField
@@ -112,12 +112,10 @@ class IsolateFault(OfLinks):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """The one role."""
         return (self.target,)
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The classes of the links."""
         found: frozenset[Need] = frozenset()
         for away in self.away_from:
             found |= self._needs_from(away)
@@ -150,12 +148,14 @@ class IsolateFault(OfLinks):
         return {"target": target, "from": [away], "silent": draw.more.random() < 0.5}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        nodes, away = exposure.aimed_at(self), set(self.away_from)
+        nodes, away = exposure.aimed_at(self.targets), set(self.away_from)
         if away & {"controllers", "all"}:
-            return exposure.noticed(self, nodes)
+            return exposure.noticed(self.hold, nodes)
         # A leader that is cut off drops every follower.
         dropped = exposure.replicas - 1 if nodes else 0
-        return Incidents(shrinks=dropped) if away - {"clients"} and exposure.lasts(self, LAG) else NOTHING
+        return (
+            Incidents(shrinks=dropped) if away - {"clients"} and exposure.lasts(self.hold, LAG) else NOTHING
+        )
 
     def effect(self) -> Effect:
         return BlackHole() if self.silent else Cut()
@@ -168,14 +168,10 @@ class IsolateFault(OfLinks):
 class _OfGroups(OfLinks):
     silent: Flag = Field(False, description="Let nothing through instead of refusing connections.")
 
-    @property
-    def needs(self) -> frozenset[Need]:
-        """All links of nodes: groups may hold any of them."""
-
-        return frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
+    NEEDS = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS})
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return exposure.noticed(self, max(1, exposure.replicas - 1))
+        return exposure.noticed(self.hold, max(1, exposure.replicas - 1))
 
     def effect(self) -> Effect:
         return BlackHole() if self.silent else Cut()
@@ -184,9 +180,9 @@ class _OfGroups(OfLinks):
 class SplitFault(_OfGroups):
     """Nodes of different groups cannot reach one another; who is in no group reaches everybody."""
 
-    KIND: ClassVar[str] = "split"
-    SUMMARY: ClassVar[str] = "Split nodes into groups that cannot reach one another."
-    SHORT: ClassVar[tuple[str, ...]] = ("groups",)
+    KIND = "split"
+    SUMMARY = "Split nodes into groups that cannot reach one another."
+    SHORT = ("groups",)
 
     groups: tuple[GroupField, ...] = Field(
         min_length=2, max_length=20, description="The groups: nodes' numbers, roles, or lists of these."
@@ -194,7 +190,6 @@ class SplitFault(_OfGroups):
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Every role of every group."""
         return tuple(dict.fromkeys(role for group in self.groups for role in group.roles))
 
     @model_validator(mode="after")
@@ -223,16 +218,15 @@ class SplitFault(_OfGroups):
 class BridgeFault(_OfGroups):
     """Two groups that only one node connects: each of them believes that the cluster is larger than it is."""
 
-    KIND: ClassVar[str] = "bridge"
-    SUMMARY: ClassVar[str] = "Split nodes into two groups that only one node connects."
-    SHORT: ClassVar[tuple[str, ...]] = ("groups", "over")
+    KIND = "bridge"
+    SUMMARY = "Split nodes into two groups that only one node connects."
+    SHORT = ("groups", "over")
 
     groups: tuple[GroupField, GroupField] = Field(description="The two groups.")
     over: RoleField
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Every role of the groups, and the bridge."""
         return tuple(dict.fromkeys((*(role for group in self.groups for role in group.roles), self.over)))
 
     @model_validator(mode="after")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field, model_validator
 
@@ -35,19 +35,17 @@ _METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, R
 class LinkFault(OfLinks):
     """A fault of links that are named by their ends."""
 
-    SHORT: ClassVar[tuple[str, ...]] = ("link",)
+    SHORT = ("link",)
 
     link: LinkField
     both_ways: Flag = Field(False, description="Break the connections of the other direction too.")
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """The roles at the ends."""
         return self.link.roles
 
     @property
     def needs(self) -> frozenset[Need]:
-        """The class of the links."""
         return self.link.needs(both_ways=self.both_ways)
 
     @model_validator(mode="after")
@@ -71,8 +69,8 @@ class LinkFault(OfLinks):
         ends = (source, target)
         others = [role for role in ends if role.kind not in _METADATA_ROLES]
         if len(others) < len(ends):
-            return exposure.noticed(self, min(sum(map(exposure.brokers, others)), exposure.replicas))
-        if not exposure.lasts(self, LAG):
+            return exposure.noticed(self.hold, min(sum(map(exposure.brokers, others)), exposure.replicas))
+        if not exposure.lasts(self.hold, LAG):
             return NOTHING
         return Incidents(shrinks=min(max(map(exposure.brokers, ends)), exposure.replicas - 1))
 
@@ -90,8 +88,8 @@ class LinkFault(OfLinks):
 class CutFault(LinkFault):
     """Connections are closed and new ones refused: the caller knows at once."""
 
-    KIND: ClassVar[str] = "cut"
-    SUMMARY: ClassVar[str] = "Close the connections of a link and refuse new ones."
+    KIND = "cut"
+    SUMMARY = "Close the connections of a link and refuse new ones."
 
     def effect(self) -> Effect:
         return Cut()
@@ -100,8 +98,8 @@ class CutFault(LinkFault):
 class BlackHoleFault(LinkFault):
     """Connections stay open and nothing arrives: the caller knows after a time-out."""
 
-    KIND: ClassVar[str] = "black_hole"
-    SUMMARY: ClassVar[str] = "Let nothing through a link, in silence; its connections stay open."
+    KIND = "black_hole"
+    SUMMARY = "Let nothing through a link, in silence; its connections stay open."
 
     def effect(self) -> Effect:
         return BlackHole()
@@ -110,8 +108,8 @@ class BlackHoleFault(LinkFault):
 class ResetFault(LinkFault):
     """Connections are made, and reset as soon as they carry something."""
 
-    KIND: ClassVar[str] = "reset"
-    SUMMARY: ClassVar[str] = "Reset every connection of a link as soon as it carries something."
+    KIND = "reset"
+    SUMMARY = "Reset every connection of a link as soon as it carries something."
 
     def effect(self) -> Effect:
         return Reset()
@@ -120,8 +118,8 @@ class ResetFault(LinkFault):
 class FlapFault(LinkFault):
     """The link goes down and comes up, again and again."""
 
-    KIND: ClassVar[str] = "flap"
-    SUMMARY: ClassVar[str] = "Cut a link and mend it, again and again."
+    KIND = "flap"
+    SUMMARY = "Cut a link and mend it, again and again."
 
     down: Duration = Field(ge=0.05, le=600, description="How long it is cut each time.")
     up: Duration = Field(ge=0.05, le=600, description="How long it is whole in between.")
@@ -143,7 +141,7 @@ class FlapFault(LinkFault):
 class FlapInjection(LinksInjection[FlapFault]):
     """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again."""
 
-    SILENCES: ClassVar[bool] = False
+    SILENCES = False
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -153,7 +151,6 @@ class FlapInjection(LinksInjection[FlapFault]):
         self._thread = threading.Thread(target=self._flap, name=f"flap-{fault.number}", daemon=True)
 
     def inject(self) -> str:
-        """Begin to flap."""
         self._look_before()
         self._thread.start()
         return f"cut for {self.fault.down:g} s, whole for {self.fault.up:g} s: {names(self.links)}"
@@ -164,7 +161,6 @@ class FlapInjection(LinksInjection[FlapFault]):
         return "; ".join(f"{link}: {words}" for link, words in seen.items())
 
     def heal(self) -> str:
-        """End the flapping, and mend."""
         self._enough.set()
         if self._thread.ident is not None:
             self._thread.join()

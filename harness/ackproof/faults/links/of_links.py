@@ -18,7 +18,7 @@ from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
 from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import FaultSpec, HoldKey
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.holds import Holds
@@ -42,11 +42,9 @@ Holders: TypeAlias = Mapping[Role, Sequence[int]]
 class OfLinks(FaultSpec):
     """What all of them have in common."""
 
-    UNPREDICTABLE: ClassVar[str] = ""
-
-    HEALING: ClassVar[str] = "mend"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.LINKS})
+    HEALING = "mend"
+    HOLD_KEY = "for"
+    ASKS = frozenset({Ability.LINKS})
 
     def effect(self) -> Effect:
         """What it does to each of its links."""
@@ -116,7 +114,6 @@ class LinksInjection(Injection[LinksT]):
         self._below: dict[Link, frozenset[str]] = {}
 
     def inject(self) -> str:
-        """Look at each link, then impose the effect on all."""
         self._look_before()
         self._impose()
         return f"{self.effect} on {names(self.links)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field, model_validator
 
@@ -52,8 +52,8 @@ class _Thin(Witness):
 class ThrottleFault(LinkFault):
     """A thin line: each connection carries at most `rate` in each direction."""
 
-    KIND: ClassVar[str] = "throttle"
-    SUMMARY: ClassVar[str] = "Let at most so much through each connection of a link, per direction."
+    KIND = "throttle"
+    SUMMARY = "Let at most so much through each connection of a link, per direction."
 
     rate: ByteRate = Field(ge=1024, le=1 << 30, description="Bytes per second.")
 
@@ -98,8 +98,8 @@ class _Late(Witness):
 class DelayFault(LinkFault):
     """A long line: what is sent arrives later, in each direction, so that a round trip takes twice `latency`."""
 
-    KIND: ClassVar[str] = "delay"
-    SUMMARY: ClassVar[str] = "Let everything arrive later, in each direction of a link."
+    KIND = "delay"
+    SUMMARY = "Let everything arrive later, in each direction of a link."
 
     latency: Duration = Field(ge=0.001, le=600, description="How much later, one way.")
     jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
@@ -144,14 +144,13 @@ class _Lossy(Witness):
 class LossFault(LinkFault):
     """Packets are lost, in each direction; TCP sends them again, later and later."""
 
-    KIND: ClassVar[str] = "loss"
-    SUMMARY: ClassVar[str] = "Lose a share of a link's packets, in each direction (needs root)."
+    KIND = "loss"
+    SUMMARY = "Lose a share of a link's packets, in each direction (needs root)."
 
     share: Share = Field(gt=0, le=1, description="How many of them.")
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Packets too."""
         return super().needs | {Need.PACKETS}
 
     @classmethod
@@ -184,8 +183,8 @@ class _Narrow(Witness):
 class DropLargeFault(LinkFault):
     """Large packets are lost and nobody is told: connections are made, questions pass, data does not."""
 
-    KIND: ClassVar[str] = "drop_large"
-    SUMMARY: ClassVar[str] = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
+    KIND = "drop_large"
+    SUMMARY = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
 
     above: Size = Field(
         ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."
@@ -193,7 +192,6 @@ class DropLargeFault(LinkFault):
 
     @property
     def needs(self) -> frozenset[Need]:
-        """Packets too."""
         return super().needs | {Need.PACKETS}
 
     @classmethod
@@ -230,8 +228,8 @@ class _Lingering(Witness):
 class SlowCloseFault(LinkFault):
     """The end of a connection arrives late: the other side holds on to it meanwhile."""
 
-    KIND: ClassVar[str] = "slow_close"
-    SUMMARY: ClassVar[str] = "Let the end of a connection arrive late."
+    KIND = "slow_close"
+    SUMMARY = "Let the end of a connection arrive late."
 
     delay: Duration = Field(ge=0.01, le=600, description="How late.")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
@@ -12,19 +11,17 @@ from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import injects
 from ackproof.faults.planned.of_partition import UNCLEAN, OfPartition, PlannedT, _OfPartition
-from ackproof.faults.planned.views import seen, views
+from ackproof.faults.planned.views import views
 
 
 class ElectPreferred(OfPartition):
     """A preferred election: the first of the assigned replicas is made leader again (KIP-460)."""
 
-    KIND: ClassVar[str] = "elect_preferred"
-    SUMMARY: ClassVar[str] = (
-        "Make the first assigned replica of a partition its leader; another must lead before."
-    )
+    KIND = "elect_preferred"
+    SUMMARY = "Make the first assigned replica of a partition its leader; another must lead before."
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -42,10 +39,10 @@ class ElectUnclean(OfPartition):
     It takes place whatever unclean.leader.election.enable says, and what only the old leader had is gone.
     """
 
-    KIND: ClassVar[str] = "elect_unclean"
-    SUMMARY: ClassVar[str] = "Make any live replica of a leaderless partition its leader, in sync or not."
+    KIND = "elect_unclean"
+    SUMMARY = "Make any live replica of a leaderless partition its leader, in sync or not."
 
-    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """As if the topic allowed it."""
         del spec
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
@@ -76,8 +73,7 @@ class _Elected(_OfPartition[PlannedT]):
     def confirm(self) -> str:
         """Another broker shows another leader, in a newer epoch."""
         before = self.before
-        after = seen(
-            self.context,
+        after = self.seen(
             lambda: (
                 (
                     (state := self._witness())

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
@@ -15,32 +15,31 @@ from ackproof.cluster.protocol import LocalNode, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.roles import Role, RoleField
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import seen
 from ackproof.rundir.partition import TopicPartition
 
 
 class MoveLogDir(FaultSpec):
     """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
 
-    KIND: ClassVar[str] = "move_log_dir"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Move replicas of a partition to another log dir of the same broker."
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DISKS})
+    KIND = "move_log_dir"
+    PER_NODE = NOTHING
+    SUMMARY = "Move replicas of a partition to another log dir of the same broker."
+    ASKS = frozenset({Ability.DISKS})
 
     partition: PartitionField
     target: RoleField
 
     @property
     def targets(self) -> tuple[Role, ...]:
-        """Whose replicas move."""
         return (self.target,)
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There is another log dir."""
         if spec.cluster.log_dirs < 2 and say.sound(("target",), cluster=True):
             say.report(("target",), "its brokers have one log dir; cluster.log_dirs: 2 gives them two")
@@ -69,7 +68,6 @@ class LogDirMove(Injection[MoveLogDir]):
         self._before: dict[int, tuple[Path, ...]] = {}
 
     def inject(self) -> str:
-        """Ask each broker."""
         did = []
         for node in self.nodes:
             link = self.context.cluster.running_links().get(node.id)
@@ -91,8 +89,7 @@ class LogDirMove(Injection[MoveLogDir]):
         said = []
         for node in self.nodes:
             before = self._before[node.id]
-            now = seen(
-                self.context,
+            now = self.seen(
                 lambda node=node, before=before: (  # type: ignore[misc]
                     found if len(found := self._on_disk(node)) == 1 and found != before else None
                 ),
@@ -106,8 +103,7 @@ class LogDirMove(Injection[MoveLogDir]):
     def confirm_healed(self) -> str:
         """The replicas that moved are in sync."""
         moved = {node.id for node in self.nodes}
-        seen(
-            self.context,
+        self.seen(
             lambda: (
                 (state := self.context.cluster.topic_state([self.place.topic]).get(self.place)) is not None
                 and moved <= set(state.isr)

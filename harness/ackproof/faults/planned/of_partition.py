@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, ClassVar, Final, TypeAlias, TypeVar
+from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import Field
 
@@ -11,9 +11,9 @@ from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection
-from ackproof.faults.planned.views import Views, seen, state_at, state_of, views
+from ackproof.faults.planned.views import Views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
 
 UNCLEAN: Final = "unclean.leader.election.enable"
@@ -24,8 +24,6 @@ BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 class OfPartition(FaultSpec):
     """Planned work on one partition."""
-
-    UNPREDICTABLE: ClassVar[str] = ""
 
     partition: PartitionField
 
@@ -38,7 +36,7 @@ class OfPartition(FaultSpec):
         return f"{self.kind} {self.partition}"
 
 
-def missing_broker(spec: Surroundings, broker: int) -> str:
+def missing_broker(spec: SystemUnderTest, broker: int) -> str:
     """That there is no such broker."""
     last = spec.cluster.broker_ids[-1]
     return f"broker {broker} does not exist; the brokers of this cluster are {'1' if last == 1 else f'1 to {last}'}"
@@ -75,8 +73,7 @@ class _OfPartition(Injection[PlannedT]):
 
     def _await_leader(self) -> str:
         """Wait until the leader answers for its partition."""
-        ends = seen(
-            self.context,
+        ends = self.seen(
             lambda: self.context.cluster.partition_ends([self.place.topic]).get(self.place),
             f"the leader of {self.place} to answer for it",
         )

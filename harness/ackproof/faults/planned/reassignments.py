@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar, Final, TypeVar
+from typing import Annotated, Final, TypeVar
 
 from pydantic import Field
 
@@ -12,14 +12,14 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import Complaints, HoldKey
+from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
-from ackproof.faults.planned.views import seen, views
+from ackproof.faults.planned.views import views
 
 
 class Move(OfPartition):
@@ -32,7 +32,7 @@ class Move(OfPartition):
         None, ge=1, description="Bytes a second that new replicas may copy, so that it takes its time."
     )
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Its brokers exist, once each."""
         if not say.sound(("to",), cluster=True):
             return
@@ -44,7 +44,6 @@ class Move(OfPartition):
             say.report(("to",), "a broker holds one replica of a partition, not two")
 
     def may_shrink_to(self, topic: str) -> int | None:
-        """As many as it names."""
         return len(self.to) if topic == self.partition.topic else None
 
     def __str__(self) -> str:
@@ -54,15 +53,15 @@ class Move(OfPartition):
         del exposure
         return Incidents(hand_overs=1)
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
 
 
 class Reassign(Move):
     """Grow, shrink or move a partition: AlterPartitionReassignments, until the new replicas are all in sync."""
 
-    KIND: ClassVar[str] = "reassign"
-    SUMMARY: ClassVar[str] = "Give a partition other replicas: more, fewer, or on other brokers."
+    KIND = "reassign"
+    SUMMARY = "Give a partition other replicas: more, fewer, or on other brokers."
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -76,10 +75,10 @@ class Reassign(Move):
 class CancelReassign(Move):
     """A reassignment that is cancelled before it is through; `throttle` keeps it from being through too soon."""
 
-    KIND: ClassVar[str] = "cancel_reassign"
-    SUMMARY: ClassVar[str] = "Begin to give a partition other replicas, and cancel that while it goes on."
-    HEALING: ClassVar[str] = "cancel it"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "cancel_reassign"
+    SUMMARY = "Begin to give a partition other replicas, and cancel that while it goes on."
+    HEALING = "cancel it"
+    HOLD_KEY = "for"
 
     throttle: Size | None = Field(
         1 << 10,
@@ -116,20 +115,20 @@ class _Moved(_OfPartition[MoveT]):
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.to = fault.to
-        self.throttle = fault.throttle
         self._throttled = False
 
     def inject(self) -> str:
         """Ask for the reassignment, slowed down if that is wanted."""
         look = self._look()
-        if self.before.replicas == self.to:
-            raise FaultNotConfirmed(f"{self.place} has the replicas {list(self.to)} already: nothing to move")
-        if self.throttle is not None:
+        if self.before.replicas == self.fault.to:
+            raise FaultNotConfirmed(
+                f"{self.place} has the replicas {list(self.fault.to)} already: nothing to move"
+            )
+        if self.fault.throttle is not None:
             self._throttled = True
-            self._set_throttle(str(self.throttle), "*")
-        admin.reassign(look.asked_link, {self.place: self.to})
-        return f"asked broker {look.asked} to give {self.place} the replicas {list(self.to)}"
+            self._set_throttle(str(self.fault.throttle), "*")
+        admin.reassign(look.asked_link, {self.place: self.fault.to})
+        return f"asked broker {look.asked} to give {self.place} the replicas {list(self.fault.to)}"
 
     def _set_throttle(self, rate: str | None, replicas: str | None) -> None:
         """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
@@ -166,8 +165,7 @@ class _Moved(_OfPartition[MoveT]):
                 and not self._goes_on()
             )
 
-        seen(
-            self.context,
+        self.seen(
             there,
             f"another broker to show {self.place} on {list(replicas)}, all in sync",
             state=lambda: str(self._witness()),
@@ -199,7 +197,7 @@ class _Moved(_OfPartition[MoveT]):
 
         if broker not in self.context.cluster.running_links():
             return None
-        return seen(self.context, one_more, f"broker {broker} to say where its log of {self.place} ends") - 1
+        return self.seen(one_more, f"broker {broker} to say where its log of {self.place} ends") - 1
 
 
 @injects(Reassign)
@@ -209,8 +207,7 @@ class Reassignment(_Moved[Reassign]):
     def confirm(self) -> str:
         """Another broker shows that the replicas change."""
         before = self.before
-        after = seen(
-            self.context,
+        after = self.seen(
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
             f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
         )
@@ -223,8 +220,7 @@ class Reassignment(_Moved[Reassign]):
         """It ends by itself: when the new replicas have all data and are in sync."""
         if self._before is None:
             return "nothing to undo"
-        seen(
-            self.context,
+        self.seen(
             lambda: not self._goes_on(),
             f"the reassignment of {self.place} to be through",
             state=lambda: str(self._witness()),
@@ -234,7 +230,7 @@ class Reassignment(_Moved[Reassign]):
 
     def confirm_healed(self) -> str:
         """Another broker shows the new replicas in sync, and each of them has a log."""
-        return self._await_replicas(self.to, MOVED_WITHIN_S)
+        return self._await_replicas(self.fault.to, MOVED_WITHIN_S)
 
 
 @injects(CancelReassign)
@@ -244,8 +240,7 @@ class CancelledReassignment(_Moved[CancelReassign]):
     def confirm(self) -> str:
         """Another broker shows replicas being added, and the controller lists the reassignment."""
         before = self.before
-        after = seen(
-            self.context,
+        after = self.seen(
             lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
             f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
         )
@@ -259,7 +254,6 @@ class CancelledReassignment(_Moved[CancelReassign]):
         )
 
     def heal(self) -> str:
-        """Cancel it."""
         if self._before is None:
             return "nothing to undo"
         lifted = ""

@@ -6,7 +6,7 @@ ISRs, and its logs begin anew.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -16,10 +16,11 @@ from ackproof.cluster.protocol import PartitionEnds
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import Surroundings, TopicSpec
+from ackproof.experiment.spec import SystemUnderTest, TopicSpec
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import seen, views
+from ackproof.faults.planned.views import views
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -29,11 +30,11 @@ class Recreate(FaultSpec):
     What had been acknowledged until then is gone, as was asked for: losses of this topic are shown, and not judged.
     """
 
-    KIND: ClassVar[str] = "recreate"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Delete a topic and create it again; what it held is gone, as was asked for."
+    KIND = "recreate"
+    PER_NODE = NOTHING
+    SUMMARY = "Delete a topic and create it again; what it held is gone, as was asked for."
 
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.DELETION})
+    ASKS = frozenset({Ability.DELETION})
 
     topic: str = Field(strict=True, description="The topic.")
 
@@ -43,10 +44,9 @@ class Recreate(FaultSpec):
         return (Role(RoleKind.PREFERRED_LEADER, self.topic, 0),)
 
     def drops(self, topic: str) -> bool:
-        """All that it holds."""
         return topic == self.topic
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There is such a topic."""
         if self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
@@ -67,7 +67,6 @@ class Recreation(Injection[Recreate]):
 
     def __init__(self, fault: Recreate, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.topic = fault.topic
         self._before: dict[TopicPartition, PartitionEnds] = {}
         self._deleted = False
 
@@ -75,47 +74,46 @@ class Recreation(Injection[Recreate]):
     def spec(self) -> TopicSpec:
         """What it was made from. Raises `FaultNotConfirmed` where no experiment says so."""
         case = self.context.case
-        if case is None or self.topic not in case.experiment.topics:
-            raise FaultNotConfirmed(f"nobody says how {self.topic} is to be made again")
-        return case.experiment.topics[self.topic]
+        if case is None or self.fault.topic not in case.experiment.topics:
+            raise FaultNotConfirmed(f"nobody says how {self.fault.topic} is to be made again")
+        return case.experiment.topics[self.fault.topic]
 
     def inject(self) -> str:
-        """Delete it."""
         partitions = self.spec.partitions
-        self._before = self.context.cluster.partition_ends([self.topic])
+        self._before = self.context.cluster.partition_ends([self.fault.topic])
         if len(self._before) < partitions:
-            raise FaultNotConfirmed(f"{self.topic} is not there, or lacks leaders: nothing to delete")
+            raise FaultNotConfirmed(f"{self.fault.topic} is not there, or lacks leaders: nothing to delete")
         look = views(self.context)
         self._deleted = True
-        queries.delete_topics(look.asked_link, [self.topic], DELETE_S)
+        queries.delete_topics(look.asked_link, [self.fault.topic], DELETE_S)
         ends = ", ".join(f"{place}: {ends.log_end}" for place, ends in sorted(self._before.items()))
-        return f"asked broker {look.asked} to delete {self.topic}, whose logs ended at {ends}"
+        return f"asked broker {look.asked} to delete {self.fault.topic}, whose logs ended at {ends}"
 
     def confirm(self) -> str:
         """Another broker does not know it."""
 
         def gone() -> bool:
             try:
-                return not queries.partitions(views(self.context).witness_link, [self.topic])
+                return not queries.partitions(views(self.context).witness_link, [self.fault.topic])
             except WireError:
                 return False
 
-        seen(self.context, gone, f"another broker to show no topic {self.topic}")
-        return f"metadata of {views(self.context).name}: no topic {self.topic}"
+        self.seen(gone, f"another broker to show no topic {self.fault.topic}")
+        return f"metadata of {views(self.context).name}: no topic {self.fault.topic}"
 
     def heal(self) -> str:
         """Create it again. Clients that ask for it in vain do not bring it into being."""
         if not self._deleted:
             return "nothing to undo"
         try:
-            self.context.cluster.create_topics({self.topic: self.spec}, CREATED_WITHIN_S)
+            self.context.cluster.create_topics({self.fault.topic: self.spec}, CREATED_WITHIN_S)
         except WaitTimeout as error:
             raise FaultNotConfirmed(f"recreate: {error}") from error
-        return f"created {self.topic} again"
+        return f"created {self.fault.topic} again"
 
     def confirm_healed(self) -> str:
         """Its logs begin anew."""
-        after = seen(self.context, self._all_ends, f"every leader of {self.topic} to answer")
+        after = self.seen(self._all_ends, f"every leader of {self.fault.topic} to answer")
         for place, ends in after.items():
             if ends.start > 0:
                 raise FaultNotConfirmed(f"the log of {place} does not begin anew: {ends}")
@@ -123,5 +121,5 @@ class Recreation(Injection[Recreate]):
         return f"protocol: leaders answer with new logs, {said}"
 
     def _all_ends(self) -> dict[TopicPartition, PartitionEnds] | None:
-        ends = self.context.cluster.partition_ends([self.topic])
+        ends = self.context.cluster.partition_ends([self.fault.topic])
         return ends if len(ends) == self.spec.partitions else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field
 
@@ -13,14 +13,15 @@ from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.base import Config
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import Complaints, FaultSpec, HoldKey
+from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.settings import Scope, refusal
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
-from ackproof.faults.planned.views import seen, views
+from ackproof.faults.planned.views import views
 
 _SIMULATED: Final = frozenset(
     {
@@ -39,13 +40,11 @@ class SetConfig(FaultSpec):
     It is put back at its healing. A run is judged by the weakest promise that was in force at any time.
     """
 
-    KIND: ClassVar[str] = "set"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = (
-        "Change settings of a topic, a broker or (with neither) all brokers while they run."
-    )
-    HEALING: ClassVar[str] = "put it back"
-    HOLD_KEY: ClassVar[HoldKey | None] = "for"
+    KIND = "set"
+    PER_NODE = NOTHING
+    SUMMARY = "Change settings of a topic, a broker or (with neither) all brokers while they run."
+    HEALING = "put it back"
+    HOLD_KEY = "for"
 
     topic: str | None = Field(None, strict=True, description="The topic whose settings change.")
     broker: BrokerId | None = Field(None, description="The broker whose settings change.")
@@ -53,7 +52,7 @@ class SetConfig(FaultSpec):
         description="Settings and their new values, such as min.insync.replicas: 1.", min_length=1
     )
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Topic or broker exists; the harness' own settings stay."""
         if self.topic is not None and self.broker is not None:
             say.report(("broker",), "settings change of a topic or of a broker, not of both")
@@ -75,7 +74,7 @@ class SetConfig(FaultSpec):
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
 
-    def may_set(self, spec: Surroundings, topic: str) -> Mapping[str, str]:
+    def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
         if self.topic is not None:
             return self.config if self.topic == topic else {}
@@ -98,7 +97,7 @@ class SetConfig(FaultSpec):
         topic = draw.other_place().rpartition("/")[0]
         return {"topic": topic, "config": {"flush.messages": str(draw.between(1, 1000))}}
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         unknown = sorted(set(self.config) - _SIMULATED)
         if not unknown:
             return None
@@ -112,52 +111,48 @@ class ConfigChange(Injection[SetConfig]):
 
     def __init__(self, fault: SetConfig, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.config = dict(fault.config)
-        self.topic = fault.topic
-        self.broker = fault.broker
         self._before: dict[str, Setting] | None = None
 
     @property
     def owner(self) -> Owner:
         """Whose settings are changed."""
-        if self.topic is not None:
-            return Owner(Whose.TOPIC, self.topic)
-        return Owner(Whose.BROKER, "" if self.broker is None else str(self.broker))
+        if self.fault.topic is not None:
+            return Owner(Whose.TOPIC, self.fault.topic)
+        return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
     def _asked(self) -> tuple[int, Connection]:
         """Whom to ask: a broker takes changes of its own settings itself."""
-        if self.broker is None:
+        if self.fault.broker is None:
             look = views(self.context)
             return look.asked, look.asked_link
-        link = self.context.cluster.running_links().get(self.broker)
+        link = self.context.cluster.running_links().get(self.fault.broker)
         if link is None:
             raise FaultNotConfirmed(
-                f"broker {self.broker} does not run, and it alone takes changes of its settings"
+                f"broker {self.fault.broker} does not run, and it alone takes changes of its settings"
             )
-        return self.broker, link
+        return self.fault.broker, link
 
     def inject(self) -> str:
         """Note what is in force, and ask one broker for the change."""
         asked, link = self._asked()
-        before = admin.describe_config(link, self.owner, list(self.config))
+        before = admin.describe_config(link, self.owner, list(self.fault.config))
         self._before = before
         in_force = self._in_force()
-        if in_force and all(said == self.config for said in in_force.values()):
-            raise FaultNotConfirmed(f"{self._text(self.config)} of {self.owner} is in force already")
-        admin.alter_config(link, {self.owner: dict(self.config)})
-        return f"asked broker {asked} for {self._text(self.config)} of {self.owner}"
+        if in_force and all(said == self.fault.config for said in in_force.values()):
+            raise FaultNotConfirmed(f"{self._text(self.fault.config)} of {self.owner} is in force already")
+        admin.alter_config(link, {self.owner: dict(self.fault.config)})
+        return f"asked broker {asked} for {self._text(self.fault.config)} of {self.owner}"
 
     def confirm(self) -> str:
         """Every broker that runs says that the new values are in force."""
-        return self._await(lambda said: said == self.config, self._text(self.config))
+        return self._await(lambda said: said == self.fault.config, self._text(self.fault.config))
 
     def heal(self) -> str:
-        """Put back what was there."""
         if self._before is None:
             return "nothing to undo"
         own = {
             name: setting.value if (setting := self._before.get(name)) is not None and setting.own else None
-            for name in self.config
+            for name in self.fault.config
         }
         asked, link = self._asked()
         admin.alter_config(link, {self.owner: own})
@@ -166,15 +161,14 @@ class ConfigChange(Injection[SetConfig]):
 
     def confirm_healed(self) -> str:
         """No broker says any longer that the change is in force."""
-        return self._await(lambda said: said != self.config, "what was in force before")
+        return self._await(lambda said: said != self.fault.config, "what was in force before")
 
     def _await(self, fits: Callable[[dict[str, str]], bool], what: str) -> str:
         def look() -> bool:
             said = self._in_force()
             return bool(said) and all(fits(values) for values in said.values())
 
-        seen(
-            self.context,
+        self.seen(
             look,
             f"every broker to say that {what} is in force for {self.owner}",
             state=lambda: "; ".join(
@@ -190,11 +184,11 @@ class ConfigChange(Injection[SetConfig]):
         """The values in force by broker: each is asked for the topic's, or for its own."""
         found: dict[int, dict[str, str]] = {}
         for broker, link in self.context.cluster.running_links().items():
-            if self.broker not in (None, broker):
+            if self.fault.broker not in (None, broker):
                 continue
-            owner = self.owner if self.topic is not None else Owner(Whose.BROKER, str(broker))
+            owner = self.owner if self.fault.topic is not None else Owner(Whose.BROKER, str(broker))
             try:
-                said = admin.describe_config(link, owner, list(self.config))
+                said = admin.describe_config(link, owner, list(self.fault.config))
             except WireError:
                 continue
             found[broker] = {name: setting.value for name, setting in said.items()}

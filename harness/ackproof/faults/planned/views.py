@@ -15,13 +15,11 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionState
 from ackproof.cluster.wire import Connection, WireError
-from ackproof.faults.injection import FaultContext
+from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
 
-SEEN_WITHIN_S: Final = 15.0
-"""A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
 ISR_WITHIN_S: Final = 60.0
 ANSWERS_WITHIN_S: Final = 1.0
 """A broker that lives says within milliseconds which brokers there are."""

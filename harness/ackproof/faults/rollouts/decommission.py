@@ -6,7 +6,7 @@ system, that they are gone.
 
 from __future__ import annotations
 
-from typing import ClassVar, Final
+from typing import Final
 
 from pydantic import Field, field_validator
 
@@ -16,14 +16,14 @@ from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import Complaints, HoldKey, NodeFault
+from ackproof.experiment.fault import Complaints, NodeFault
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.planned.views import all_topics, seen
+from ackproof.faults.planned.views import all_topics
 from ackproof.faults.processes import ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
@@ -36,13 +36,12 @@ class Decommission(NodeFault):
     Healed by starting them again, empty-handed: they hold no partition any longer.
     """
 
-    KIND: ClassVar[str] = "decommission"
-    UNPREDICTABLE: ClassVar[str] = ""
-    SUMMARY: ClassVar[str] = "Take brokers out and give their replicas to others, before or after they go."
-    HEALING: ClassVar[str] = "start again"
-    HOLD_KEY: ClassVar[HoldKey | None] = "restart_after"
+    KIND = "decommission"
+    SUMMARY = "Take brokers out and give their replicas to others, before or after they go."
+    HEALING = "start again"
+    HOLD_KEY = "restart_after"
 
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    ASKS = frozenset({Ability.PROCESSES})
 
     drain: Flag = Field(
         True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."
@@ -55,7 +54,7 @@ class Decommission(NodeFault):
             raise wrong(f"{value} holds no partitions: aim at brokers")
         return value
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Another broker can take each replica."""
         if not say.sound(("target",), cluster=True):
             return
@@ -72,9 +71,9 @@ class Decommission(NodeFault):
         return Incidents(clean_stops=nodes) if self.drain else Incidents(kills=nodes)
 
     def planned(self, exposure: Exposure) -> Incidents:
-        return self.observed(exposure.aimed_at(self))
+        return self.observed(exposure.aimed_at(self.targets))
 
-    def not_simulated(self, spec: Surroundings) -> tuple[str, str] | None:
+    def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
 
 
@@ -87,14 +86,12 @@ class DecommissionInjection(ProcessInjection[Decommission]):
 
     def __init__(self, fault: Decommission, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.drain = fault.drain
         self.leaving = frozenset(node.id for node in aim.nodes)
         self._moved = 0
 
     def inject(self) -> str:
-        """Move and stop, or kill and move."""
         self._must_be(NodeState.RUNNING)
-        if self.drain:
+        if self.fault.drain:
             self._move_all()
             did = self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
         else:
@@ -151,8 +148,7 @@ class DecommissionInjection(ProcessInjection[Decommission]):
                 if self.leaving & set(state.replicas) or set(state.isr) != set(state.replicas)
             ]
 
-        seen(
-            self.context,
+        self.seen(
             lambda: not left(),
             f"all replicas of broker {', '.join(map(str, sorted(self.leaving)))} to be elsewhere, in sync",
             state=lambda: "; ".join(left()[:5]),
@@ -173,4 +169,4 @@ class DecommissionInjection(ProcessInjection[Decommission]):
             except WireError:
                 return None
 
-        return seen(self.context, look, "a broker that stays to describe all partitions")
+        return self.seen(look, "a broker that stays to describe all partitions")

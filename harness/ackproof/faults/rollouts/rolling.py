@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
-from typing import ClassVar, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import Field
 
@@ -27,10 +27,10 @@ from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.releases import ELR, METADATA, RELEASES, Version, features_of, numbers
-from ackproof.experiment.spec import Surroundings
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.planned.views import await_all_in_sync, seen, views
+from ackproof.faults.planned.views import await_all_in_sync, views
 
 
 class RollingRestart(NodeFault):
@@ -39,12 +39,11 @@ class RollingRestart(NodeFault):
     The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
     """
 
-    KIND: ClassVar[str] = "rolling_restart"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
-    SUMMARY: ClassVar[str] = "Restart node after node in good order; the next when all ISRs are full again."
+    KIND = "rolling_restart"
+    PER_NODE = Incidents(clean_stops=1)
+    SUMMARY = "Restart node after node in good order; the next when all ISRs are full again."
 
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES})
+    ASKS = frozenset({Ability.PROCESSES})
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
     rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
@@ -56,16 +55,11 @@ class Upgrade(FaultSpec):
     Each node is shut down in good order and started on the jars of the other release, with the data that it has.
     """
 
-    KIND: ClassVar[str] = "upgrade"
-    UNPREDICTABLE: ClassVar[str] = ""
-    PER_NODE: ClassVar[Incidents] = Incidents(clean_stops=1)
-    SUMMARY: ClassVar[str] = (
-        "Restart node after node on a newer release of Kafka, then raise the feature levels."
-    )
-    ASKS: ClassVar[frozenset[Ability]] = frozenset({Ability.PROCESSES, Ability.RELEASES})
-    NOT_IN: ClassVar[Mapping[str, str]] = MappingProxyType(
-        {"zookeeper": "no release after 3.9 runs with ZooKeeper"}
-    )
+    KIND = "upgrade"
+    PER_NODE = Incidents(clean_stops=1)
+    SUMMARY = "Restart node after node on a newer release of Kafka, then raise the feature levels."
+    ASKS = frozenset({Ability.PROCESSES, Ability.RELEASES})
+    NOT_IN = MappingProxyType({"zookeeper": "no release after 3.9 runs with ZooKeeper"})
 
     to: Version = Field(description="The release to run afterwards, in quotes; newer than cluster.kafka.")
     finalise: Flag = Field(
@@ -77,7 +71,7 @@ class Upgrade(FaultSpec):
         """The one that it goes to."""
         return (self.to,)
 
-    def check(self, spec: Surroundings, say: Complaints) -> None:
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There is such a release, and it is newer."""
         if not say.sound(("to",), cluster=True):
             return
@@ -159,8 +153,7 @@ class _Rollout(Injection[RolloutT]):
         try:
             self.holds.take(node.id, self.fault.number, Grip.DOWN)
             node.terminate()
-            seen(
-                self.context,
+            self.seen(
                 lambda: node.state() is NodeState.GONE,
                 f"node {node.id} to shut down",
                 state=lambda: node.state().value,
@@ -185,7 +178,6 @@ class _Rollout(Injection[RolloutT]):
         """What must be seen of the node as soon as it is ready."""
 
     def inject(self) -> str:
-        """The first node."""
         first = self._begin()
         self._begun = True
         self._bounce(first)
@@ -196,7 +188,6 @@ class _Rollout(Injection[RolloutT]):
         return self._another_process(self._done)
 
     def heal(self) -> str:
-        """The other nodes, one after the other."""
         for node in self.nodes:
             if node in self._done or not self._done:
                 continue
@@ -291,8 +282,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
                 return False
             return True
 
-        seen(
-            self.context,
+        self.seen(
             raised,
             "the new feature levels to be taken",
             state=lambda: "; ".join(said),
@@ -312,8 +302,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
             except WireError:
                 return {}
 
-        seen(
-            self.context,
+        self.seen(
             lambda: all(in_force().get(name, 0) >= level for name, level in self._levels.items()),
             f"another broker to say that {self._text(self._levels)} are in force",
             state=lambda: self._text(in_force()),
@@ -328,8 +317,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
             logged[:] = _STARTED.findall(node.log_tail(_LOG_LINES))[-1:]
             return logged == [self.to]
 
-        seen(
-            self.context,
+        self.seen(
             says,
             f"node {node.id} to log that it is of release {self.to}",
             state=lambda: f"it logged {logged}",

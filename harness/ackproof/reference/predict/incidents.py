@@ -26,15 +26,18 @@ Counted = tuple[str, Incidents]
 
 def unpredictable(fault: FaultSpec) -> str:
     """Why no prediction can be made with this fault; empty when one can."""
-    return f"{fault.kind}: {fault.UNPREDICTABLE}" if fault.UNPREDICTABLE else ""
+    why = fault.unpredictable()
+    return f"{fault.kind}: {why}" if why else ""
 
 
 def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
     """What each fault of a case comes to for a partition of this topic, as far as its duration lets it bite."""
     cluster = case.experiment.cluster
-    exposure = Exposure(case, topic, partial(time_out, cluster), SESSION_TIME_OUT[cluster.mode])
+    exposure = Exposure(
+        case.experiment, len(case.faults), topic, partial(time_out, cluster), SESSION_TIME_OUT[cluster.mode]
+    )
     for fault in case.faults:
-        count = None if fault.UNPREDICTABLE else fault.planned(exposure)
+        count = None if fault.unpredictable() else fault.planned(exposure)
         if count is not None:
             yield fault, count
 
