@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.cluster.admin import features
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.kraft.features import features
 from ackproof.experiment.releases import ELR, METADATA, features_of
 from faultbench import Bench, planned
 

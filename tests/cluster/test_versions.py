@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.metadata.kraft.features import features
+from ackproof.cluster.admin import features
 from ackproof.experiment.releases import ELR, METADATA, RELEASES, features_of
 from ackproof.experiment.spec import TopicSpec
 

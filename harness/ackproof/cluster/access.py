@@ -22,7 +22,7 @@ def plain(address: Address, timeout_s: float) -> socket.socket:
 
 @dataclass(frozen=True)
 class Access:
-    """`connect_s`: how long opening a line may hold up somebody who asks many nodes in turn.
+    """`connect_s`: how long somebody who looks many times a second tries to open a line.
 
     `describes_partitions`: whether DescribeTopicPartitions is understood. In ZooKeeper mode it is not: Metadata
     says the same, but for eligible leader replicas, which there are none of.

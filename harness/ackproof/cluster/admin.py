@@ -1,4 +1,4 @@
-"""Changes that an operator asks for through the admin protocol: elections, reassignments, settings.
+"""What an operator asks for through the admin protocol: elections, reassignments, settings, levels, voters.
 
 Asked at one broker, which passes them on to the active controller. An answer says that a request was taken, not that
 its effect was seen: witnesses look at another broker's metadata (`queries`). All raise `Refused` in Kafka's words,
@@ -12,34 +12,19 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from ackproof.cluster.messages import (
-    AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse,
-    AlterReplicaLogDirsRequest,
-    AlterReplicaLogDirsResponse,
-    DescribeConfigsRequest,
-    DescribeConfigsResponse,
-    DescribeLogDirsRequest,
-    DescribeLogDirsResponse,
-    DescribeTransactionsRequest,
-    DescribeTransactionsResponse,
-    ElectLeadersRequest,
-    ElectLeadersResponse,
-    IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
-    ListPartitionReassignmentsRequest,
-    ListPartitionReassignmentsResponse,
-)
-from ackproof.cluster.wire import Connection, Question, Refused
+from ackproof.cluster.queries import Voter
+from ackproof.cluster.wire import CLIENT_ID, Connection, Question, check
 from ackproof.rundir.partition import TopicPartition
 
-_ELECT, _ALTER_REASSIGNMENTS, _LIST_REASSIGNMENTS, _ALTER_CONFIGS, _DESCRIBE_CONFIGS = 2, 0, 0, 1, 4
-_MOVE_LOG_DIR, _LOG_DIRS = 2, 2
-_TRANSACTIONS = 0
 _NOT_HERE: Final = frozenset({14, 15, 16, 105})
 """COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR, TRANSACTIONAL_ID_NOT_FOUND."""
 ASK_S: Final = 5.0
 """How long a request may take; its effect is awaited elsewhere."""
+_ASK_MS: Final = int(ASK_S * 1000)
+_CHANGE_S: Final = 10.0
+"""How long a change of the quorum or of feature levels may take."""
+_CHANGE_MS: Final = int(_CHANGE_S * 1000)
+_UPGRADE: Final = 1
 
 
 class Election(IntEnum):
@@ -80,48 +65,29 @@ class Reassignment:
 
 def elect(connection: Connection, place: TopicPartition, election: Election) -> None:
     """Elect a leader. Refused with ELECTION_NOT_NEEDED where the election would change nothing."""
-    row = ElectLeadersRequest.TopicPartitions
-    request = ElectLeadersRequest(
-        election_type=int(election),
-        topic_partitions=[row(topic=place.topic, partitions=[place.partition], version=_ELECT)],
-        timeout_ms=int(ASK_S * 1000),
-        version=_ELECT,
+    rows = [(place.topic, [place.partition])]
+    question = Question(
+        "ElectLeaders", 2, election_type=int(election), topic_partitions=rows, timeout_ms=_ASK_MS
     )
-    answer = connection.ask(Question(request, ElectLeadersResponse, _ELECT), timeout_s=ASK_S + 1.0)
-    _check(f"election of {place}", answer.error_code, None)
+    answer = connection.ask(question, timeout_s=ASK_S + 1.0)
+    check(f"election of {place}", answer.error_code)
     for topic in answer.replica_election_results:
         for result in topic.partition_result:
-            _check(f"election of {place}", result.error_code, result.error_message)
+            check(f"election of {place}", result.error_code, result.error_message)
 
 
 def reassign(connection: Connection, moves: Mapping[TopicPartition, Sequence[int] | None]) -> None:
     """Begin to give partitions other replicas; None cancels what goes on (NO_REASSIGNMENT_IN_PROGRESS if nothing)."""
-    version = _ALTER_REASSIGNMENTS
-    topic_row = AlterPartitionReassignmentsRequest.ReassignableTopic
-    request = AlterPartitionReassignmentsRequest(
-        timeout_ms=int(ASK_S * 1000),
-        topics=[
-            topic_row(
-                name=place.topic,
-                partitions=[
-                    topic_row.ReassignablePartition(
-                        partition_index=place.partition,
-                        replicas=None if replicas is None else list(replicas),
-                        version=version,
-                    )
-                ],
-                version=version,
-            )
-            for place, replicas in moves.items()
-        ],
-        version=version,
-    )
-    question = Question(request, AlterPartitionReassignmentsResponse, version)
+    rows = [
+        (place.topic, [(place.partition, None if replicas is None else list(replicas))])
+        for place, replicas in moves.items()
+    ]
+    question = Question("AlterPartitionReassignments", 0, timeout_ms=_ASK_MS, topics=rows)
     answer = connection.ask(question, timeout_s=ASK_S + 1.0)
-    _check("reassignment", answer.error_code, answer.error_message)
+    check("reassignment", answer.error_code, answer.error_message)
     for topic in answer.responses:
         for row in topic.partitions:
-            _check(f"reassignment of {topic.name}/{row.partition_index}", row.error_code, row.error_message)
+            check(f"reassignment of {topic.name}/{row.partition_index}", row.error_code, row.error_message)
 
 
 @dataclass(frozen=True)
@@ -135,22 +101,19 @@ class TransactionState:
 
 def transaction(connection: Connection, transactional_id: str) -> TransactionState | None:
     """The state of an id, None where this broker is not its coordinator or knows nothing of it."""
-    request = DescribeTransactionsRequest(transactional_ids=[transactional_id], version=_TRANSACTIONS)
-    answer = connection.ask(Question(request, DescribeTransactionsResponse, _TRANSACTIONS), timeout_s=ASK_S)
-    (found,) = answer.transaction_states
+    question = Question("DescribeTransactions", 0, transactional_ids=[transactional_id])
+    (found,) = connection.ask(question, timeout_s=ASK_S).transaction_states
     if found.error_code in _NOT_HERE:
         return None
-    _check(f"state of {transactional_id}", found.error_code, None)
+    check(f"state of {transactional_id}", found.error_code)
     return TransactionState(found.producer_id, found.producer_epoch, found.transaction_state)
 
 
 def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
     """All that go on now, as the active controller says."""
-    version = _LIST_REASSIGNMENTS
-    request = ListPartitionReassignmentsRequest(timeout_ms=int(ASK_S * 1000), topics=None, version=version)
-    question = Question(request, ListPartitionReassignmentsResponse, version)
+    question = Question("ListPartitionReassignments", 0, timeout_ms=_ASK_MS, topics=None)
     answer = connection.ask(question, timeout_s=ASK_S + 1.0)
-    _check("list of reassignments", answer.error_code, answer.error_message)
+    check("list of reassignments", answer.error_code, answer.error_message)
     return {
         TopicPartition(topic.name, row.partition_index): Reassignment(
             tuple(row.replicas), tuple(row.adding_replicas), tuple(row.removing_replicas)
@@ -162,24 +125,14 @@ def reassignments(connection: Connection) -> dict[TopicPartition, Reassignment]:
 
 def move_log_dir(connection: Connection, place: TopicPartition, path: str) -> None:
     """Begin to move this broker's replica to another of its log dirs, by absolute path."""
-    version = _MOVE_LOG_DIR
-    kind = AlterReplicaLogDirsRequest.AlterReplicaLogDir
-    row = kind.AlterReplicaLogDirTopic(name=place.topic, partitions=[place.partition], version=version)
-    request = AlterReplicaLogDirsRequest(
-        dirs=[kind(path=path, topics=[row], version=version)], version=version
-    )
-    answer = connection.ask(Question(request, AlterReplicaLogDirsResponse, version), timeout_s=ASK_S)
-    for topic in answer.results:
+    question = Question("AlterReplicaLogDirs", 2, dirs=[(path, [(place.topic, [place.partition])])])
+    for topic in connection.ask(question, timeout_s=ASK_S).results:
         for result in topic.partitions:
-            _check(f"move of {place} to {path}", result.error_code, None)
+            check(f"move of {place} to {path}", result.error_code)
 
 
 def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
     """This broker's log dirs by absolute path, each with the replicas that it holds (none that is on its way)."""
-    version = _LOG_DIRS
-    question = Question(
-        DescribeLogDirsRequest(topics=None, version=version), DescribeLogDirsResponse, version
-    )
     return {
         row.log_dir: frozenset(
             TopicPartition(topic.name, one.partition_index)
@@ -187,40 +140,20 @@ def log_dirs(connection: Connection) -> dict[str, frozenset[TopicPartition]]:
             for one in topic.partitions
             if not one.is_future_key
         )
-        for row in connection.ask(question, timeout_s=ASK_S).results
+        for row in connection.ask(Question("DescribeLogDirs", 2, topics=None), timeout_s=ASK_S).results
     }
 
 
 def alter_config(connection: Connection, changes: Mapping[Owner, Mapping[str, str | None]]) -> None:
     """Change settings while nodes run; None deletes one, so that it falls back to what is below it."""
-    version = _ALTER_CONFIGS
-    kind = IncrementalAlterConfigsRequest.AlterConfigsResource
-    request = IncrementalAlterConfigsRequest(
-        resources=[
-            kind(
-                resource_type=int(owner.whose),
-                resource_name=owner.name,
-                configs=[
-                    kind.AlterableConfig(
-                        name=name,
-                        config_operation=0 if value is not None else 1,
-                        value=value,
-                        version=version,
-                    )
-                    for name, value in values.items()
-                ],
-                version=version,
-            )
-            for owner, values in changes.items()
-        ],
-        validate_only=False,
-        version=version,
-    )
-    question = Question(request, IncrementalAlterConfigsResponse, version)
-    answer = connection.ask(question, timeout_s=ASK_S + 1.0)
-    for row in answer.responses:
+    rows = [
+        (int(owner.whose), owner.name, [(name, int(value is None), value) for name, value in values.items()])
+        for owner, values in changes.items()
+    ]
+    question = Question("IncrementalAlterConfigs", 1, resources=rows, validate_only=False)
+    for row in connection.ask(question, timeout_s=ASK_S + 1.0).responses:
         owner = Owner(Whose(row.resource_type), row.resource_name)
-        _check(f"settings of {owner}", row.error_code, row.error_message)
+        check(f"settings of {owner}", row.error_code, row.error_message)
 
 
 @dataclass(frozen=True)
@@ -241,30 +174,68 @@ def describe_config(connection: Connection, owner: Owner, names: Sequence[str]) 
 
     Settings of a broker must be asked of that broker; of all brokers only what was set dynamically is told.
     """
-    version = _DESCRIBE_CONFIGS
-    request = DescribeConfigsRequest(
-        resources=[
-            DescribeConfigsRequest.DescribeConfigsResource(
-                resource_type=int(owner.whose),
-                resource_name=owner.name,
-                configuration_keys=list(names),
-                version=version,
-            )
-        ],
-        include_synonyms=False,
-        include_documentation=False,
-        version=version,
+    rows = [(int(owner.whose), owner.name, list(names))]
+    question = Question(
+        "DescribeConfigs", 4, resources=rows, include_synonyms=False, include_documentation=False
     )
-    answer = connection.ask(Question(request, DescribeConfigsResponse, version), timeout_s=ASK_S)
     own = _OWN[owner.whose] if owner.name else _OWN_OF_ALL
     found: dict[str, Setting] = {}
-    for result in answer.results:
-        _check(f"settings of {owner}", result.error_code, result.error_message)
+    for result in connection.ask(question, timeout_s=ASK_S).results:
+        check(f"settings of {owner}", result.error_code, result.error_message)
         for row in result.configs:
             found[row.name] = Setting(row.value or "", row.config_source in own)
     return found
 
 
-def _check(asked: str, code: int, message: str | None) -> None:
-    if code:
-        raise Refused(asked, code, message)
+@dataclass(frozen=True)
+class Features:
+    """`supported`: lowest and highest level by feature. `finalised`: the level in force; one at 0 is missing."""
+
+    supported: Mapping[str, tuple[int, int]]
+    finalised: Mapping[str, int]
+
+
+def features(connection: Connection, timeout_s: float | None = None) -> Features:
+    """Feature levels as this node says: each answers from its own copy of the metadata. Raises `WireError`."""
+    question = Question("ApiVersions", 4, client_software_name=CLIENT_ID, client_software_version="1")
+    answer = connection.ask(question, timeout_s=timeout_s)
+    check("ApiVersions", answer.error_code)
+    return Features(
+        supported={row.name: (row.min_version, row.max_version) for row in answer.supported_features or ()},
+        finalised={row.name: row.max_version_level for row in answer.finalized_features or ()},
+    )
+
+
+def raise_features(connection: Connection, levels: Mapping[str, int]) -> None:
+    """Finalise these levels; none may be lower than now."""
+    rows = [(name, level, _UPGRADE) for name, level in levels.items()]
+    question = Question("UpdateFeatures", 1, timeout_ms=_CHANGE_MS, feature_updates=rows, validate_only=False)
+    answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
+    asked = "levels " + ", ".join(f"{name}={level}" for name, level in levels.items())
+    check(asked, answer.error_code, answer.error_message)
+    for result in answer.results or ():
+        check(f"{result.feature} of {asked}", result.error_code, result.error_message)
+
+
+def remove_voter(connection: Connection, voter: Voter) -> None:
+    """Take a controller out of the quorum (KIP-853)."""
+    question = Question(
+        "RemoveRaftVoter", 0, cluster_id=None, voter_id=voter.node, voter_directory_id=voter.directory
+    )
+    answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
+    check(f"removal of controller {voter.node}", answer.error_code, answer.error_message)
+
+
+def add_voter(connection: Connection, voter: Voter) -> None:
+    """Take a controller into the quorum (KIP-853), which must have caught up with it."""
+    question = Question(
+        "AddRaftVoter",
+        0,
+        cluster_id=None,
+        timeout_ms=_CHANGE_MS,
+        voter_id=voter.node,
+        voter_directory_id=voter.directory,
+        listeners=[(one.name, one.host, one.port) for one in voter.endpoints],
+    )
+    answer = connection.ask(question, timeout_s=_CHANGE_S + 1.0)
+    check(f"addition of controller {voter.node}", answer.error_code, answer.error_message)

@@ -7,29 +7,14 @@ as a consumer at the leader (high watermark, last stable offset, log start), or 
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ackproof.cluster.access import KRAFT, Access
-from ackproof.cluster.messages import (
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-    DescribeClusterRequest,
-    DescribeClusterResponse,
-    DescribeQuorumRequest,
-    DescribeQuorumResponse,
-    DescribeTopicPartitionsRequest,
-    DescribeTopicPartitionsResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    MetadataRequest,
-    MetadataResponse,
-)
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, Question, Refused, WireError
+from ackproof.cluster.wire import Connection, Question, Refused, WireError, check
 from ackproof.experiment.spec import TopicSpec
 from ackproof.rundir.partition import TopicPartition
 
@@ -39,19 +24,32 @@ CONSUMER: Final = -1
 DEBUGGING_REPLICA: Final = -2
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
+_ANY_EPOCH: Final = -1
 
-_METADATA_LOG: Final = "__cluster_metadata"
-_LIST_OFFSETS, _METADATA, _QUORUM, _CLUSTER, _CREATE, _DELETE = 5, 9, 1, 1, 5, 5
-_NO_ERROR: Final = 0
+_METADATA: Final = 9
 _ROW_LIMIT: Final = 2000
 
 
 @dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a controller listens."""
+
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
 class Voter:
-    """A member of the metadata quorum, or a broker that observes it. `log_end` -1: not known to the leader."""
+    """A member of the metadata quorum, or a broker that observes it. `log_end` -1: not known to the leader.
+
+    Its directory and endpoints are None and empty where the leader does not tell of them.
+    """
 
     node: int
     log_end: int
+    directory: uuid.UUID | None = None
+    endpoints: tuple[Endpoint, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,41 +62,34 @@ class Quorum:
     voters: tuple[Voter, ...]
     observers: tuple[Voter, ...]
 
+    def voter(self, node: int) -> Voter | None:
+        """This voter, None if the node is none."""
+        return next((voter for voter in self.voters if voter.node == node), None)
+
 
 # -- questions --------------------------------------------------------------------------------------------------
 
 
 def ask_brokers() -> Question:
     """Metadata without topics."""
-    return Question(MetadataRequest(topics=[], version=_METADATA), MetadataResponse, _METADATA)
+    return Question("Metadata", _METADATA, topics=[])
 
 
 def ask_partitions(
-    topics: Iterable[str], access: Access = KRAFT, cursor: tuple[str, int] | None = None
+    topics: Iterable[str],
+    access: Access = KRAFT,
+    cursor: Any = None,  # noqa: ANN401 — kafka-python's messages are untyped
 ) -> Question:
-    """Leaders, epochs, ISRs, eligible leader replicas: DescribeTopicPartitions, or Metadata where need be."""
+    """Leaders, epochs, ISRs, eligible leader replicas: DescribeTopicPartitions, or Metadata where need be.
+
+    `cursor`: where an answer that did not hold all of it ended.
+    """
+    wanted = sorted(set(topics))
     if not access.describes_partitions:
-        return _ask_metadata(sorted(set(topics)))
-    kind = DescribeTopicPartitionsRequest
-    request = kind(
-        topics=[kind.TopicRequest(name=topic, version=0) for topic in sorted(set(topics))],
-        response_partition_limit=_ROW_LIMIT,
-        cursor=None
-        if cursor is None
-        else kind.Cursor(topic_name=cursor[0], partition_index=cursor[1], version=0),
-        version=0,
+        return Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=False)
+    return Question(
+        "DescribeTopicPartitions", 0, topics=wanted, response_partition_limit=_ROW_LIMIT, cursor=cursor
     )
-    return Question(request, DescribeTopicPartitionsResponse, 0)
-
-
-def _ask_metadata(topics: Iterable[str]) -> Question:
-    kind, version = MetadataRequest, _METADATA
-    request = kind(
-        topics=[kind.MetadataRequestTopic(name=name, version=version) for name in topics],
-        allow_auto_topic_creation=False,
-        version=version,
-    )
-    return Question(request, MetadataResponse, version)
 
 
 def ask_offsets(
@@ -109,28 +100,12 @@ def ask_offsets(
     isolation: int = READ_UNCOMMITTED,
 ) -> Question:
     """ListOffsets for `what` (LATEST or EARLIEST) of each partition, in the name of `replica`."""
-    version = _LIST_OFFSETS
-    topic_kind = ListOffsetsRequest.ListOffsetsTopic
-    by_topic: dict[str, list[int]] = {}
+    by_topic: dict[str, list[tuple[int, int, int]]] = {}
     for topic, partition in partitions:
-        by_topic.setdefault(topic, []).append(partition)
-    request = ListOffsetsRequest(
-        replica_id=replica,
-        isolation_level=isolation,
-        topics=[
-            topic_kind(
-                name=topic,
-                partitions=[
-                    topic_kind.ListOffsetsPartition(partition_index=number, timestamp=what, version=version)
-                    for number in numbers
-                ],
-                version=version,
-            )
-            for topic, numbers in by_topic.items()
-        ],
-        version=version,
+        by_topic.setdefault(topic, []).append((partition, _ANY_EPOCH, what))
+    return Question(
+        "ListOffsets", 5, replica_id=replica, isolation_level=isolation, topics=list(by_topic.items())
     )
-    return Question(request, ListOffsetsResponse, version)
 
 
 def ask_log_ends(partitions: Iterable[TopicPartition]) -> Question:
@@ -150,7 +125,7 @@ def read_partitions(response: Any) -> dict[TopicPartition, PartitionState]:  # n
     """The partitions that the asked broker knows; topics unknown to it are missing."""
     found: dict[TopicPartition, PartitionState] = {}
     for topic in response.topics:
-        if topic.error_code != _NO_ERROR:
+        if topic.error_code:
             continue
         for row in topic.partitions:
             found[TopicPartition(topic.name, row.partition_index)] = PartitionState(
@@ -171,7 +146,7 @@ def read_offsets(response: Any) -> dict[TopicPartition, int]:  # noqa: ANN401
         TopicPartition(topic.name, row.partition_index): row.offset
         for topic in response.topics
         for row in topic.partitions
-        if row.error_code == _NO_ERROR
+        if not row.error_code
     }
 
 
@@ -189,49 +164,57 @@ def partitions(
     """All partitions of these topics, page by page. Raises `WireError`."""
     wanted = tuple(topics)
     found: dict[TopicPartition, PartitionState] = {}
-    cursor: tuple[str, int] | None = None
+    cursor = None
     while True:
         response = connection.ask(ask_partitions(wanted, connection.access, cursor), timeout_s=timeout_s)
         found |= read_partitions(response)
-        following = getattr(response, "next_cursor", None)
-        if following is None:
+        cursor = getattr(response, "next_cursor", None)
+        if cursor is None:
             return found
-        cursor = (following.topic_name, following.partition_index)
 
 
-def quorum(connection: Connection, timeout_s: float | None = None) -> Quorum:
-    """The metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`."""
-    kind = DescribeQuorumRequest
-    request = kind(
-        topics=[
-            kind.TopicData(
-                topic_name=_METADATA_LOG,
-                partitions=[kind.TopicData.PartitionData(partition_index=0, version=_QUORUM)],
-                version=_QUORUM,
-            )
-        ],
-        version=_QUORUM,
-    )
-    response = connection.ask(Question(request, DescribeQuorumResponse, _QUORUM), timeout_s=timeout_s)
-    _check("DescribeQuorum", response.error_code, None)
+def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
+    """The metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`.
+
+    With `directories` and endpoints where the cluster is of 3.9 or later.
+    """
+    version = 2 if directories else 1
+    question = Question("DescribeQuorum", version, topics=[("__cluster_metadata", [0])])
+    response = connection.ask(question, timeout_s=timeout_s)
+    check("DescribeQuorum", response.error_code, response.error_message)
     if not response.topics or not response.topics[0].partitions:
         raise WireError("DescribeQuorum: the node says nothing of the metadata log")
     row = response.topics[0].partitions[0]
-    _check("DescribeQuorum", row.error_code, None)
+    check("DescribeQuorum", row.error_code, row.error_message)
+    endpoints = {
+        node.node_id: tuple(Endpoint(one.name, one.host, one.port) for one in node.listeners)
+        for node in response.nodes or ()
+    }
+
+    def members(states: Iterable[Any]) -> tuple[Voter, ...]:
+        return tuple(
+            Voter(
+                state.replica_id,
+                state.log_end_offset,
+                state.replica_directory_id,
+                endpoints.get(state.replica_id, ()),
+            )
+            for state in states
+        )
+
     return Quorum(
         leader=row.leader_id,
         epoch=row.leader_epoch,
         high_watermark=row.high_watermark,
-        voters=_members(row.current_voters),
-        observers=_members(row.observers),
+        voters=members(row.current_voters),
+        observers=members(row.observers),
     )
 
 
 def quorum_leader(controller: Connection, timeout_s: float | None = None) -> int:
     """The quorum's leader as this controller knows it, -1 none. For controllers only. Raises `WireError`."""
-    request = DescribeClusterRequest(endpoint_type=2, version=_CLUSTER)
-    response = controller.ask(Question(request, DescribeClusterResponse, _CLUSTER), timeout_s=timeout_s)
-    _check("DescribeCluster", response.error_code, response.error_message)
+    response = controller.ask(Question("DescribeCluster", 1, endpoint_type=2), timeout_s=timeout_s)
+    check("DescribeCluster", response.error_code, response.error_message)
     return int(response.controller_id)
 
 
@@ -239,45 +222,27 @@ def create_topics(
     connection: Connection, topics: Mapping[str, TopicSpec], timeout_s: float
 ) -> dict[str, Refused]:
     """Create topics. Returns those that were refused, and why. Raises `Unreachable` without an answer."""
-    kind, version = CreateTopicsRequest.CreatableTopic, _CREATE
     rows = [
-        kind(
-            name=name,
-            num_partitions=-1 if topic.assignment else topic.partitions,
-            replication_factor=-1 if topic.assignment else topic.replication_factor,
-            assignments=[
-                kind.CreatableReplicaAssignment(partition_index=i, broker_ids=list(replicas), version=version)
-                for i, replicas in enumerate(topic.assignment or ())
-            ],
-            configs=[
-                kind.CreatableTopicConfig(name=key, value=value, version=version)
-                for key, value in topic.config.items()
-            ],
-            version=version,
+        (
+            name,
+            -1 if topic.assignment else topic.partitions,
+            -1 if topic.assignment else topic.replication_factor,
+            [(i, list(replicas)) for i, replicas in enumerate(topic.assignment or ())],
+            list(topic.config.items()),
         )
         for name, topic in topics.items()
     ]
-    request = CreateTopicsRequest(topics=rows, timeout_ms=int(timeout_s * 1000), version=version)
-    response = connection.ask(Question(request, CreateTopicsResponse, version), timeout_s=timeout_s + 1.0)
+    question = Question("CreateTopics", 5, topics=rows, timeout_ms=int(timeout_s * 1000))
+    response = connection.ask(question, timeout_s=timeout_s + 1.0)
     return {
         row.name: Refused(f"topic {row.name} cannot be created", row.error_code, row.error_message)
         for row in response.topics
-        if row.error_code != _NO_ERROR
+        if row.error_code
     }
 
 
 def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: float) -> None:
     """Delete topics. Raises `Refused` for the first that is refused, `Unreachable` without an answer."""
-    request = DeleteTopicsRequest(topic_names=list(topics), timeout_ms=int(timeout_s * 1000), version=_DELETE)
-    response = connection.ask(Question(request, DeleteTopicsResponse, _DELETE), timeout_s=timeout_s + 1.0)
-    for row in response.responses:
-        _check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)
-
-
-def _members(rows: Iterable[Any]) -> tuple[Voter, ...]:
-    return tuple(Voter(row.replica_id, row.log_end_offset) for row in rows)
-
-
-def _check(asked: str, code: int, message: str | None) -> None:
-    if code != _NO_ERROR:
-        raise Refused(asked, code, message)
+    question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))
+    for row in connection.ask(question, timeout_s=timeout_s + 1.0).responses:
+        check(f"topic {row.name} could not be deleted", row.error_code, row.error_message)

@@ -1,30 +1,30 @@
 """A small blocking client for Kafka's protocol: one connection to one node, requests in, responses out.
 
-The messages are kafka-python's (`kafka.protocol`), whose compiled codecs take some 20 µs a request. Every exchange
-has a bound in time. After a time-out or a broken connection the next exchange connects anew: an answer that comes
-too late is never taken for that of another request.
+The messages are kafka-python's (`messages`), whose compiled codecs take some 20 µs a request. Every exchange has a
+bound in time. After a time-out or a broken connection the next exchange connects anew: an answer that comes too late is
+never taken for that of another request.
 """
 
 from __future__ import annotations
 
+import contextlib
+import io
 import socket
 import struct
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
 from ackproof.base.errors import AckproofError
 from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.messages import for_code
+from ackproof.cluster.messages import kafka_python, message
 
 CLIENT_ID: Final = "ackproof"
 LARGEST_RESPONSE: Final = 64 << 20
 _LENGTH: Final = struct.Struct(">i")
-_CORRELATION: Final = struct.Struct(">i")
 
 
 class WireError(AckproofError):
@@ -46,35 +46,41 @@ class Refused(WireError):
 
 def error_name(code: int) -> str:
     """Kafka's name of an error code, such as NOT_LEADER_OR_FOLLOWER."""
-    name = str(getattr(for_code(code), "message", "") or "UNKNOWN")
+    name = str(getattr(kafka_python("errors").for_code(code), "message", "") or "UNKNOWN")
     return f"error {code}" if name == "UNKNOWN" and code != -1 else name
 
 
-@dataclass(frozen=True)
-class Question:
-    """A request in a fixed version, and the type of its response (both of kafka-python, which is untyped)."""
+def check(asked: str, code: int, message: str | None = None) -> None:
+    """Raises `Refused` for the code of an error."""
+    if code:
+        raise Refused(asked, code, message)
 
-    request: Any
-    response: Any
-    version: int
+
+class Question:
+    """A request in a fixed version: its name in Kafka's protocol ("DescribeQuorum"), and its fields by their names.
+
+    A row of an array is a tuple in the order of Kafka's schema; what has one field only, that field's value.
+    """
+
+    def __init__(self, name: str, version: int, **fields: object) -> None:
+        self.name = name
+        self.version = version
+        self.fields = fields
 
     def encode(self, correlation: int) -> bytes:
         """The framed request."""
-        self.request.with_header(correlation_id=correlation, client_id=CLIENT_ID)
-        return bytes(self.request.encode(version=self.version, header=True, framed=True))
+        request = message(f"{self.name}Request")(version=self.version, **self.fields)
+        request.with_header(correlation_id=correlation, client_id=CLIENT_ID)
+        return bytes(request.encode(header=True, framed=True))
 
-    def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401
+    def decode(self, frame: bytes, correlation: int) -> Any:  # noqa: ANN401 — kafka-python's messages are untyped
         """The response in a frame (without its length). Raises `Unreachable` when it answers something else."""
-        if len(frame) < _CORRELATION.size or _CORRELATION.unpack_from(frame)[0] != correlation:
-            raise Unreachable("the answer belongs to another question")
-        start = _CORRELATION.size
-        if self.response.flexible_version_q(self.version):
-            # The header ends with its tagged fields. Kafka has never sent any: their number is one zero byte.
-            if frame[start : start + 1] != b"\0":
-                raise Unreachable("the answer's header cannot be read")
-            start += 1
+        response, body = message(f"{self.name}Response"), io.BytesIO(frame)
         try:
-            return self.response.decode(memoryview(frame)[start:], version=self.version)
+            header = response.parse_header(body, version=self.version)
+            if header.correlation_id != correlation:
+                raise Unreachable("the answer belongs to another question")
+            return response.decode(memoryview(frame)[body.tell() :], version=self.version)
         except (ValueError, IndexError, struct.error, TypeError, UnicodeDecodeError) as error:
             raise Unreachable(f"the answer cannot be read: {error}") from error
 
@@ -82,8 +88,17 @@ class Question:
 class Connection:
     """One node, asked over one connection that is kept and renewed when it breaks. Safe to use from threads."""
 
-    def __init__(self, address: Address, *, timeout_s: float = 2.0, access: Access = KRAFT) -> None:
+    def __init__(
+        self,
+        address: Address,
+        *,
+        timeout_s: float = 2.0,
+        access: Access = KRAFT,
+        connect_s: float = float("inf"),
+    ) -> None:
+        """`timeout_s` bounds an exchange, `connect_s` what of it may be spent on a new connection."""
         self.address = address
+        self.connect_s = connect_s
         self.access = access
         self.timeout_s = timeout_s
         self._lock = threading.Lock()
@@ -105,6 +120,12 @@ class Connection:
                 if isinstance(error, WireError):
                     raise Unreachable(f"{self.address}: {error}") from error
                 raise Unreachable(f"{self.address}: {_said(error)}") from error
+
+    def interrupt(self) -> None:
+        """End the exchange that another thread is at: it raises `Unreachable` there."""
+        if (line := self._socket) is not None:
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Close the connection; the next exchange opens another."""
@@ -133,7 +154,7 @@ class Connection:
 
     def _connected(self, deadline: float) -> socket.socket:
         if self._socket is None:
-            self._socket = self.access.opener(self.address, _left(deadline))
+            self._socket = self.access.opener(self.address, min(_left(deadline), self.connect_s))
         return self._socket
 
     def _drop(self) -> None:

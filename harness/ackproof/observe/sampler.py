@@ -1,22 +1,26 @@
 """Samples every partition ten times a second, through the protocol, without loading the cluster or waiting for it.
 
-One thread asks all brokers at once over connections of its own and takes what has come after some tens of
-milliseconds; a broker that is dead, paused or slow is missing from the sample and delays nobody.
+All brokers are asked at once, each over a connection of its own by a thread of its own, and what has come after some
+tens of milliseconds is taken; a broker that is dead, paused or slow is missing from the sample and delays nobody. So is
+a metadata quorum in ZooKeeper, whose word counts as one view more: with ZooKeeper a partition's state is a znode that
+the controller and the leader write; brokers hear of it later, and some never.
 """
 
 from __future__ import annotations
 
-import select
+import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
-from ackproof.observe.probe import Answer, Probe
-from ackproof.observe.quorum_watch import QuorumWatch
+from ackproof.cluster.wire import Connection, WireError
 from ackproof.observe.views import Views
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
@@ -24,10 +28,28 @@ from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
 
 ANSWER_WITHIN_S: Final = 0.06
 """How long a look waits for answers: a broker in good health needs 2 ms."""
+GIVE_UP_AFTER_S: Final = 10.0
+"""A broker that owes an answer for this long gets a new connection. A paused one answers when it goes on."""
 QUORUM: Final = 0
 """Among the brokers' views: the one of the metadata quorum itself. Brokers count from 1."""
+QUORUM_FRESH_S: Final = 0.3
+"""An older look at the quorum says nothing of now."""
 STALE_AFTER_S: Final = 1.0
 """An older sample says nothing of now."""
+
+
+View = dict[TopicPartition, PartitionState]
+Offsets = dict[TopicPartition, int]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one broker said in one exchange: its view, its own log ends, and the offsets where it leads."""
+
+    view: View
+    log_ends: Offsets
+    high_watermarks: Offsets
+    last_stable: Offsets
 
 
 class Sampler:
@@ -47,13 +69,21 @@ class Sampler:
         self._topics = tuple(topics)
         self._timeline = timeline
         self._period_s = 1.0 / hz
-        self._probes = {
-            broker: Probe(address, cluster.access) for broker, address in cluster.client_addresses().items()
+        self._links = {
+            broker: Connection(
+                address, timeout_s=GIVE_UP_AFTER_S, access=cluster.access, connect_s=cluster.access.connect_s
+            )
+            for broker, address in cluster.client_addresses().items()
         }
+        self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix="sampler")
+        self._asked: dict[int, Future[Answer]] = {}
+        """What is under way, by broker: no broker is asked again before it has answered."""
         self._views = Views()
-        self._watch = None
-        if cluster.spec.metadata.broker_controls:  # else the brokers' own views are the log of the quorum
-            self._watch = QuorumWatch(cluster, self._topics, timeline)
+        # Else the brokers' own views are the log of the quorum.
+        self._watches_quorum = cluster.spec.metadata.broker_controls
+        self._quorum: Future[tuple[float, View]] | None = None
+        self._held: tuple[float, View] = (float("-inf"), {})
+        self._controller: int | None = None
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
         self._stop = threading.Event()
@@ -64,8 +94,6 @@ class Sampler:
     # -- life -------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        if self._watch is not None:
-            self._watch.start()
         self._thread.start()
 
     def stop(self) -> None:
@@ -73,8 +101,12 @@ class Sampler:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._watch is not None:
-            self._watch.stop()
+        while wait(self._asked.values(), timeout=0.02).not_done:
+            for link in self._links.values():
+                link.interrupt()
+        self._pool.shutdown()
+        for link in self._links.values():
+            link.close()
         self._file.close()
 
     # -- what was seen last -------------------------------------------------------------------------------------------
@@ -117,54 +149,72 @@ class Sampler:
                 self._stop.wait(due - time.monotonic())
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
             self._timeline.add(Note(note=f"sampling ended: {type(error).__name__}: {error}"))
-        finally:
-            for probe in self._probes.values():
-                probe.close()
 
     def _look(self) -> dict[int, Answer]:
         """Ask every broker whose process runs; the answers that came in time, late ones of earlier looks too."""
-        awaited: set[int] = set()
-        for broker, probe in self._probes.items():
-            was_busy = probe.busy
-            if self._cluster.nodes[broker].state() is NodeState.RUNNING:
-                probe.ask(self._topics, self._hosted(broker), self._led(broker))
-                if not was_busy and probe.busy:
-                    awaited.add(broker)
+        awaited = []
+        for broker, link in self._links.items():
+            if broker not in self._asked and self._cluster.nodes[broker].state() is NodeState.RUNNING:
+                hosted = [place for place, state in self._newest.items() if broker in state.replicas]
+                led = [place for place, state in self._newest.items() if state.leader == broker]
+                self._asked[broker] = self._pool.submit(self._ask, link, hosted, led)
+                awaited.append(self._asked[broker])
+        wait(awaited, timeout=min(ANSWER_WITHIN_S, self._period_s * 0.6))
         answers: dict[int, Answer] = {}
-        deadline = time.monotonic() + min(ANSWER_WITHIN_S, self._period_s * 0.6)
-        while True:
-            self._collect(answers, max(0.0, deadline - time.monotonic()) if awaited else 0.0)
-            awaited = {broker for broker in awaited if self._probes[broker].busy}
-            if not awaited or time.monotonic() >= deadline:
-                return answers
+        for broker, asked in list(self._asked.items()):
+            if asked.done():
+                del self._asked[broker]
+                with contextlib.suppress(WireError):
+                    answers[broker] = asked.result()
+        return answers
 
-    def _collect(self, answers: dict[int, Answer], timeout_s: float) -> None:
-        poll = select.poll()
-        by_descriptor: dict[int, int] = {}
-        for broker, probe in self._probes.items():
-            if probe.busy:
-                by_descriptor[probe.descriptor] = broker
-                poll.register(probe.descriptor, select.POLLIN)
-        if not by_descriptor:
-            return
-        for descriptor, _ in poll.poll(timeout_s * 1000):
-            broker = by_descriptor[descriptor]
-            answer = self._probes[broker].receive()
-            if answer is not None:
-                answers[broker] = answer
+    def _ask(
+        self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
+    ) -> Answer:
+        """The log end is asked before the high watermark, so that whatever happens in between their difference is
+        never too large.
+        """
+        view, log_ends, high_watermarks, last_stable = link.ask_all(
+            [
+                queries.ask_partitions(self._topics, link.access),
+                queries.ask_log_ends(hosted),
+                queries.ask_offsets(led, what=queries.LATEST),
+                queries.ask_offsets(led, what=queries.LATEST, isolation=queries.READ_COMMITTED),
+            ]
+        )
+        return Answer(
+            queries.read_partitions(view),
+            queries.read_offsets(log_ends),
+            queries.read_offsets(high_watermarks),
+            queries.read_offsets(last_stable),
+        )
 
-    def _hosted(self, broker: int) -> list[TopicPartition]:
-        return [place for place, state in self._newest.items() if broker in state.replicas]
+    def _look_at_quorum(self) -> View:
+        """What the quorum held at the newest look; empty when that is too old. Does not wait."""
+        if self._quorum is not None and self._quorum.done():
+            looked, self._quorum = self._quorum.result(), None
+            self._held = looked if looked[1] else self._held
+        if self._quorum is None:
+            self._quorum = self._pool.submit(self._ask_quorum)
+        began, states = self._held
+        return states if time.monotonic() - began <= QUORUM_FRESH_S else {}
 
-    def _led(self, broker: int) -> list[TopicPartition]:
-        return [place for place, state in self._newest.items() if state.leader == broker]
+    def _ask_quorum(self) -> tuple[float, View]:
+        """When it was asked, and what it holds. The timeline is told of each change of the controller."""
+        began = time.monotonic()
+        states = self._cluster.metadata_state(self._topics)
+        controller = self._cluster.controller()
+        if controller is not None and controller != self._controller:
+            self._controller = controller
+            self._timeline.add(Note(note=f"ZooKeeper: the controller is {controller}"), node=controller)
+        return began, states
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
     def _write(self, answers: dict[int, Answer]) -> None:
         now = self._timeline.clock.now()
         views = {broker: answer.view for broker, answer in answers.items()}
-        if self._watch is not None and (held := self._watch.latest()):
+        if self._watches_quorum and (held := self._look_at_quorum()):
             views[QUORUM] = held
         merged = self._views.merge(views)
         lines: list[str] = []

@@ -6,18 +6,12 @@ import contextlib
 import socket
 import struct
 import threading
-from typing import TypeAlias
+from typing import Any
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.messages import (
-    DescribeTopicPartitionsResponse,
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-)
+from ackproof.cluster.messages import message
 from ackproof.cluster.protocol import PartitionState
 from ackproof.rundir.partition import TopicPartition
-
-Message: TypeAlias = "DescribeTopicPartitionsResponse | ListOffsetsRequest | ListOffsetsResponse"
 
 DESCRIBE = 75
 NOT_LEADER = 6
@@ -76,14 +70,14 @@ class FakeBroker:
         if key == DESCRIBE:
             return correlation + b"\0" + bytes(self._described().encode(version=version))
         (name_length,) = struct.unpack_from(">h", data, 8)
-        request = ListOffsetsRequest.decode(data[10 + name_length :], version=version)
+        request = message("ListOffsetsRequest").decode(data[10 + name_length :], version=version)
         return correlation + bytes(self._offsets(request, version).encode(version=version))
 
-    def _described(self) -> Message:
-        kind = DescribeTopicPartitionsResponse
+    def _described(self) -> Any:
+        kind = message("DescribeTopicPartitionsResponse")
         topic_kind = kind.DescribeTopicPartitionsResponseTopic
         row_kind = topic_kind.DescribeTopicPartitionsResponsePartition
-        topics: dict[str, list[Message]] = {}
+        topics: dict[str, list[Any]] = {}
         for place, state in self.view.items():
             row = row_kind(
                 error_code=0,
@@ -107,10 +101,11 @@ class FakeBroker:
             version=0,
         )
 
-    def _offsets(self, request: Message, version: int) -> Message:
-        topic_kind = ListOffsetsResponse.ListOffsetsTopicResponse
+    def _offsets(self, request: Any, version: int) -> Any:
+        kind = message("ListOffsetsResponse")
+        topic_kind = kind.ListOffsetsTopicResponse
 
-        def row(topic: str, partition: int) -> Message:
+        def row(topic: str, partition: int) -> Any:
             leads = self.view[TopicPartition(topic, partition)].leader == self.broker
             own = request.replica_id == -2
             offset = self.log_end if own else (self.high_watermark, self.last_stable)[request.isolation_level]
@@ -123,7 +118,7 @@ class FakeBroker:
                 version=version,
             )
 
-        return ListOffsetsResponse(
+        return kind(
             topics=[
                 topic_kind(
                     name=topic.name,

@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, Segment, checkpoint, cut, log_end, segments
-from ackproof.cluster.messages import calc_crc32c
+from ackproof.cluster.messages import kafka_python
 
 
 def batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
     """A record batch of format v2 with `count` offsets; its records are not decoded here."""
     covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
-    body = struct.pack(">ibI", 0, 2, calc_crc32c(covered)) + covered
+    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
     return struct.pack(">qi", first, len(body)) + body
 
 

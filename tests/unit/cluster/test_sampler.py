@@ -183,7 +183,7 @@ def test_a_broker_that_comes_back_at_its_address_is_asked_again(stand: Stand) ->
     new = FakeBroker(2, view())
     stand.brokers[2] = new
     # The address is the broker's for good; here the new one has another port.
-    stand.sampler._probes[2].address = new.address
+    stand.sampler._links[2].address = new.address
     stand.until_whole()
 
 

@@ -6,11 +6,12 @@ import uuid
 
 import pytest
 
-from ackproof.cluster.metadata.kraft.voters import Endpoint, Member, add_voter, remove_voter
+from ackproof.cluster.admin import add_voter, remove_voter
+from ackproof.cluster.queries import Endpoint, Voter
 from ackproof.cluster.wire import Question, Refused
 
 DIRECTORY = uuid.UUID(int=7)
-MEMBER = Member(103, DIRECTORY, (Endpoint("CONTROLLER", "node-103.test", 29093),))
+VOTER = Voter(103, -1, DIRECTORY, (Endpoint("CONTROLLER", "node-103.test", 29093),))
 OK = b"\0\0\0\0" + b"\0\0" + b"\0" + b"\0"
 TAKEN = b"\0\0\0\0" + (126).to_bytes(2, "big") + bytes([5]) + b"busy" + b"\0"
 
@@ -30,7 +31,7 @@ class _Asked:
 
 def test_a_removal() -> None:
     asked = _Asked(OK)
-    remove_voter(asked, MEMBER)  # type: ignore[arg-type]
+    remove_voter(asked, VOTER)  # type: ignore[arg-type]
     body = b"\0" + (103).to_bytes(4, "big") + DIRECTORY.bytes + b"\0"
     assert asked.frame[:4] == (len(asked.frame) - 4).to_bytes(4, "big")
     assert asked.frame[4:12] == (81).to_bytes(2, "big") + b"\0\0" + (9).to_bytes(4, "big")
@@ -39,7 +40,7 @@ def test_a_removal() -> None:
 
 def test_an_addition() -> None:
     asked = _Asked(OK)
-    add_voter(asked, MEMBER)  # type: ignore[arg-type]
+    add_voter(asked, VOTER)  # type: ignore[arg-type]
     listener = b"\x0bCONTROLLER" + b"\x0enode-103.test" + (29093).to_bytes(2, "big") + b"\0"
     body = b"\0" + (10_000).to_bytes(4, "big") + (103).to_bytes(4, "big") + DIRECTORY.bytes
     assert asked.frame.endswith(body + b"\x02" + listener + b"\0")
@@ -47,5 +48,5 @@ def test_an_addition() -> None:
 
 def test_a_refusal_is_said_in_kafkas_words() -> None:
     with pytest.raises(Refused, match=r"removal of controller 103.*busy") as refused:
-        remove_voter(_Asked(TAKEN), MEMBER)  # type: ignore[arg-type]
+        remove_voter(_Asked(TAKEN), VOTER)  # type: ignore[arg-type]
     assert refused.value.code == 126

@@ -13,9 +13,9 @@ import pytest
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster import queries
-from ackproof.cluster.metadata.kraft.voters import Member, Members
+from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
+from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.releases import KRAFT
@@ -156,13 +156,13 @@ def voting(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     """Who votes, as every broker says; what is asked of the quorum is taken and nothing happens."""
     ids = [101, 102, 103]
 
-    def told(link: object, timeout_s: float | None = None) -> Members:
-        return Members(101, tuple(Member(node, uuid.UUID(int=node)) for node in ids), ())
+    def told(link: object, *, directories: bool) -> Quorum:
+        return Quorum(101, 1, 9, tuple(Voter(node, 9, uuid.UUID(int=node)) for node in ids), ())
 
-    monkeypatch.setattr(voters, "members", told)
-    monkeypatch.setattr(voters, "features", lambda link: SimpleNamespace(finalised={KRAFT: 1}))
-    monkeypatch.setattr(voters, "remove_voter", lambda link, member: None)
-    monkeypatch.setattr(voters, "add_voter", lambda link, member: None)
+    monkeypatch.setattr(queries, "quorum", told)
+    monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={KRAFT: 1}))
+    monkeypatch.setattr(admin, "remove_voter", lambda link, member: None)
+    monkeypatch.setattr(admin, "add_voter", lambda link, member: None)
     return iter([ids])
 
 
@@ -231,8 +231,8 @@ def test_a_node_that_does_not_go_down_is_no_upgrade(cluster: FakeCluster) -> Non
 def test_levels_that_do_not_rise_are_no_upgrade(
     cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollouts, "features", lambda link: SimpleNamespace(finalised={}))
-    monkeypatch.setattr(rollouts, "raise_features", lambda link, levels: None)
+    monkeypatch.setattr(admin, "features", lambda link: SimpleNamespace(finalised={}))
+    monkeypatch.setattr(admin, "raise_features", lambda link, levels: None)
     monkeypatch.setattr(rollouts, "await_all_in_sync", lambda field: "all in sync")
     for node in cluster.nodes.values():
         node.log = "Kafka version: 4.3.1"

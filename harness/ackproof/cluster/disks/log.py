@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.messages import calc_crc32c
+from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.record_batches import Batch, scan
 from ackproof.rundir.partition import TopicPartition
 
@@ -41,7 +41,9 @@ class Segment:
         with self.path.open("rb") as file:
             file.seek(batch.position)
             data = file.read(batch.size)
-        return len(data) == batch.size and calc_crc32c(data[_CRC_FROM:]) == batch.crc
+        return (
+            len(data) == batch.size and kafka_python("record.util").calc_crc32c(data[_CRC_FROM:]) == batch.crc
+        )
 
     def end(self) -> int:
         """The offset behind its last whole batch."""

@@ -14,8 +14,8 @@ from typing import Final
 from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.metadata.kraft.features import features, raise_features
-from ackproof.cluster.metadata.kraft.voters import Member, Members, add_voter, members, remove_voter
+from ackproof.cluster import admin, queries
+from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import Complaints, NodeFault
@@ -77,20 +77,20 @@ class ControllerRemoval(Injection[RemoveController]):
 
     def __init__(self, fault: RemoveController, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._removed: list[Member] = []
+        self._removed: list[Voter] = []
 
     def inject(self) -> str:
         """Make the quorum a dynamic one if it is not, and take the controllers out."""
         self._await("the quorum to be a dynamic one", self._make_dynamic)
-        before = self._members()
+        before = self._quorum()
         if before is None:
             raise FaultNotConfirmed("nobody tells who votes in the quorum")
         for node in self.nodes:
-            member = before.voter(node.id)
-            if member is None:
+            voter = before.voter(node.id)
+            if voter is None:
                 raise FaultNotConfirmed(f"controller {node.id} is no voter: nothing to remove")
-            self._removed.append(member)
-            self._await(f"controller {node.id} to be taken out", partial(self._remove, member))
+            self._removed.append(voter)
+            self._await(f"controller {node.id} to be taken out", partial(self._remove, voter))
         return (
             f"asked broker {views(self.context).asked} to remove controller {self._names()} from the quorum"
         )
@@ -98,15 +98,15 @@ class ControllerRemoval(Injection[RemoveController]):
     def _make_dynamic(self) -> bool:
         """Whether kraft.version is 1; asks for it when it is not. A voter must have told what it supports before."""
         link = views(self.context).asked_link
-        if features(link).finalised.get(KRAFT, 0) >= 1:
+        if admin.features(link).finalised.get(KRAFT, 0) >= 1:
             return True
-        raise_features(link, {KRAFT: 1})
+        admin.raise_features(link, {KRAFT: 1})
         return False
 
-    def _remove(self, member: Member) -> bool:
-        now = members(views(self.context).asked_link)
-        if now.voter(member.node) is not None:
-            remove_voter(views(self.context).asked_link, member)
+    def _remove(self, voter: Voter) -> bool:
+        now = queries.quorum(views(self.context).asked_link, directories=True)
+        if now.voter(voter.node) is not None:
+            admin.remove_voter(views(self.context).asked_link, voter)
         return True
 
     def confirm(self) -> str:
@@ -115,18 +115,18 @@ class ControllerRemoval(Injection[RemoveController]):
 
     def heal(self) -> str:
         """Take them in again, with the directories and endpoints that they had."""
-        for member in self._removed:
-            self._await(f"controller {member.node} to be taken in", partial(self._add, member))
+        for voter in self._removed:
+            self._await(f"controller {voter.node} to be taken in", partial(self._add, voter))
         return (
             f"asked for controller {self._names()} to be taken in again"
             if self._removed
             else "nothing to undo"
         )
 
-    def _add(self, member: Member) -> bool:
-        now = members(views(self.context).asked_link)
-        if now.voter(member.node) is None:
-            add_voter(views(self.context).asked_link, member)
+    def _add(self, voter: Voter) -> bool:
+        now = queries.quorum(views(self.context).asked_link, directories=True)
+        if now.voter(voter.node) is None:
+            admin.add_voter(views(self.context).asked_link, voter)
         return True
 
     def confirm_healed(self) -> str:
@@ -134,8 +134,8 @@ class ControllerRemoval(Injection[RemoveController]):
         return self._listed(True)
 
     def _listed(self, wanted: bool) -> str:
-        def there() -> Members | None:
-            now = self._members()
+        def there() -> Quorum | None:
+            now = self._quorum()
             if now is None or any((now.voter(node.id) is not None) is not wanted for node in self.nodes):
                 return None
             return now
@@ -143,14 +143,14 @@ class ControllerRemoval(Injection[RemoveController]):
         now = self.seen(
             there,
             f"another broker to list controller {self._names()} {'among' if wanted else 'no longer among'} the voters",
-            state=lambda: str(self._members()),
+            state=lambda: str(self._quorum()),
         )
-        voters = ", ".join(str(member.node) for member in now.voters)
+        voters = ", ".join(str(voter.node) for voter in now.voters)
         return f"DescribeQuorum at {views(self.context).name}: controller {now.leader} leads, voters {voters}"
 
-    def _members(self) -> Members | None:
+    def _quorum(self) -> Quorum | None:
         try:
-            return members(views(self.context).witness_link)
+            return queries.quorum(views(self.context).witness_link, directories=True)
         except WireError:
             return None
 

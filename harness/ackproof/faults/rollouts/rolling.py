@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.cluster.metadata.kraft.features import features, raise_features
+from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
@@ -273,10 +273,10 @@ class UpgradeInjection(_Rollout[Upgrade]):
         def raised() -> bool:
             look = views(self.context)
             try:
-                in_force = features(look.asked_link).finalised
+                in_force = admin.features(look.asked_link).finalised
                 lower = {name: level for name, level in self._levels.items() if in_force.get(name, 0) < level}
                 if lower:
-                    raise_features(look.asked_link, lower)
+                    admin.raise_features(look.asked_link, lower)
             except WireError as error:
                 said[:] = [str(error)]
                 return False
@@ -298,7 +298,7 @@ class UpgradeInjection(_Rollout[Upgrade]):
 
         def in_force() -> dict[str, int]:
             try:
-                return dict(features(views(self.context).witness_link).finalised)
+                return dict(admin.features(views(self.context).witness_link).finalised)
             except WireError:
                 return {}
 

@@ -21,7 +21,6 @@ from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.environment import machine
-from ackproof.cluster.messages import ApiVersionsRequest, ApiVersionsResponse
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.protocol import NodeState
@@ -255,5 +254,5 @@ class AttachedCluster(AskedCluster[AttachedNode]):
 
 
 def _versions(link: Connection) -> dict[int, tuple[int, int]]:
-    response = link.ask(Question(ApiVersionsRequest(version=0), ApiVersionsResponse, 0))
+    response = link.ask(Question("ApiVersions", 0))
     return {row.api_key: (row.min_version, row.max_version) for row in response.api_keys}

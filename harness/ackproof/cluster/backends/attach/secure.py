@@ -16,13 +16,7 @@ from typing import Any, Final
 from ackproof.base.errors import BadInput
 from ackproof.cluster.access import Opener, plain
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.messages import (
-    SaslAuthenticateRequest,
-    SaslAuthenticateResponse,
-    SaslHandshakeRequest,
-    SaslHandshakeResponse,
-    get_sasl_mechanism,
-)
+from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.wire import Question, WireError, ask_over, error_name
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
@@ -149,15 +143,13 @@ def _tls(settings: Mapping[str, str]) -> ssl.SSLContext:
 
 def _log_in(line: socket.socket, settings: Mapping[str, str], deadline: float) -> None:
     mechanism = _mechanism(settings)
-    shake = SaslHandshakeRequest(mechanism=mechanism, version=1)
-    said = ask_over(line, Question(shake, SaslHandshakeResponse, 1), deadline)
+    said = ask_over(line, Question("SaslHandshake", 1, mechanism=mechanism), deadline)
     if said.error_code:
         offered = ", ".join(said.mechanisms or ()) or "none"
         raise NotLetIn(f"SASL: {error_name(said.error_code)}: {mechanism}; the broker offers {offered}")
     client = _client(mechanism, settings)
     while not client.is_done():
-        question = SaslAuthenticateRequest(auth_bytes=client.auth_bytes(), version=1)
-        answer = ask_over(line, Question(question, SaslAuthenticateResponse, 1), deadline)
+        answer = ask_over(line, Question("SaslAuthenticate", 1, auth_bytes=client.auth_bytes()), deadline)
         if answer.error_code:
             raise NotLetIn(f"SASL: {error_name(answer.error_code)}: {answer.error_message or 'refused'}")
         try:
@@ -168,7 +160,7 @@ def _log_in(line: socket.socket, settings: Mapping[str, str], deadline: float) -
 
 def _client(mechanism: str, settings: Mapping[str, str]) -> Any:  # noqa: ANN401 — kafka-python is untyped
     """kafka-python's side of the mechanism."""
-    return get_sasl_mechanism(mechanism)(
+    return kafka_python("net.sasl").get_sasl_mechanism(mechanism)(
         sasl_plain_username=settings["sasl.username"],
         sasl_plain_password=settings["sasl.password"],
         sasl_mechanism=mechanism,
