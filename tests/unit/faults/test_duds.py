@@ -104,7 +104,7 @@ class FakeCluster:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     def shortly(look: Any, **words: Any) -> Any:
-        return wait_until(look, **{**words, "timeout_s": 0.3, "interval_s": 0.005})
+        return wait_until(look, **{**words, "timeout_s": 0.5, "interval_s": 0.005})
 
     for module in (views, injection):
         monkeypatch.setattr(module, "wait_until", shortly)
