@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,23 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.base.errors import BadInput, NodeDied
+from ackproof.base.errors import BadInput
 from ackproof.base.processes import end_children, find_children
 from ackproof.base.wait import wait_until
-from ackproof.provision.archive import (
-    ROLES,
-    Role,
-    archive_folder,
-    archive_in_use,
-    class_data_archive,
-    why_unusable,
-)
+from ackproof.cluster.doctor import doctor
+from ackproof.provision.archive import ROLES, archive_folder, archive_in_use, why_unusable
 from ackproof.provision.checkpoint import bootstrap_checkpoint
-from ackproof.provision.doctor import doctor
 from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
-from ackproof.provision.trial import Trial, TrialNode
 from ackproof.provision.warm_up import warm_up
+
+from .conftest import Clusters
 
 pytestmark = pytest.mark.cluster
 
@@ -39,46 +32,27 @@ def of_folder(folder: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_nodes_start_with_their_archives(version: str, tmp_path: Path) -> None:
-    """Jars, archives and a formatted checkpoint: a controller and a broker that map them, log, and serve."""
-    jars, java = kafka_jars(version), find_java()
-    archives = {role: class_data_archive(jars, role, java) for role in ROLES}
-    roles: dict[int, Role] = {1: "controller", 2: "broker", 3: "broker"}
-    nodes = [
-        TrialNode(number, role, [f"-XX:SharedArchiveFile={archives[role]}"]) for number, role in roles.items()
-    ]
-    with Trial(jars, java, nodes, tmp_path) as trial:
-        for node in nodes:
-            mapped = {role: archive_in_use(trial.pid(node.node_id), path) for role, path in archives.items()}
-            assert mapped == {role: role == node.roles for role in ROLES}
-        warm_up(trial.bootstrap, leader=2, follower=3)
-        assert len(of_folder(tmp_path)) == 3
-    assert of_folder(tmp_path) == []
-    for node in nodes:
-        home = tmp_path / "nodes" / node.name
-        log = (home / "server.log").read_text()
+def test_nodes_start_with_their_archives(clusters: Clusters, version: str) -> None:
+    """Jars, archives and a formatted checkpoint: a controller and brokers that map them, log, and serve."""
+    archives = clusters.install(version).archives
+    cluster = clusters.start(kafka=version, brokers=2, controllers=1)
+    for node in cluster.nodes.values():
+        assert node.pid is not None
+        mapped = {role: archive_in_use(node.pid, path) for role, path in archives.items()}
+        assert mapped == {role: (role == "broker") is node.is_broker for role in ROLES}
+    warm_up(cluster.bootstrap, leader=1, follower=2)
+    cluster.stop()
+    for node in cluster.nodes.values():
+        log = node.files.log.read_text()
         assert " INFO " in log
         assert "ERROR" not in log
-        assert "cds" not in (home / "stdout.log").read_text(), "Java complains there about an archive"
-    assert "Leader warm-up-0 " in (tmp_path / "nodes/broker-2/server.log").read_text()
-
-
-def test_an_archive_that_does_not_fit_is_seen_not_to_be_in_use(tmp_path: Path) -> None:
-    """The class path in another order: Java starts all the same, only slower."""
-    jars, java = kafka_jars("4.3.1"), find_java()
-    archive = class_data_archive(jars, "broker", java)
-    other = replace(jars, classpath=tuple(reversed(jars.classpath)))
-    node = TrialNode(1, "broker,controller", [f"-XX:SharedArchiveFile={archive}"])
-    with Trial(other, java, [node], tmp_path) as trial:
-        assert not archive_in_use(trial.pid(1), archive)
-        assert "cds" in trial.output(1)
+        assert "cds" not in node.files.stdout.read_text(), "Java complains there about an archive"
+    assert "Leader warm-up-0 " in cluster.node(1).files.log.read_text()
 
 
 ASK = """
-from ackproof.provision.archive import class_data_archive
-from ackproof.provision.jars import kafka_jars
-from ackproof.provision.java import find_java
-print(class_data_archive(kafka_jars("4.3.1"), "broker", find_java()))
+from ackproof.cluster.install import install
+print(install("4.3.1").archives["broker"])
 """
 
 
@@ -127,43 +101,32 @@ def test_formatting_takes_features(version: str) -> None:
         assert b"eligible.leader" not in without.read_bytes()
 
 
-def test_a_node_that_cannot_start_says_why(tmp_path: Path) -> None:
-    jars, java = kafka_jars("4.3.1"), find_java()
-    with (
-        pytest.raises(
-            NodeDied, match=r"broker-controller-1 ended with status 1; last lines:\n(.*\n)*.*Unrecognized"
-        ),
-        Trial(jars, java, [TrialNode(1, "broker,controller", ["-XX:+NoSuchFlag"])], tmp_path),
-    ):
-        pytest.fail("it must not start")
-    assert of_folder(tmp_path) == []
-
-
 KILLED = """
 import sys
 from pathlib import Path
-from ackproof.provision.jars import kafka_jars
-from ackproof.provision.java import find_java
-from ackproof.provision.trial import Trial, TrialNode
+from ackproof.cluster.backends.process.archives import write_archives
+from ackproof.cluster.install import install
+def told(progress):
+    if progress.done == 2:
+        print("started", flush=True)
+        threading.Event().wait()
 import threading
-with Trial(kafka_jars("4.3.1"), find_java(), [TrialNode(1, "broker,controller")], Path(sys.argv[1])):
-    print("started", flush=True)
-    threading.Event().wait()
+write_archives(install("4.3.1"), told, Path(sys.argv[1]))
 """
 
 
-def test_a_killed_harness_leaves_nothing_that_is_not_found(tmp_path: Path) -> None:
+def test_a_builder_of_archives_that_is_killed_leaves_nothing_that_is_not_found(tmp_path: Path) -> None:
     harness = subprocess.Popen(
         [sys.executable, "-c", KILLED, str(tmp_path)], stdout=subprocess.PIPE, text=True
     )
     assert harness.stdout is not None
     with harness.stdout:
         assert harness.stdout.readline() == "started\n"
-        harness.send_signal(signal.SIGKILL)
+        harness.kill()
         harness.wait()
-    assert len(of_folder(tmp_path)) == 1
-    ended = end_children(lambda child: child.directory == tmp_path and not child.owner_alive)
-    assert [child.role for child in ended.gone] == ["broker-controller-1"]
+    assert len(of_folder(tmp_path)) == 3
+    ended = end_children(lambda child: child.directory.is_relative_to(tmp_path) and not child.owner_alive)
+    assert sorted(child.role for child in ended.gone) == ["broker-1", "broker-2", "controller-101"]
     assert ended.left == ()
     wait_until(lambda: not of_folder(tmp_path), what="nothing to be left", timeout_s=5)
 

@@ -325,9 +325,9 @@ def report(directories: tuple[Path, ...]) -> int:
 @main.command()
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
+    from ackproof.cluster import doctor as room
     from ackproof.cluster.containers.doctor import look
     from ackproof.cluster.disks.file_systems import found as disks
-    from ackproof.provision import doctor as room
 
     console = _console()
     good = True

@@ -1,16 +1,26 @@
-"""What provisioning must have ready before a cluster starts."""
+"""What a cluster stands on: what provisioning must have ready before it starts, and the machine."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import platform
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Final
 
-from ackproof.provision.archive import ROLES, Role, class_data_archive
+import psutil
+
+from ackproof.provision.archive import Role, class_data_archives
 from ackproof.provision.checkpoint import bootstrap_checkpoint
 from ackproof.provision.jars import KafkaJars, kafka_jars
 from ackproof.provision.java import Java, find_java
 from ackproof.provision.progress import ProgressSink, ignore
+
+EVERY_NODE: Final = "used by every node"
+_PACKAGES: Final = ("ackproof", "confluent-kafka", "kafka-python", "pyarrow", "pyspark")
 
 
 @dataclass(frozen=True)
@@ -23,21 +33,21 @@ class Installation:
     checkpoint: Path
 
 
-def install(version: str, progress: ProgressSink = ignore) -> Installation:
+def install(release: str, progress: ProgressSink = ignore) -> Installation:
     """Find or make everything for this version of Kafka. Raises as `ackproof.provision` does.
 
     A Java that cannot share class data goes without archives: nodes start slowly, and nothing else changes.
     """
     java = find_java()
-    jars = kafka_jars(version, progress)
-    return Installation(
-        java=java,
-        jars=jars,
-        archives={role: class_data_archive(jars, role, java, progress) for role in ROLES}
-        if java.sharing
-        else {},
-        checkpoint=bootstrap_checkpoint(jars, java, progress=progress),
-    )
+    jars = kafka_jars(release, progress)
+    bare = Installation(java, jars, {}, bootstrap_checkpoint(jars, java, progress=progress))
+    if not java.sharing:
+        return bare
+    # A cluster makes them, and a cluster stands on an installation.
+    from ackproof.cluster.backends.process.archives import write_archives
+
+    make = partial(write_archives, bare, progress)
+    return replace(bare, archives=class_data_archives(jars, java, make, progress))
 
 
 def with_features(
@@ -51,3 +61,54 @@ def with_features(
         return installed
     made = bootstrap_checkpoint(installed.jars, installed.java, features=features, progress=progress)
     return replace(installed, checkpoint=made)
+
+
+def environment_of(installed: Installation, without_archive: Sequence[int]) -> dict[str, str]:
+    """Versions, machine and load. All values are text, `unknown` where the machine does not say.
+
+    `without_archive` are the nodes whose JVM did not take its class-data archive.
+    """
+    return {
+        "kafka": installed.jars.version,
+        "java": installed.java.version,
+        "class-data archive": _archives(installed, without_archive),
+        **machine(),
+    }
+
+
+def machine() -> dict[str, str]:
+    """What the harness itself runs on."""
+    memory = psutil.virtual_memory()
+    load = " ".join(f"{value:.2f}" for value in os.getloadavg())
+    return {
+        "python": platform.python_version(),
+        "system": _system(),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "cores": str(len(os.sched_getaffinity(0))),
+        "memory": f"{memory.total / 2**30:.1f} GiB, {memory.available / 2**30:.1f} GiB free",
+        "load average": load,
+        **{name: _version(name) for name in _PACKAGES},
+    }
+
+
+def _archives(installed: Installation, without: Sequence[int]) -> str:
+    if not installed.archives:
+        return "none: this Java shares no class data"
+    if without:
+        return f"not used by node {', '.join(map(str, without))}"
+    return EVERY_NODE
+
+
+def _system() -> str:
+    try:
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    except OSError:
+        return platform.system()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

@@ -23,8 +23,7 @@ from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
 from ackproof.cluster.disks.node_disk import Disks
-from ackproof.cluster.environment import environment_of
-from ackproof.cluster.install import Installation, install, with_features
+from ackproof.cluster.install import Installation, environment_of, install, with_features
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum

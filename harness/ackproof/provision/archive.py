@@ -9,8 +9,8 @@ handed out, and `archive_in_use` looks whether a process really has it mapped.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -20,35 +20,34 @@ from ackproof.provision.jars import KafkaJars
 from ackproof.provision.java import Java
 from ackproof.provision.jvm import jvm_flags
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.trial import Trial, TrialNode
-from ackproof.provision.warm_up import warm_up
 
 Role = Literal["broker", "controller"]
 ROLES: tuple[Role, ...] = ("broker", "controller")
 
 _TRY_TIMEOUT_S = 30.0
-_CONTROLLER, _BROKER, _PEER = 1, 2, 3
 
 
-def class_data_archive(jars: KafkaJars, role: Role, java: Java, progress: ProgressSink = ignore) -> Path:
-    """The archive for nodes of this role (a combined node takes the broker's): `-XX:SharedArchiveFile=PATH`.
+def class_data_archives(
+    jars: KafkaJars, java: Java, make: Callable[[Path], None], progress: ProgressSink = ignore
+) -> dict[Role, Path]:
+    """The archive for nodes of each role (a combined node takes the broker's): `-XX:SharedArchiveFile=PATH`.
 
-    Those of both roles are made together, once per version, Java and class path (about 12 s), on a real controller
-    and a real broker that lead, follow and serve clients. Raises `ProvisionFailed` if none can be made that works.
+    Those of both roles are made together by `make(folder)`, once per version, Java and class path. Raises
+    `ProvisionFailed` if none can be made that works.
     """
-    if not java.sharing:
-        raise ProvisionFailed(
-            f"{java.path} ({java.version}) shares no class data; make its own archive: {java.path} -Xshare:dump"
-        )
     folder = archive_folder(jars, java)
-    build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-    if reason := why_unusable(folder / f"{role}.jsa", jars, java):
+    archives: dict[Role, Path] = {role: folder / f"{role}.jsa" for role in ROLES}
+
+    def unusable() -> str:
+        build_once(folder, make, progress)
+        return next(filter(None, (why_unusable(path, jars, java) for path in archives.values())), "")
+
+    if reason := unusable():
         progress(Progress("archive", f"the class-data archive is of no use ({reason}): making it anew"))
         discard(folder, progress)
-        build_once(folder, lambda building: _make(jars, java, building, progress), progress)
-        if reason := why_unusable(folder / f"{role}.jsa", jars, java):
+        if reason := unusable():
             raise ProvisionFailed(f"{java.path} ({java.version}) does not use the archive it made: {reason}")
-    return folder / f"{role}.jsa"
+    return archives
 
 
 def archive_folder(jars: KafkaJars, java: Java) -> Path:
@@ -67,37 +66,6 @@ def archive_in_use(pid: int, archive: Path) -> bool:
         return False
     wanted = str(archive.resolve())
     return any(line.endswith(wanted) for line in maps.splitlines())
-
-
-def _make(jars: KafkaJars, java: Java, folder: Path, progress: ProgressSink) -> None:
-    steps = 4
-    progress(Progress("archive", f"Kafka {jars.version}: starting brokers for class-data archives", 0, steps))
-    work = folder / "work"
-    nodes = (
-        TrialNode(_CONTROLLER, "controller", _at_exit(folder / "controller.jsa")),
-        TrialNode(_BROKER, "broker", _at_exit(folder / "broker.jsa")),
-        TrialNode(_PEER, "broker"),
-    )
-    with Trial(jars, java, nodes, work, progress) as trial:
-        progress(Progress("archive", f"Kafka {jars.version}: using them", 1, steps))
-        warm_up(trial.bootstrap, leader=_BROKER, follower=_PEER)
-        progress(Progress("archive", f"Kafka {jars.version}: writing the archives", 2, steps))
-        # the controller last: a broker's orderly shutdown needs it. Both archives are written at the same time.
-        trial.stop(_BROKER)
-        trial.stop(_CONTROLLER)
-        trial.await_exit(_BROKER)
-        trial.await_exit(_CONTROLLER)
-        for role, node in (("broker", _BROKER), ("controller", _CONTROLLER)):
-            if not (folder / f"{role}.jsa").is_file():
-                said = " ".join(trial.output(node).split())[-400:]
-                raise ProvisionFailed(f"{java.path} wrote no class-data archive for a {role}: {said}")
-    shutil.rmtree(work)
-    progress(Progress("archive", f"Kafka {jars.version}: class-data archives are ready", steps, steps))
-
-
-def _at_exit(archive: Path) -> tuple[str, ...]:
-    # hundreds of warnings about classes that cannot be archived are of no interest
-    return ("-Xlog:disable", "-Xlog:all=error:stdout", f"-XX:ArchiveClassesAtExit={archive}")
 
 
 _tried: set[tuple[str, int, int, str, str]] = set()

@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.provision import archive
-from ackproof.provision.archive import archive_folder, archive_in_use, class_data_archive
+from ackproof.provision.archive import ROLES, archive_folder, archive_in_use, class_data_archives
 from ackproof.provision.failure import ProvisionFailed
-from ackproof.provision.jars import KafkaJars, kafka_jars
+from ackproof.provision.jars import kafka_jars
 from ackproof.provision.java import find_java
 
 from .conftest import VERSION, Machine, java_script, script
@@ -35,40 +34,37 @@ class Maker:
         self.contents = list(contents)
         self.made = 0
 
-    def __call__(self, jars: KafkaJars, java: object, folder: Path, progress: object) -> None:
-        for role in archive.ROLES:
+    def __call__(self, folder: Path) -> None:
+        for role in ROLES:
             (folder / f"{role}.jsa").write_text(self.contents[self.made])
         self.made += 1
 
 
-def test_made_once_for_both_roles(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_made_once_for_both_roles(machine: Machine) -> None:
     script(machine.bin / "java", CHOOSY)
     maker = Maker("good")
-    monkeypatch.setattr(archive, "_make", maker)
     jars, java = kafka_jars(VERSION), find_java()
-    broker = class_data_archive(jars, "broker", java)
-    assert class_data_archive(jars, "controller", java) == broker.with_name("controller.jsa")
-    assert class_data_archive(jars, "broker", java) == broker
+    made = class_data_archives(jars, java, maker)
+    assert {role: path.name for role, path in made.items()} == {role: f"{role}.jsa" for role in ROLES}
+    assert class_data_archives(jars, java, maker) == made
     assert maker.made == 1
-    assert broker.is_relative_to(jars.home)
+    assert all(path.is_relative_to(jars.home) for path in made.values())
 
 
-def test_one_that_does_not_fit_is_made_anew(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_does_not_fit_is_made_anew(machine: Machine) -> None:
     script(machine.bin / "java", CHOOSY)
     maker = Maker("bad", "good")
-    monkeypatch.setattr(archive, "_make", maker)
-    path = class_data_archive(kafka_jars(VERSION), "broker", find_java(), machine.listen)
-    assert path.read_text() == "good"
+    made = class_data_archives(kafka_jars(VERSION), find_java(), maker, machine.listen)
+    assert [path.read_text() for path in made.values()] == ["good", "good"]
     assert maker.made == 2
     assert any("of no use (An error has occurred" in event.message for event in machine.events)
     assert machine.left_in_cache() == []
 
 
-def test_one_that_never_fits_is_told(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_never_fits_is_told(machine: Machine) -> None:
     script(machine.bin / "java", CHOOSY)
-    monkeypatch.setattr(archive, "_make", Maker("bad", "bad"))
     with pytest.raises(ProvisionFailed, match="does not use the archive it made: An error has occurred"):
-        class_data_archive(kafka_jars(VERSION), "broker", find_java())
+        class_data_archives(kafka_jars(VERSION), find_java(), Maker("bad", "bad"))
 
 
 def test_other_files_or_another_java_need_another_archive(machine: Machine) -> None:
@@ -79,14 +75,6 @@ def test_other_files_or_another_java_need_another_archive(machine: Machine) -> N
     assert archive_folder(jars, java) != before
     java_script(machine.bin / "java", "17.0.100")
     assert archive_folder(jars, find_java()).name.split("-")[:3] != before.name.split("-")[:3]
-
-
-def test_a_java_without_class_data(machine: Machine) -> None:
-    java_script(machine.bin / "java", sharing="")
-    with pytest.raises(
-        ProvisionFailed, match=r"shares no class data; make its own archive: .*java -Xshare:dump"
-    ):
-        class_data_archive(kafka_jars(VERSION), "broker", find_java())
 
 
 def test_in_use_is_what_the_process_has_mapped(tmp_path: Path) -> None:

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from ackproof.provision import doctor as room
-from ackproof.provision.doctor import Check, doctor
+from ackproof.cluster import doctor as room
+from ackproof.cluster.doctor import Check, doctor
 from ackproof.provision.jars import kafka_jars
 
-from .conftest import VERSION, Machine
+from .conftest import VERSION, Machine, java_script
 
 
 def by_name(checks: list[Check]) -> dict[str, Check]:
@@ -46,6 +46,15 @@ def test_maven_is_not_missed_when_the_jars_are_there(machine: Machine) -> None:
     assert checks["Maven"].ok
     assert "not needed: the jars of Kafka 9.9.9 are in the cache" in checks["Maven"].found
     assert checks["jars"].ok
+
+
+def test_a_java_without_class_data(machine: Machine) -> None:
+    java_script(machine.bin / "java", sharing="")
+    found = by_name(doctor(version=VERSION))["class data"]
+    assert not found.ok
+    assert "shares no class data; make its own archive: " in found.found
+    assert found.found.endswith("java -Xshare:dump")
+    assert found.advice == "a run works without, but starts slower"
 
 
 def test_space(machine: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.attach.secure import opener_of
-from ackproof.cluster.environment import machine
+from ackproof.cluster.install import machine
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.protocol import NodeState

@@ -45,14 +45,13 @@ class ProcessCluster(OwnCluster):
     def _command(self, node: ProcessNode) -> list[str]:
         """All paths below the node's folder are relative to it: it is the working folder."""
         installed = self._releases.get(node.id, self._installed)
-        archive = _archive(node, installed)
         heap, files = self.spec.heap, node.files
         flags = [
             # Room for all that a start allocates: fewer collections, 6 % less CPU until the node is up.
             f"-Xmn{min(40, (heap >> 20) // 3)}m",
             "-XX:+ExitOnOutOfMemoryError",
             f"-Djdk.net.hosts.file={files.hosts.name}",
-            *([f"-XX:SharedArchiveFile={archive}"] if archive is not None else []),
+            *self._sharing(node, installed),
         ]
         return java_command(
             installed.java,
@@ -63,6 +62,11 @@ class ProcessCluster(OwnCluster):
             heap_bytes=heap,
             flags=flags,
         )
+
+    def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
+        """Flags by which its JVM maps its class-data archive."""
+        archive = _archive(node, installed)
+        return [] if archive is None else [f"-XX:SharedArchiveFile={archive}"]
 
     def _uses_archive(self, node: ProcessNode) -> bool:
         archive = _archive(node, self._installed)

@@ -15,15 +15,18 @@ from pathlib import Path
 
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, MissingTool
+from ackproof.base.processes import RunTag
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.install import EVERY_NODE, install
 from ackproof.experiment.releases import DEFAULT
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import clock, maven, toxiproxy
-from ackproof.provision.archive import ROLES, archive_in_use, class_data_archive
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.jars import is_cached, kafka_jars
 from ackproof.provision.java import find_java
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.trial import Trial, TrialNode
+from ackproof.rundir.layout import CaseDir
 
 _LEAST_PYTHON = (3, 11)
 _CACHE_BYTES = 300 << 20
@@ -150,22 +153,29 @@ def _jars(version: str, progress: ProgressSink) -> str:
 
 
 def _archive(version: str, progress: ProgressSink) -> str:
-    jars, java = kafka_jars(version, progress), find_java()
-    paths = [class_data_archive(jars, role, java, progress) for role in ROLES]
+    java = find_java()
+    if not java.sharing:
+        raise ProvisionFailed(
+            f"{java.path} ({java.version}) shares no class data; make its own archive: {java.path} -Xshare:dump"
+        )
+    paths = list(install(version, progress).archives.values())
     return f"{', '.join(path.name for path in paths)} ({paths[0].parent})"
 
 
 def _start(version: str, progress: ProgressSink) -> str:
-    jars, java = kafka_jars(version, progress), find_java()
-    archive = class_data_archive(jars, "broker", java, progress) if java.sharing else None
-    flags = (f"-XX:SharedArchiveFile={archive}",) if archive else ()
-    node = TrialNode(1, "broker,controller", flags)
+    installed = install(version, progress)
+    spec = ClusterSpec(kafka=version, brokers=1, combined=True)
     with tempfile.TemporaryDirectory(prefix="ackproof-doctor-") as folder:
+        work = CaseDir(Path(folder))
+        tag = RunTag(f"doctor-{os.getpid()}", work.path, work.path)
         began = time.monotonic()
-        with Trial(jars, java, [node], Path(folder), progress) as trial:
+        with ProcessCluster(spec, work.nodes, tag, lambda _: None, installed=installed) as cluster:
+            cluster.start()
             took = time.monotonic() - began
-            if archive and not archive_in_use(trial.pid(1), archive):
-                raise ProvisionFailed(f"the node does not use its class-data archive {archive}")
+            if installed.archives and cluster.environment()["class-data archive"] != EVERY_NODE:
+                raise ProvisionFailed(
+                    f"the node does not use its class-data archive {installed.archives['broker']}"
+                )
     return f"a node of Kafka {version} started and answered in {took:.1f} s, and is stopped"
 
 
