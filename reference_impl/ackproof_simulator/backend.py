@@ -10,8 +10,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pydantic import JsonValue
-
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json
 from ackproof.plan.on_model import MODEL
@@ -19,7 +17,7 @@ from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, EventKind
+from ackproof.rundir.timeline import ClientReset, Event, Happening, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
 from ackproof_simulator.journal import Lived, metadata_of
 from ackproof_simulator.record import (
@@ -45,20 +43,15 @@ class Recorder:
         self._tell = tell
         self._wall_ns = wall_ns
 
-    def say(self, kind: EventKind, fault: int, detail: dict[str, JsonValue]) -> None:
-        """An event of a phase (fault -1) or of a fault."""
-        self.add(kind, fault=None if fault < 0 else fault, detail=detail)
-
     def add(
         self,
-        kind: EventKind,
+        what: Happening,
+        fault: int | None = None,
         *,
         at_ns: int | None = None,
-        fault: int | None = None,
         node: int | None = None,
         client: str | None = None,
         place: TopicPartition | None = None,
-        detail: dict[str, JsonValue] | None = None,
     ) -> None:
         """Note an event that happens now in virtual time."""
         now = 0 if self.simulation is None else self.simulation.world.clock.now
@@ -66,13 +59,13 @@ class Recorder:
         event = Event(
             t_ns=at,
             wall_ns=self._wall_ns + at,
-            kind=kind,
+            kind=what.KIND,
             fault=fault,
             node=node,
             client=client,
             topic=None if place is None else place[0],
             partition=None if place is None else place[1],
-            detail=detail or {},
+            detail=what.detail(),
         )
         self.events.append(event)
         if self._tell is not None:
@@ -103,29 +96,27 @@ class Recorder:
                 self._in_sync(change.at_ns, place, new)
         for entry in simulation.world.journal:
             if isinstance(entry, Lived):
-                self.add(entry.kind, at_ns=entry.at_ns, node=entry.node)
+                self.add(entry.what, at_ns=entry.at_ns, node=entry.node)
         for reader, reset in simulation.world.resets:
             self.add(
-                EventKind.CLIENT_RESET,
+                ClientReset(
+                    assignment=reset.assignment,
+                    position=reset.position,
+                    start=reset.start,
+                    end=reset.end,
+                    goes_on=reset.goes_on,
+                    reason="the model: its position is not in the log any more",
+                ),
                 at_ns=reset.at_ns,
                 client=f"r{reader.number}",
                 place=simulation.world.partitions[reset.place].place,
-                detail={
-                    "position": reset.position,
-                    "start": reset.start,
-                    "end": reset.end,
-                    "goes_on": reset.goes_on,
-                    "assignment": reset.assignment,
-                    "reason": "the model: its position is not in the log any more",
-                },
             )
 
     def _leads(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
-        detail: dict[str, JsonValue] = {"leader": image.leader, "epoch": image.leader_epoch}
-        self.add(EventKind.LEADER, at_ns=at_ns, place=place, detail=detail)
+        self.add(LeaderChanged(leader=image.leader, epoch=image.leader_epoch), at_ns=at_ns, place=place)
 
     def _in_sync(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
-        self.add(EventKind.ISR, at_ns=at_ns, place=place, detail={"isr": list(image.isr)})
+        self.add(IsrChanged(isr=tuple(image.isr)), at_ns=at_ns, place=place)
 
 
 def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = None) -> Simulation:
@@ -135,13 +126,13 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     recorder = Recorder(tell, wall_ns)
     # Its own name, from the case alone, so that the same seed leaves the same files.
     run_id = hashlib.sha256(f"{case.id}/{case.seed}".encode()).hexdigest()[:16]
-    simulation = Simulation(setting_of(case), case, recorder.say, reading=True)
+    simulation = Simulation(setting_of(case), case, recorder.add, reading=True)
     recorder.simulation = simulation
     simulation.world.clock.after(0, recorder.look)
     simulation.run()
     recorder.tell_changes()
     recorder.events.sort(key=lambda event: event.t_ns)
-    recorder.add(EventKind.END)
+    recorder.add(RunEnded())
     write_ledgers(simulation, run)
     write_final_read(simulation, run)
     write_replicas(simulation, run)

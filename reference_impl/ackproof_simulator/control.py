@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import NodeEnded, NodeStarted
 from ackproof_reference.broker import kill, power_off, start, stop_cleanly
 from ackproof_reference.controller import (
     alter_partition,
@@ -221,8 +221,8 @@ class Control:
     def _next_epoch(self, broker: int) -> int:
         return self.partitions[0].image.registration(broker).epoch + 1
 
-    def _lives(self, node: int, kind: EventKind) -> None:
-        self.journal.append(Lived(self.clock.now, node, kind))
+    def _lives(self, node: int, what: NodeStarted | NodeEnded) -> None:
+        self.journal.append(Lived(self.clock.now, node, what))
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
         """A leader's proposal on its way; it is sent until it is answered."""
@@ -272,7 +272,7 @@ class Control:
     def kill(self, node: int, *, power: Callable[[PartitionRun], int] | None = None) -> None:
         """SIGKILL, or (with how much of a log is left) a power loss."""
         self.born[node] += 1
-        self._lives(node, EventKind.NODE_ENDED)
+        self._lives(node, NodeEnded())
         self._down(node)
         self.joined.discard(node)
         self.starting.discard(node)
@@ -297,7 +297,7 @@ class Control:
         if self.born[node] != born or self.disks.holds(node, 0, self._end, node, born, ended):
             return  # gone already, or it must flush its logs first
         self.born[node] += 1
-        self._lives(node, EventKind.NODE_ENDED)
+        self._lives(node, NodeEnded())
         if node in self.brokers:
             if self.reaches(node):
                 self.fence(node)
@@ -317,7 +317,7 @@ class Control:
         """Start a process that is gone."""
         self.born[node] += 1
         self.starting.add(node)
-        self._lives(node, EventKind.NODE_STARTED)
+        self._lives(node, NodeStarted())
         wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
         if node not in self.brokers:
             wait //= 2  # a controller is there sooner: it asks nobody

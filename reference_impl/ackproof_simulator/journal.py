@@ -20,7 +20,7 @@ from ackproof.rundir.metadata import (
     TopicRemoved,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import NodeEnded, NodeStarted
 from ackproof_reference.metadata import NO_LEADER, Partition
 from ackproof_simulator.clock import MS
 
@@ -111,7 +111,7 @@ class Lived(NamedTuple):
 
     at_ns: int
     node: int
-    kind: EventKind
+    what: NodeStarted | NodeEnded
 
 
 Entry: TypeAlias = Change | Stood | LostDir | MovedDir | Configured | Levelled | Dropped | Created | Lived

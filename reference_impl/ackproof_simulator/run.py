@@ -10,7 +10,7 @@ from ackproof.experiment.triggers import Quantity, When
 from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.reference.predict.cases import code_for
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import PhaseBegan
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch
 from ackproof_reference.transactions import aborted, open_transactions
@@ -100,7 +100,7 @@ class Simulation:
 
     def _phase(self, name: str) -> None:
         if self._say is not None:
-            self._say(EventKind.PHASE, -1, {"phase": name})
+            self._say(PhaseBegan(phase=name), None)
 
     def _wait(self, done: Callable[[], bool], bound: int, then: Callable[[], None]) -> None:
         """Look every 10 ms; go on when it is done, or when the time is over."""

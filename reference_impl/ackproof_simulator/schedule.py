@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from pydantic import JsonValue
-
 from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
@@ -26,7 +24,7 @@ from ackproof.faults.life import (
     storm_goes_on,
 )
 from ackproof.faults.storm import Storm
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import Happening
 from ackproof_reference.broker import Leader
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults.virtual import NotYet, Virtual, virtual_of
@@ -39,7 +37,8 @@ CONFIRM_NS = 12 * MS
 NOTICE_NS = 10 * MS
 """From the confirmation of a fault until one that waits for it has looked, found whom it is aimed at, and struck."""
 
-Say: TypeAlias = Callable[[EventKind, int, dict[str, JsonValue]], None]
+Say: TypeAlias = Callable[[Happening, int | None], None]
+"""Notes what happens now, of a fault by its number."""
 
 
 class Schedule:
@@ -47,7 +46,7 @@ class Schedule:
 
     def __init__(self, case: Case, world: World, say: Say | None) -> None:
         self._case, self._world, self._clock = case, world, world.clock
-        self._say: Say = say or (lambda kind, fault, detail: None)
+        self._say: Say = say or (lambda what, fault: None)
         self.lives = {fault.number: Life(fault) for fault in case.faults}
         self._done: dict[int, Virtual[Any]] = {}
         self._healing: set[int] = set()
@@ -95,7 +94,7 @@ class Schedule:
     def _go(self, step: Step) -> Life:
         self.lives[step.life.number] = step.life
         for event in step.events:
-            self._say(event.KIND, step.life.number, event.model_dump(mode="json", exclude_unset=True))
+            self._say(event, step.life.number)
         return step.life
 
     def _fail(self, number: int, reason: str) -> None:

@@ -58,6 +58,10 @@ class Happening(Document):
 
     KIND: ClassVar[EventKind]
 
+    def detail(self) -> dict[str, JsonValue]:
+        """As it stands in the file: what was said, and no field that was left out."""
+        return self.model_dump(mode="json", exclude_unset=True)
+
 
 class PhaseBegan(Happening):
     """A phase begins."""
@@ -175,9 +179,17 @@ class ClientDied(Happening):
 
 
 class ClientReset(Happening):
-    """A reader was reset, or a producer came back as a new one after a fatal error."""
+    """A reader was reset, or a producer came back as a new one after a fatal error.
+
+    Of a reader: its `position` was not within the log, `start` to `end`; it goes on under that `assignment`.
+    """
 
     KIND = EventKind.CLIENT_RESET
+    assignment: int | None = None
+    position: int | None = None
+    start: int | None = None
+    end: int | None = None
+    goes_on: int | None = None
     reason: str = ""
 
 
@@ -238,8 +250,7 @@ class Timeline:
 
     def add(
         self,
-        what: Happening | EventKind,
-        /,
+        what: Happening,
         *,
         fault: int | None = None,
         node: int | None = None,
@@ -247,27 +258,21 @@ class Timeline:
         topic: str | None = None,
         partition: int | None = None,
         t_ns: int | None = None,
-        **detail: JsonValue,
     ) -> Event:
-        """Append an event that happens now (or happened at `t_ns`).
-
-        `detail` with a kind alone is taken as it is: what another process said of itself.
-        """
-        kind = what if isinstance(what, EventKind) else what.KIND
-        said = {} if isinstance(what, EventKind) else what.model_dump(mode="json", exclude_unset=True)
+        """Append an event that happens now (or happened at `t_ns`)."""
         with self._lock:
             now = self.clock.now()
             at = now if t_ns is None else t_ns
             event = Event(
                 t_ns=at,
                 wall_ns=time.time_ns() - (now - at),
-                kind=kind,
+                kind=what.KIND,
                 fault=fault,
                 node=node,
                 client=client,
                 topic=topic,
                 partition=partition,
-                detail={**said, **detail},
+                detail=what.detail(),
             )
             self._file.write(event.model_dump_json(exclude_defaults=True) + "\n")
             self._file.flush()

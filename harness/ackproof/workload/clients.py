@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from ackproof.base.errors import ClientDied, WaitTimeout
 from ackproof.base.processes import ClientProcess, RunTag
@@ -19,7 +19,7 @@ from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
-from ackproof.rundir.timeline import ClientEnded, ClientStarted, EventKind, Happening, Timeline
+from ackproof.rundir.timeline import ClientEnded, ClientReset, ClientStarted, Happening, Timeline
 from ackproof.workload.config import delivery_timeout_s, producer_config, reader_config, verify
 from ackproof.workload.counters import State
 from ackproof.workload.handles import Handle, Launcher, Shared
@@ -328,18 +328,15 @@ class Workload:
     def _tell(self, handle: Handle) -> None:
         """Merge what a client wrote down into the timeline."""
         for line in handle.inbox.read():
-            kind = EventKind.CLIENT_RESET if line.kind == "reset" else EventKind.NOTE
-            detail: dict[str, Any] = dict(line.detail)
-            if line.kind == "reset" and handle.succeeded:
-                handle.fenced = str(detail.get("reason", ""))
+            if isinstance(line.what, ClientReset) and handle.succeeded:
+                handle.fenced = line.what.reason
             if self._timeline is not None:
                 self._timeline.add(
-                    kind,
+                    line.what,
                     client=handle.client.id,
                     topic=line.topic or None,
                     partition=None if line.partition < 0 else line.partition,
                     t_ns=line.t_ns,
-                    **detail,
                 )
 
     def _note_end(self, handle: Handle) -> None:

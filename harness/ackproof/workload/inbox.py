@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from pydantic import JsonValue
+from ackproof.rundir.timeline import ClientReset, Note
 
 
 @dataclass(frozen=True)
@@ -14,10 +14,9 @@ class Line:
     """One event of a client. `topic` '' and `partition` -1: of no particular partition."""
 
     t_ns: int
-    kind: str
     topic: str
     partition: int
-    detail: dict[str, JsonValue]
+    what: ClientReset | Note
 
 
 class Inbox:
@@ -42,8 +41,7 @@ class Inbox:
 def _parse(text: bytes) -> Line | None:
     try:
         raw = json.loads(text)
-        return Line(
-            int(raw["t_ns"]), str(raw["kind"]), str(raw["topic"]), int(raw["partition"]), dict(raw["detail"])
-        )
+        what = (ClientReset if raw["kind"] == "reset" else Note).model_validate(raw["detail"])
+        return Line(int(raw["t_ns"]), str(raw["topic"]), int(raw["partition"]), what)
     except (ValueError, KeyError, TypeError):
         return None

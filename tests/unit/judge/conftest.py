@@ -16,6 +16,7 @@ from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.reference.predict.prediction import predict_run
+from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
@@ -89,6 +90,7 @@ MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]
 """A kind of event; or one with the number of its fault and the second in which it happens."""
 SECOND = 1_000_000_000
+OF_KIND = {what.KIND: what for what in events_of_runs.Happening.__subclasses__()}
 HEALTHY = (
     EventKind.FAULT_ASKED,
     EventKind.FAULT_CONFIRMED,
@@ -238,7 +240,8 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
                         1 if event.value.startswith("fault") else None,
                         1 + number / 10,
                     )
-                timeline.add(kind, fault=fault, t_ns=round(seconds * SECOND), reason="because")
+                what = OF_KIND[kind].model_validate({"reason": "because"})
+                timeline.add(what, fault=fault, t_ns=round(seconds * SECOND))
         if final is not None:
             (_whole(case) if isinstance(final, str) else final).save(run.final_read)
         pq.write_table(_series(acked_bins, acked_in_bin), run.series)

@@ -19,7 +19,14 @@ from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, w
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import FINDINGS
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import (
+    FaultAsked,
+    FaultConfirmed,
+    IsrChanged,
+    LeaderChanged,
+    NodeStarted,
+    Timeline,
+)
 from ackproof_reports.one_record import MOST_EVENTS, RecordId, Spot, at, first_found, story_of
 
 PLACES = (("orders", 0), ("orders", 1))
@@ -125,15 +132,13 @@ def run(tmp_path: Path) -> CaseDir:
     )
     pq.write_table(table, run.replica_batches)
     with Timeline(run.timeline, RunClock.start()) as timeline:
-        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=1 * S, leader=1, epoch=3)
-        timeline.add(
-            EventKind.FAULT_ASKED, fault=1, t_ns=6 * S, kind="kill", role="leader(orders/0)", nodes=[1]
-        )
-        timeline.add(EventKind.FAULT_CONFIRMED, fault=1, t_ns=int(6.2 * S), witness="node 1 gone")
-        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=8 * S, leader=2, epoch=4)
-        timeline.add(EventKind.LEADER, topic="orders", partition=1, t_ns=8 * S, leader=3, epoch=9)
-        timeline.add(EventKind.NODE_STARTED, node=1, t_ns=10 * S, pid=4711)
-        timeline.add(EventKind.LEADER, topic="orders", partition=0, t_ns=40 * S, leader=1, epoch=5)
+        timeline.add(LeaderChanged(leader=1, epoch=3), topic="orders", partition=0, t_ns=1 * S)
+        timeline.add(FaultAsked(kind="kill", role="leader(orders/0)", nodes=(1,)), fault=1, t_ns=6 * S)
+        timeline.add(FaultConfirmed(witness="node 1 gone"), fault=1, t_ns=int(6.2 * S))
+        timeline.add(LeaderChanged(leader=2, epoch=4), topic="orders", partition=0, t_ns=8 * S)
+        timeline.add(LeaderChanged(leader=3, epoch=9), topic="orders", partition=1, t_ns=8 * S)
+        timeline.add(NodeStarted(pid=4711), node=1, t_ns=10 * S)
+        timeline.add(LeaderChanged(leader=1, epoch=5), topic="orders", partition=0, t_ns=40 * S)
     return run
 
 
@@ -251,7 +256,7 @@ def test_who_was_at_an_offset(run: CaseDir) -> None:
 def test_many_events_are_bounded_and_said(run: CaseDir) -> None:
     with Timeline(run.timeline, RunClock.start()) as timeline:
         for number in range(60):
-            timeline.add(EventKind.ISR, topic="orders", partition=0, t_ns=5 * S + number, isr=[1])
+            timeline.add(IsrChanged(isr=(1,)), topic="orders", partition=0, t_ns=5 * S + number)
     lines = told(run, "0:5")
     assert sum(" s  " in line for line in lines) == MOST_EVENTS + 3
     assert [line for line in lines if line.endswith("later events of its partition are in the timeline")]

@@ -9,6 +9,7 @@ import pytest
 
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.timeline import (
+    ClientReset,
     EventKind,
     FaultAsked,
     Happening,
@@ -27,6 +28,7 @@ SAID = [
         {"fault": 1},
         {"kind": "kill", "role": "leader(orders/0)", "nodes": [1, 2], "trigger": "at 1 s"},
     ),
+    (ClientReset(position=5, reason="gone"), {"partition": 0}, {"position": 5, "reason": "gone"}),
     (NodeDied(pid=7, status="SIGKILL", log=""), {"node": 3}, {"pid": 7, "status": "SIGKILL", "log": ""}),
     (IsrChanged(isr=()), {"topic": "orders", "partition": 0}, {"isr": []}),
     (RunEnded(), {}, None),
@@ -50,13 +52,6 @@ def test_an_event_is_written_and_read_back(
 
 def test_every_kind_has_its_type() -> None:
     assert {kind.KIND for kind in Happening.__subclasses__()} == set(EventKind)
-
-
-def test_what_another_process_said_is_taken_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "timeline.jsonl"
-    with Timeline(path, RunClock.start()) as timeline:
-        timeline.add(EventKind.CLIENT_RESET, client="r0", position=5, reason="gone")
-    assert json.loads(path.read_text())["detail"] == {"position": 5, "reason": "gone"}
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ackproof.base.errors import BadInput
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import ClientReset, Note
 from ackproof.workload.config import (
     acks_of,
     delivery_timeout_s,
@@ -142,13 +143,13 @@ def test_events_are_read_once_and_whole(tmp_path: Path) -> None:
     with path.open("ab") as file:
         file.write(b'{"t_ns": 1, "kind"')
     first, second = inbox.read()
-    assert (first.kind, first.topic, first.partition, first.detail) == ("reset", "orders", 3, {"position": 5})
-    assert (second.topic, second.partition) == ("", -1)
+    assert (first.topic, first.partition, first.what) == ("orders", 3, ClientReset(position=5))
+    assert (second.topic, second.partition, second.what) == ("", -1, Note())
     assert inbox.read() == []
     with path.open("ab") as file:
         file.write(b': "reset"}\nno json\n')
     events.add("reset")
-    assert [line.kind for line in inbox.read()] == ["reset"]
+    assert [line.what for line in inbox.read()] == [ClientReset()]
 
 
 @pytest.mark.parametrize("module", ["producer", "reader"])

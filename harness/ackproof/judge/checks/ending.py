@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import EventKind, RunFailed
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -15,8 +15,8 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield lacks("the run left no timeline")
         return
     for event in facts.events:
-        if event.kind is EventKind.ERROR:
-            yield lacks(f"the run did not go through: {event.detail.get('error', 'no reason recorded')}")
+        if isinstance(event.what, RunFailed):
+            yield lacks(f"the run did not go through: {event.what.error or 'no reason recorded'}")
     if facts.events[-1].kind is not EventKind.END:
         yield lacks("the run has no end: the harness stopped before it was through")
     if not facts.timeline_whole:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.timeline import Event, EventKind, fault_name
+from ackproof.rundir.timeline import Event, EventKind, FaultFailed, fault_name
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -21,8 +21,8 @@ def _lacks(events: Sequence[Event]) -> Iterator[str]:
     kinds = {event.kind for event in events}
     if EventKind.FAULT_FAILED in kinds:
         for event in events:
-            if event.kind is EventKind.FAULT_FAILED:
-                yield f": {event.detail.get('reason', '')}"
+            if isinstance(event.what, FaultFailed):
+                yield f": {event.what.reason}"
     elif EventKind.FAULT_MISSED in kinds:
         return  # drawn by a storm, which says whether enough of them bit
     elif EventKind.FAULT_ASKED not in kinds:

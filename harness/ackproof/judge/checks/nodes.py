@@ -6,19 +6,19 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import ClientDied, NodeDied
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Deaths that nobody asked for; those of nodes only where the experiment does not allow them."""
     if not facts.case.experiment.evidence.node_deaths:
-        yield from _deaths(facts, EventKind.NODE_DIED)
-    yield from _deaths(facts, EventKind.CLIENT_DIED)
+        yield from _deaths(facts, NodeDied)
+    yield from _deaths(facts, ClientDied)
 
 
-def _deaths(facts: Facts, kind: EventKind) -> Iterator[Opinion]:
+def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion]:
     for event in facts.events:
-        if event.kind is kind:
-            who = f"node {event.node}" if kind is EventKind.NODE_DIED else f"client {event.client}"
-            status = event.detail.get("status", "unknown status")
+        if isinstance(event.what, kind):
+            who = f"node {event.node}" if kind is NodeDied else f"client {event.client}"
+            status = "unknown status" if event.what.status is None else event.what.status
             yield lacks(f"{who} ended by itself ({status})")
