@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ackproof.audit import arrow
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
@@ -33,6 +32,7 @@ from ackproof.audit.rows import (
 from ackproof.audit.spill import Scratch, SpillableRows, SpillFile, ranges
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import UNMATCHED, Presence, Register, UnmatchedRows, shares
+from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
@@ -298,10 +298,13 @@ def test_many_findings_are_written_as_they_come(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr("ackproof.audit.findings_file._FLUSH_ROWS", 10)
     path = tmp_path / "part-0.parquet"
     findings = FindingsWriter(path)
-    findings.add(Anomaly.LOST, TopicPartition("t", 1), length=0, offset=-1)
-    findings.add(Anomaly.LOST, TopicPartition("t", 1), length=25, offset=np.arange(25), producer=3)
+    rows = Rows({"offset": np.arange(25), "producer": constant(3, "i4", 25)}, 25)
+    findings.add(TopicPartition("t", 1), Anomaly.LOST, rows, ints([]))
+    findings.add(TopicPartition("t", 1), Anomaly.LOST, rows)
     assert path.exists()
-    findings.add(Anomaly.REWOUND, TopicPartition("u", 2), length=2, offset=5, seq=ints([7, 8]), detail="why")
+    rows = Rows({"offset": ints([1, 2, 3]), "seq": ints([6, 7, 8])}, 3)
+    which, offset = ints([1, 2]), ints([5, 5])
+    findings.add(TopicPartition("u", 2), Anomaly.REWOUND, rows, which, offset=offset, detail="why")
     findings.close()
     rows = pq.read_table(path).to_pylist()
     assert len(rows) == 27

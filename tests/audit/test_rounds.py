@@ -16,7 +16,7 @@ from ackproof.audit.planning import plan
 from ackproof.audit.results import exit_code
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
-from ackproof.audit.units import Broken, Limits, Target
+from ackproof.audit.units import Limits, Target, Trouble
 from ackproof.rundir.schema import FINDINGS
 
 from .agreement import agree
@@ -97,12 +97,16 @@ def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     job = _Job(0, directory, directory / ".audit", existed=True)
     ledger, target = Ledger(directory), Target(0, str(directory), str(job.work), frozenset(), 1)
     ready = _Ready(job, ledger, target, plan(ledger, target, Limits(), frozenset()), Counted(0))
-    ready.troubles.append(Broken(0, "the disk is full"))
+    ready.troubles.append(Trouble(0, OSError("the disk is full")))
     if gone:
         directory.rmdir()
     _conclude(ready)
     assert job.result is not None
-    expected = f"{directory}: disappeared while it was read" if gone else "the disk is full"
+    expected = (
+        f"{directory}: disappeared while it was read"
+        if gone
+        else "the results cannot be written: the disk is full"
+    )
     assert (job.result.code, job.result.file, job.result.reasons) == (2, None, (expected,))
 
 

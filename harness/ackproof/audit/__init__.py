@@ -65,6 +65,20 @@ def exit_code(results: Iterable[AuditResult]) -> int:
 
 def findings(spark: SparkSession, directories: Sequence[Path]) -> DataFrame:
     """The findings of audited directories as one DataFrame, with a column `directory`."""
-    from ackproof.audit.frames import findings_frame
+    from functools import reduce
 
-    return findings_frame(spark, directories)
+    from pyspark.sql import DataFrame, functions
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    from ackproof.rundir.layout import CaseDir
+    from ackproof.rundir.schema import FINDINGS
+
+    schema = from_arrow_schema(FINDINGS)
+    frames = [
+        spark.read.schema(schema)
+        .parquet(str(CaseDir(directory).findings.absolute()))
+        .withColumn("directory", functions.lit(str(directory)))
+        for directory in directories
+    ]
+    none = spark.createDataFrame([], schema).withColumn("directory", functions.lit(""))
+    return reduce(DataFrame.unionByName, frames) if frames else none

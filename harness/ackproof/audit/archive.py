@@ -7,7 +7,6 @@ folder whole, by a rename, so that any number of audits may make it or start fro
 from __future__ import annotations
 
 import hashlib
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -39,8 +38,7 @@ class Archive:
 
     @property
     def _unfinished(self) -> Path:
-        start = processes.started(os.getpid())
-        return self.path.with_name(f".{self.path.name}.{os.getpid()}-{start}.tmp")
+        return self.path.with_name(f".{self.path.name}.{processes.mark()}.tmp")
 
     def ready(self) -> bool:
         return self.path.exists()
@@ -52,10 +50,8 @@ class Archive:
 
     def record(self) -> tuple[str, ...]:
         """Options to make it when the JVM ends in good order; `keep` then puts it into place."""
-        for left in self.path.parent.glob(f".{self.path.name}.*.tmp"):
-            pid, _, start = left.name.removesuffix(".tmp").rpartition(".")[2].partition("-")
-            if not processes.is_alive(int(pid), int(start)):
-                left.unlink(missing_ok=True)
+        for left in processes.left_behind(self.path.parent, f".{self.path.name}."):
+            left.unlink(missing_ok=True)
         self.recording = True
         return (*_QUIET, f"-XX:ArchiveClassesAtExit={self._unfinished}")
 

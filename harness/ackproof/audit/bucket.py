@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from itertools import chain
+from operator import add
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +16,6 @@ from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
 from ackproof.audit.places import Flaws, PartitionAudit
-from ackproof.audit.rows import Rows
 from ackproof.audit.series import series_of
 from ackproof.audit.spill import Scratch, SpillableRows
 from ackproof.audit.transactions import Table
@@ -24,7 +25,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
 
-@dataclass
+@dataclass(frozen=True)
 class Totals:
     """Rows of the ledgers, as counted while they were read."""
 
@@ -40,17 +41,9 @@ class Totals:
     untold: int = 0
     """Produced rows of transactions of which the table says nothing."""
 
-    def add(self, other: Totals) -> None:
-        """Add the rows of another part of the same directory."""
-        self.produced += other.produced
-        self.acked += other.acked
-        self.failed += other.failed
-        self.indeterminate += other.indeterminate
-        self.consumed_live += other.consumed_live
-        self.consumed_final += other.consumed_final
-        self.consumed_committed += other.consumed_committed
-        self.transactional += other.transactional
-        self.untold += other.untold
+    def plus(self, other: Totals) -> Totals:
+        """With the rows of another part of the same directory."""
+        return Totals(*map(add, astuple(self), astuple(other)))
 
 
 class Bucket:
@@ -77,16 +70,13 @@ class Bucket:
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
-        produced, live, final = (
-            self._spillables["produced"],
-            self._spillables["live"],
-            self._spillables["final"],
-        )
-        committed, committed_live = self._spillables["committed"], self._spillables["live committed"]
-        self._count()
+        produced, live, final, committed_live, committed = self._spillables.values()
+        outcomes = np.zeros(len(Outcome), dtype=np.int64)
+        for rows in produced.chunks():
+            outcomes += np.bincount(rows["outcome"], minlength=len(Outcome))
         live_walk, committed_live_walk = walk(live, self._most), walk(committed_live, self._most)
-        for back in (live_walk.back, committed_live_walk.back):
-            self._rewound(back, findings)
+        for rows in chain(live_walk.back.chunks(), committed_live_walk.back.chunks()):
+            findings.add(self.place, Anomaly.REWOUND, rows, detail="not above the read just before")
         final_walk, committed_walk = walk(final, self._most), walk(committed, self._most)
         commits = CommitAudit(self.place, findings, self._table)
         identities = IdentityAudit(
@@ -99,34 +89,19 @@ class Bucket:
             self._scratch,
         )
         yield from identities.run(produced, final, committed, committed_live)
-        self.totals.transactional, self.totals.untold = commits.transactional, commits.untold
+        acked, failed, indeterminate = outcomes.tolist()
+        self.totals = Totals(
+            produced=len(produced),
+            acked=acked,
+            failed=failed,
+            indeterminate=indeterminate,
+            consumed_live=len(live) + len(committed_live),
+            consumed_final=len(final),
+            consumed_committed=len(committed),
+            transactional=commits.transactional,
+            untold=commits.untold,
+        )
         self.flaws = PartitionAudit(self.place, findings, self._most).run(
             identities.result, live, committed_live, final_walk, committed_walk.back
         )
         self.series = series_of(self.place, produced, [live, committed_live], self._most)
-
-    def _rewound(self, back: SpillableRows, findings: FindingsWriter) -> None:
-        for rows in back.chunks():
-            findings.add(
-                Anomaly.REWOUND,
-                self.place,
-                length=len(rows),
-                producer=rows["producer"],
-                offset=rows["offset"],
-                seq=rows["seq"],
-                detail="not above the read just before",
-            )
-
-    def _count(self) -> None:
-        self.totals.consumed_live = len(self._spillables["live"]) + len(self._spillables["live committed"])
-        self.totals.consumed_final = len(self._spillables["final"])
-        self.totals.consumed_committed = len(self._spillables["committed"])
-        for rows in self._spillables["produced"].chunks():
-            self._count_outcomes(rows)
-
-    def _count_outcomes(self, rows: Rows) -> None:
-        counts = np.bincount(rows["outcome"], minlength=len(Outcome)).tolist()
-        self.totals.produced += len(rows)
-        self.totals.acked += counts[Outcome.ACKED]
-        self.totals.failed += counts[Outcome.FAILED]
-        self.totals.indeterminate += counts[Outcome.INDETERMINATE]

@@ -65,25 +65,13 @@ def read_clients(path: Path) -> ListedClients:
 
 
 def _client(key: JsonValue, entry: JsonValue) -> ListedClient | None:
-    name: JsonValue = key
-    producer: JsonValue = None
-    if isinstance(entry, dict):
-        if name is None:
-            name = next(
-                (entry[field] for field in ("id", "client", "name") if entry.get(field) is not None), None
-            )
-        producer = entry.get("producer")
-    elif name is None:
-        name = entry
-    else:
-        producer = entry
+    plain: dict[str, JsonValue] = {"producer": entry} if isinstance(key, str) else {"id": entry}
+    told = entry if isinstance(entry, dict) else plain
+    names = (key, *(told.get(field) for field in ("id", "client", "name")))
+    name = next((name for name in names if name is not None), None)
+    producer = told.get("producer")
     if isinstance(name, bool) or not isinstance(name, str | int):
         return None
     number = producer if isinstance(producer, int) and not isinstance(producer, bool) else None
-    killed = isinstance(entry, dict) and entry.get("killed") is True
-    committed = (
-        isinstance(entry, dict)
-        and entry.get("kind") == "final"
-        and entry.get("isolation") == "read_committed"
-    )
-    return ListedClient(str(name), number, killed, committed)
+    committed = told.get("kind") == "final" and told.get("isolation") == "read_committed"
+    return ListedClient(str(name), number, told.get("killed") is True, committed)

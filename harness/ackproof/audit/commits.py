@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.arrow import texts
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, group_starts, order_of
+from ackproof.audit.rows import Bools, Ints, Rows, Schema, group_starts, order_of, together
 from ackproof.audit.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.arrow import texts
 from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -71,16 +71,8 @@ class CommitAudit:
             (Anomaly.ABORTED_READ, fates.aborted[of], "of a transaction that was aborted"),
             (Anomaly.EARLY_READ, early, "before the commit of its transaction was asked for"),
         ):
-            rows = own[which]
-            self._findings.add(
-                anomaly,
-                self._place,
-                length=len(rows),
-                producer=reads["producer"][rows],
-                offset=reads["offset"][rows],
-                seq=reads["seq"][rows],
-                detail=f"handed to a {who} reader at read_committed, {what}",
-            )
+            detail = f"handed to a {who} reader at read_committed, {what}"
+            self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
     def parts(self, produced: Rows, fates: Fates, visible: Bools) -> Iterator[Parts]:
         """`visible`: which of the records the final read at read_committed holds."""
@@ -102,10 +94,10 @@ class CommitAudit:
             },
             len(inside),
         )
-        yield Parts(self._place, _together(columns)[0])
+        yield Parts(self._place, _by_transaction(columns)[0])
 
 
-def _together(rows: Rows) -> tuple[Rows, Ints]:
+def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     """One row a transaction, and where the first missing record of each stood among the given rows."""
     order = order_of([rows["producer"], rows["txn"], rows["seq"]])
     if order is None:
@@ -121,31 +113,18 @@ def torn(given: Sequence[Parts], findings: FindingsWriter) -> None:
 
     A finding stands at the first acknowledged record that is missing.
     """
-    given = [parts for parts in given if len(parts.rows)]
-    if not given:
+    places, place, rows = together([(parts.place, parts.rows) for parts in given], PARTS)
+    if not len(rows):
         return
-    places = sorted({parts.place for parts in given})
-    rank = {place: number for number, place in enumerate(places)}
-    place = np.repeat(
-        np.asarray([rank[parts.place] for parts in given], dtype=np.int64),
-        [len(parts.rows) for parts in given],
-    )
-    rows, first = _together(concat([parts.rows for parts in given], PARTS))
+    rows, first = _by_transaction(rows)
     wrong = np.flatnonzero(
         (rows["missing"] > 0) & ((rows["there"] > 0) | (rows["outcome"] == TxnOutcome.COMMITTED))
     )
     at = place[first[wrong]]
     for number in np.unique(at).tolist():
         here = rows.take(wrong[at == number])
-        findings.add(
-            Anomaly.TORN_TRANSACTION,
-            places[number],
-            length=len(here),
-            producer=here["producer"],
-            offset=here["offset"],
-            seq=here["seq"],
-            detail=texts([_told(here, index) for index in range(len(here))]),
-        )
+        told = texts([_told(here, index) for index in range(len(here))])
+        findings.add(places[number], Anomaly.TORN_TRANSACTION, here, detail=told)
 
 
 def _told(rows: Rows, index: int) -> str:

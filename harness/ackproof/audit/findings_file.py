@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.audit import arrow
-from ackproof.audit.rows import Array
+from ackproof.audit.rows import Ints, Rows
+from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
@@ -18,6 +18,8 @@ from ackproof.rundir.schema import FINDINGS
 _FLUSH_ROWS = 1 << 17
 _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
 """A dictionary of offsets and seqs would be made and thrown away."""
+_NUMBERS = ("partition", "producer", "offset", "seq")
+_UNKNOWN = dict.fromkeys(_NUMBERS, np.array(-1))
 
 
 class FindingsWriter:
@@ -32,30 +34,33 @@ class FindingsWriter:
 
     def add(
         self,
-        anomaly: Anomaly,
         place: TopicPartition,
+        anomaly: Anomaly,
+        rows: Rows,
+        which: Ints | None = None,
         *,
-        length: int,
-        offset: Array | int,
-        producer: Array | int = -1,
-        seq: Array | int = -1,
+        offset: Ints | None = None,
         detail: pa.Array | str = "",
     ) -> None:
-        """Add `length` rows of one class at one place; what is not an array holds for all of them."""
+        """Rows (or those at `which`) that show one class at one place. A column that they lack is unknown (-1).
+
+        `offset`: in place of theirs; it and an array of details are as long as what is added.
+        """
+        length = len(rows) if which is None else len(which)
         if not length:
             return
         self.counts[anomaly] += length
-
-        def column(value: Array | int, type_: pa.DataType) -> pa.Array:
-            return arrow.numbers(np.broadcast_to(value, length), type_)
-
+        known = rows.select([name for name in _NUMBERS if name in rows.columns], which)
+        numbers = {**_UNKNOWN, **known.columns, "partition": np.array(place.partition)}
+        if offset is not None:
+            numbers["offset"] = offset
         arrays = [
             arrow.repeated(anomaly.value, length),
             arrow.repeated(place.topic, length),
-            column(place.partition, pa.int32()),
-            column(producer, pa.int32()),
-            column(offset, pa.int64()),
-            column(seq, pa.int64()),
+            *(
+                arrow.numbers(np.broadcast_to(numbers[name], length), FINDINGS.field(name).type)
+                for name in _NUMBERS
+            ),
             arrow.repeated(detail, length) if isinstance(detail, str) else detail,
         ]
         self._waiting.append(pa.Table.from_arrays(arrays, schema=FINDINGS))

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from ackproof.audit.arrow import joined
 from ackproof.audit.commits import CommitAudit, Parts
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
-from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, group_starts, order_of
+from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, first_repeated, group_starts
 from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.transactions import Fates
 from ackproof.audit.unmatched import UNMATCHED, Presence, UnmatchedRows
 from ackproof.rundir.anomalies import Anomaly, Inversion
+from ackproof.rundir.arrow import joined
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -32,9 +33,6 @@ OFFSETS: Schema = {"offset": "i8"}
 
 _KEYS = ("producer", "seq")
 _FAR = int(np.iinfo(np.int64).max)
-
-
-"""Detail of a reordered record that is acked, as is one of a higher seq before it. The judge asks for it."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ class IdentityAudit:
         scratch: Scratch,
     ) -> None:
         self._place = place
-        self._findings = findings
+        self._add = partial(findings.add, place)
         self._gaps = gaps
         self._committed_gaps = committed_gaps
         self._commits = commits
@@ -108,7 +106,7 @@ class IdentityAudit:
     ) -> Iterator[Presence | UnmatchedRows | Parts]:
         produced = _in_order(produced)
         copies = distinct_copies(final if committed is None else concat([final, committed], FINAL))
-        self.result.copies.add(Rows({name: copies[name] for name in COPIES}, len(copies)))
+        self.result.copies.add(copies.select(COPIES))
         seq, offset, intact = produced.ints("seq"), copies.ints("offset"), copies.flags("intact")
         found = Identities(produced["producer"], seq).find(copies["producer"], copies.ints("seq"))
         found[_nobody(copies)] = -1
@@ -139,9 +137,7 @@ class IdentityAudit:
         yield Presence(self._place, produced["producer"], seq, present)
         unmatched_at = np.flatnonzero((found < 0) & ~_nobody(copies))
         if len(unmatched_at):
-            yield UnmatchedRows(
-                self._place, Rows({name: copies[name][unmatched_at] for name in UNMATCHED}, len(unmatched_at))
-            )
+            yield UnmatchedRows(self._place, copies.select(UNMATCHED, unmatched_at))
 
     def _row_classes(self, copies: Rows, found: Ints) -> None:
         broken = np.flatnonzero(~copies.flags("intact"))
@@ -176,8 +172,7 @@ class IdentityAudit:
         # what an aborted transaction held, or one of which nobody knows, nobody is owed
         lost = np.flatnonzero(acked & ~present if fates is None else acked & ~present & fates.committed)
         self._add(Anomaly.LOST, produced, lost)
-        placed = lost[acked_at[lost] >= 0]
-        self.result.lost.add(Rows({name: produced[name][placed] for name in LOST}, len(placed)))
+        self.result.lost.add(produced.select(LOST, lost[acked_at[lost] >= 0]))
         in_place = np.zeros(len(produced), dtype=np.bool_)
         in_place[of[at == acked_at[of]]] = True
         moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
@@ -229,20 +224,6 @@ class IdentityAudit:
         over = (height >= 0) & ((epoch < 0) | (epoch <= height))
         self.result.skipped.add(Rows({"offset": at[over]}, int(np.count_nonzero(over))))
 
-    def _add(
-        self, anomaly: Anomaly, rows: Rows, which: Ints, *, offset: Ints | None = None, detail: object = ""
-    ) -> None:
-        if len(which):
-            self._findings.add(
-                anomaly,
-                self._place,
-                length=len(which),
-                producer=rows["producer"][which],
-                offset=rows["offset"][which] if offset is None else offset,
-                seq=rows["seq"][which],
-                detail=detail,
-            )
-
 
 def _least_behind(offset: Ints, starts: Ints, after_last: int) -> Ints:
     """For each row the least offset of the rows behind it in its group; `after_last` stands behind the last group.
@@ -267,12 +248,10 @@ def _nobody(rows: Rows) -> Bools:
 
 
 def _in_order(produced: Rows) -> Rows:
-    order = order_of([produced["producer"], produced["seq"]])
-    ordered = produced if order is None else produced.take(order)
+    ordered = produced.sorted_by("producer", "seq")
     producer, seq = ordered["producer"], ordered["seq"]
-    twice = np.flatnonzero((seq[1:] == seq[:-1]) & (producer[1:] == producer[:-1]))
-    if len(twice):
-        raise Rejected(f"producer {int(producer[twice[0]])}, seq {int(seq[twice[0]])} was produced twice")
+    if (twice := first_repeated(producer, seq)) is not None:
+        raise Rejected(f"producer {int(producer[twice])}, seq {int(seq[twice])} was produced twice")
     return ordered
 
 
@@ -282,17 +261,12 @@ def distinct_copies(final: Rows) -> Rows:
     Of rows that are one, the lowest leader epoch is kept (-1, unknown, is lower than any), the time of the first
     read where there is one, and `astray` if any is.
     """
-    order = order_of([final["offset"]])
-    rows = final if order is None else final.take(order)
-    offset = rows["offset"]
-    if not (offset[1:] == offset[:-1]).any():
+    rows = final.sorted_by("offset")
+    if first_repeated(rows["offset"]) is None:
         return rows
-    keys = [rows[name] for name in ("offset", "producer", "seq", "intact")]
-    order = order_of(keys)
-    if order is not None:
-        rows = rows.take(order)
-        keys = [rows[name] for name in ("offset", "producer", "seq", "intact")]
-    starts = group_starts(keys)
+    keys = ("offset", "producer", "seq", "intact")
+    rows = rows.sorted_by(*keys)
+    starts = group_starts([rows[key] for key in keys])
     if len(starts) == len(rows):
         return rows
     epoch = np.minimum.reduceat(rows["leader_epoch"], starts)

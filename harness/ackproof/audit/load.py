@@ -13,7 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.audit.arrow import values
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
 from ackproof.audit.rows import (
     COMMITTED,
@@ -27,6 +26,7 @@ from ackproof.audit.rows import (
     constant,
     squeezed,
 )
+from ackproof.rundir.arrow import values
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 
@@ -56,10 +56,10 @@ _NOT_AS_SUCH = (*_DERIVED, "txn")
 class UnreadablePart(Exception):
     """A file whose footer was good and whose data are not: it must be set aside."""
 
-    def __init__(self, path: str, error: BaseException) -> None:
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(path, reason)  # both, so that it can go from one process to another
         self.path = path
-        self.reason = unreadable(error)
-        super().__init__(f"{path}: {self.reason}")
+        self.reason = reason
 
 
 class Mistrusted(Exception):
@@ -100,7 +100,7 @@ def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, T
                 if batch.num_rows:
                     yield from _by_place(part, batch)
     except (OSError, pa.ArrowException) as error:
-        raise UnreadablePart(part.path, error) from error
+        raise UnreadablePart(part.path, unreadable(error)) from error
 
 
 def _columns_of(part: Part, groups: Sequence[RowGroup]) -> list[str]:

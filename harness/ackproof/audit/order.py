@@ -45,8 +45,7 @@ def walk(reads: SpillableRows, most: int) -> Walk:
     for (rows,) in ranges([reads], _KEYS, most):
         if not len(rows):
             continue
-        order = order_of([rows[key] for key in _KEYS])
-        ordered = rows if order is None else rows.take(order)
+        ordered = rows.sorted_by(*_KEYS)
         if successor is not None:
             ordered = concat([ordered, successor], reads.schema)
         offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")

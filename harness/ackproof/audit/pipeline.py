@@ -6,7 +6,6 @@ lie) is audited again without them, alone; the others are not touched by that.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,17 +15,14 @@ from typing import TYPE_CHECKING
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
 from ackproof.audit.ledger import Ledger, Rejected, examine
+from ackproof.audit.load import Mistrusted, UnreadablePart
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
 from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
-    Broken,
     BucketUnit,
     Counted,
-    Doubted,
     Limits,
-    Refused,
-    SetAside,
     Split,
     Target,
     Trouble,
@@ -85,10 +81,11 @@ def audit_all(
     Raises nothing for what is wrong with one directory or with Spark: the results say it.
     """
     jobs: dict[Path, _Job] = {}
-    me = f"{os.getpid()}-{processes.started(os.getpid())}"
     for directory in directories:
         path = directory.absolute()
-        jobs.setdefault(path, _Job(len(jobs), path, path / f"{_WORK}{me}-{len(jobs)}", path.is_dir()))
+        jobs.setdefault(
+            path, _Job(len(jobs), path, path / f"{_WORK}{processes.mark()}-{len(jobs)}", path.is_dir())
+        )
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
             _round(pending, contexts, progress, limits)
@@ -135,7 +132,8 @@ def _directories(count: int) -> str:
 
 
 def _examined(job: _Job, limits: Limits) -> _Ready | None:
-    _sweep(job.directory)
+    for left in processes.left_behind(job.directory, _WORK):
+        remove_work(left)
     try:
         ledger = examine(job.directory, set_aside=job.set_aside)
         told = look(ledger, job.set_aside)
@@ -162,16 +160,6 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     return _Ready(
         job, ledger, target, plan(ledger, target, limits, frozenset(job.doubted)), Counted(job.number)
     )
-
-
-def _sweep(directory: Path) -> None:
-    """Remove what audits left that were killed."""
-    if not directory.is_dir():
-        return
-    for left in directory.glob(f"{_WORK}*-*-*"):
-        pid, start, *_ = left.name.removeprefix(_WORK).split("-")
-        if pid.isdigit() and start.isdigit() and not processes.is_alive(int(pid), int(start)):
-            remove_work(left)
 
 
 def _count(
@@ -228,31 +216,23 @@ def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:
 def _conclude(one: _Ready) -> None:
     """Publish, refuse, or leave the directory for another round."""
     job = one.job
-    again = False
-    refused = [trouble for trouble in one.troubles if isinstance(trouble, Refused)]
-    if refused:
-        job.fail(BAD_INPUT, min(trouble.reason for trouble in refused))
+    errors = [trouble.error for trouble in one.troubles]
+    if refused := [str(error) for error in errors if isinstance(error, Rejected)]:
+        job.fail(BAD_INPUT, min(refused))
         return
-    for trouble in one.troubles:
-        if isinstance(trouble, SetAside):
-            # Where one file is broken others may be: find them all before the next round.
-            job.set_aside |= {other.path: other.reason for other in unreadable_parts(one.ledger.parts)}
-            job.set_aside[trouble.path] = trouble.reason
-            again = True
-            break
-    for trouble in one.troubles:
-        if isinstance(trouble, Doubted):
-            job.doubted.add(trouble.path)
-            again = True
-    if again:
+    unreadable = {error.path: error.reason for error in errors if isinstance(error, UnreadablePart)}
+    if unreadable:
+        # Where one file is broken others may be: find them all before the next round.
+        job.set_aside |= unreadable_parts(one.ledger.parts) | unreadable
+    doubted = {str(error) for error in errors if isinstance(error, Mistrusted)}
+    job.doubted |= doubted
+    if unreadable or doubted:
         return
-    for trouble in one.troubles:
-        if isinstance(trouble, Broken):
-            gone = not job.directory.is_dir()
-            job.fail(
-                INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else trouble.reason
-            )
-            return
+    if errors:
+        gone = not job.directory.is_dir()
+        broken = f"the results cannot be written: {errors[0]}"
+        job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else broken)
+        return
     reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
     file = results.document(one.counted, reasons)
     try:

@@ -14,7 +14,7 @@ from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
 from ackproof.audit.order import Walk
-from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts, order_of
+from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts
 from ackproof.audit.spill import SpillableRows, ranges
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
@@ -64,7 +64,7 @@ class PartitionAudit:
         ):
             if of_transactions:
                 reads = concat([reads, of_transactions[0]], LIVE)
-                back = concat([_offsets(back), _offsets(of_transactions[1])], _OFFSETS)
+                back = concat([back.select(_OFFSETS), of_transactions[1].select(_OFFSETS)], _OFFSETS)
             wrong = self._range(copies, reads, lost, skipped, back, final_walk)
             flaws.count += len(wrong)
             flaws.lowest = [*wrong[:MOST_PLACES].tolist(), *flaws.lowest][:MOST_PLACES]
@@ -73,14 +73,12 @@ class PartitionAudit:
     def _range(
         self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, final_walk: Walk
     ) -> Ints:
-        order = order_of([copies["offset"], copies["producer"], copies["seq"]])
-        if order is not None:
-            copies = copies.take(order)
+        copies = copies.sorted_by("offset", "producer", "seq")
         starts = group_starts([copies["offset"]])
         held = copies.ints("offset")[starts]
         lookup = Lookup(held)
         self._overwritten(lost, copies, starts, lookup)
-        self._skipped(skipped)
+        self._offsets(Anomaly.SKIPPED, skipped.ints("offset"), "a live reader passed over it")
         at = lookup.find(reads.ints("offset"))
         other = self._other_than_first(reads, copies, starts, at)
         self._vanished(reads, other, copies, starts, at)
@@ -97,25 +95,8 @@ class PartitionAudit:
         intact = np.logical_or.reduceat(copies.flags("intact"), starts)
         at = lookup.find(lost.ints("offset"))
         which = np.flatnonzero((at >= 0) & intact[at])
-        self.findings.add(
-            Anomaly.OVERWRITTEN,
-            self.place,
-            length=len(which),
-            producer=lost["producer"][which],
-            offset=lost["offset"][which],
-            seq=lost["seq"][which],
-            detail="another record holds its offset",
-        )
-
-    def _skipped(self, skipped: Rows) -> None:
-        offsets = distinct(skipped.ints("offset"))
-        self.findings.add(
-            Anomaly.SKIPPED,
-            self.place,
-            length=len(offsets),
-            offset=offsets,
-            detail="a live reader passed over it",
-        )
+        detail = "another record holds its offset"
+        self.findings.add(self.place, Anomaly.OVERWRITTEN, lost, which, detail=detail)
 
     @staticmethod
     def _other_than_first(reads: Rows, copies: Rows, starts: Ints, at: Ints) -> Ints:
@@ -145,48 +126,28 @@ class PartitionAudit:
             there = _among(reads.take(candidates), copies.take(np.flatnonzero(np.repeat(asked, sizes))))
             gone = np.sort(np.concatenate([other[~several], candidates[~there]]))
         rows = reads.take(gone)
-        order = order_of([rows["offset"], rows["producer"], rows["seq"]])
-        if order is not None:
-            rows = rows.take(order)
-        rows = rows.take(group_starts([rows["offset"]]))
-        self.findings.add(
-            Anomaly.VANISHED,
-            self.place,
-            length=len(rows),
-            producer=rows["producer"],
-            offset=rows["offset"],
-            seq=rows["seq"],
-            detail="read live, not among the final records there",
-        )
+        rows = rows.sorted_by("offset", "producer", "seq")
+        first = group_starts([rows["offset"]])
+        detail = "read live, not among the final records there"
+        self.findings.add(self.place, Anomaly.VANISHED, rows, first, detail=detail)
 
     def _conflict(self, reads: Rows, other: Ints, copies: Rows, starts: Ints, at: Ints) -> None:
         offset = reads.ints("offset")
         unlike_final = offset[other[at[other] >= 0]]
-        places = distinct(
-            np.concatenate(
-                [unlike_final, _several_records(copies), _several_records(reads.take(other[at[other] < 0]))]
-            )
-        )
-        self.findings.add(
-            Anomaly.CONFLICT,
-            self.place,
-            length=len(places),
-            offset=places,
-            detail="reads gave different records",
-        )
+        among_live = _several_records(reads.take(other[at[other] < 0]))
+        several = np.concatenate([unlike_final, _several_records(copies), among_live])
+        self._offsets(Anomaly.CONFLICT, several, "reads gave different records")
 
-
-def _offsets(rows: Rows) -> Rows:
-    return Rows({"offset": rows["offset"]}, len(rows))
+    def _offsets(self, anomaly: Anomaly, offsets: Ints, detail: str) -> None:
+        once = distinct(offsets)
+        self.findings.add(self.place, anomaly, Rows({"offset": once}, len(once)), detail=detail)
 
 
 def _several_records(rows: Rows) -> Ints:
     """Offsets at which these rows show more than one record (each perhaps several times)."""
     if not len(rows):
         return np.empty(0, dtype=np.int64)
-    order = order_of([rows["offset"], rows["producer"], rows["seq"]])
-    if order is not None:
-        rows = rows.take(order)
+    rows = rows.sorted_by("offset", "producer", "seq")
     offset = rows.ints("offset")
     differs = (rows["producer"][1:] != rows["producer"][:-1]) | (rows["seq"][1:] != rows["seq"][:-1])
     several: Ints = offset[1:][(offset[1:] == offset[:-1]) & differs]
@@ -195,12 +156,8 @@ def _several_records(rows: Rows) -> Ints:
 
 def _among(reads: Rows, copies: Rows) -> Bools:
     """Which of the reads have their (offset, producer, seq) among the copies."""
-    names = tuple(_RECORDS)
-    both = concat(
-        [Rows({name: rows[name] for name in names}, len(rows)) for rows in (copies, reads)],
-        _RECORDS,
-    )
-    keys = [both[name] for name in names]
+    both = concat([copies.select(_RECORDS), reads.select(_RECORDS)], _RECORDS)
+    keys = [both[name] for name in _RECORDS]
     order = np.lexsort(tuple(reversed(keys)))
     starts = group_starts([key[order] for key in keys])
     number = np.zeros(len(order), dtype=np.int64)

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TypeVar
 
-from ackproof.audit.ledger import Ledger, Part, RowGroup
+from ackproof.audit.ledger import SCHEMAS, Ledger, Part, RowGroup
 from ackproof.audit.load import Piece, Stream
 from ackproof.audit.spill import Spilled
-from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Whole
+from ackproof.audit.units import BucketUnit, Limits, Split, SplitUnit, Target, Unit, Whole
 from ackproof.rundir.partition import TopicPartition
 
 _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
 
-AnyUnit = TypeVar("AnyUnit", Whole, BucketUnit, SplitUnit)
+AnyUnit = TypeVar("AnyUnit", bound=Unit)
+Item = TypeVar("Item", RowGroup, Piece)
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,11 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
                 rest.append(group)
         for place, groups in pure.items():
             direct[place].append(Piece(part, tuple(groups)))
-        mixed += _cut(part, rest, limits.split_rows)
-    splits = tuple(
-        SplitUnit(target, number, pieces) for number, pieces in enumerate(_filled(mixed, limits.split_rows))
+        mixed += (Piece(part, groups) for groups in _filled(rest, limits.split_rows))
+    filled = chain.from_iterable(
+        _filled((piece for piece in mixed if piece.part.kind == kind), limits.split_rows) for kind in SCHEMAS
     )
+    splits = tuple(SplitUnit(target, pieces, number) for number, pieces in enumerate(filled))
     return Plan(None, splits, {place: tuple(pieces) for place, pieces in direct.items()})
 
 
@@ -63,7 +66,7 @@ def bucket_units(planned: Plan, target: Target, splits: Iterable[Split]) -> list
             spilled[place].append((stream, where))
     places = sorted(planned.direct.keys() | spilled.keys())
     return [
-        BucketUnit(target, number, place, planned.direct.get(place, ()), tuple(spilled.get(place, ())))
+        BucketUnit(target, planned.direct.get(place, ()), number, place, tuple(spilled.get(place, ())))
         for number, place in enumerate(places)
     ]
 
@@ -83,31 +86,16 @@ def tasks(units: Sequence[AnyUnit], limits: Limits) -> list[list[AnyUnit]]:
 
 def _without_statistics(part: Part) -> Part:
     groups = tuple(RowGroup(group.number, group.rows, None, None, None) for group in part.groups)
-    return Part(part.path, part.kind, part.client, groups, part.unsure)
+    return replace(part, groups=groups)
 
 
-def _cut(part: Part, groups: Sequence[RowGroup], rows: int) -> Iterator[Piece]:
-    """Neighbouring row groups of one part, together up to `rows` rows."""
-    held: list[RowGroup] = []
-    for group in groups:
-        if held and sum(other.rows for other in held) + group.rows > rows:
-            yield Piece(part, tuple(held))
-            held = []
-        held.append(group)
-    if held:
-        yield Piece(part, tuple(held))
-
-
-def _filled(pieces: Sequence[Piece], rows: int) -> Iterator[tuple[Piece, ...]]:
-    """Pieces of one kind together up to `rows` rows."""
-    for kind in ("produced", "consumed"):
-        held: list[Piece] = []
-        for piece in pieces:
-            if piece.part.kind != kind:
-                continue
-            if held and sum(other.rows for other in held) + piece.rows > rows:
-                yield tuple(held)
-                held = []
-            held.append(piece)
-        if held:
+def _filled(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
+    """Neighbours, together up to `rows` rows."""
+    held: list[Item] = []
+    for item in items:
+        if held and sum(other.rows for other in held) + item.rows > rows:
             yield tuple(held)
+            held = []
+        held.append(item)
+    if held:
+        yield tuple(held)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -45,14 +45,7 @@ def document(counted: Counted, reasons: tuple[str, ...]) -> AuditFile:
     totals = counted.totals
     return AuditFile(
         counts={anomaly.value: counted.counts[anomaly] for anomaly in Anomaly},
-        records=RecordCounts(
-            produced=totals.produced,
-            acked=totals.acked,
-            failed=totals.failed,
-            indeterminate=totals.indeterminate,
-            consumed_live=totals.consumed_live,
-            consumed_final=totals.consumed_final,
-        ),
+        records=RecordCounts.model_validate(asdict(totals)),
         complete=not reasons,
         reasons=reasons,
         unledgered=counted.unledgered,

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ackproof.rundir.partition import TopicPartition
+
 Array: TypeAlias = npt.NDArray[Any]
 Ints: TypeAlias = npt.NDArray[np.int64]
 Bools: TypeAlias = npt.NDArray[np.bool_]
@@ -110,6 +112,16 @@ class Rows:
             length,
         )
 
+    def select(self, names: Iterable[str], which: Array | None = None) -> Rows:
+        """These columns alone; of the rows at the indices `which`, where it is given."""
+        chosen = Rows({name: self.columns[name] for name in names}, self.length)
+        return chosen if which is None else chosen.take(which)
+
+    def sorted_by(self, *names: str) -> Rows:
+        """The rows in ascending order of these columns, the most significant first."""
+        order = order_of([self[name] for name in names])
+        return self if order is None else self.take(order)
+
     def slice(self, start: int, stop: int) -> Rows:
         return Rows({name: column[start:stop] for name, column in self.columns.items()}, stop - start)
 
@@ -135,6 +147,16 @@ def concat(pieces: Iterable[Rows], schema: Schema) -> Rows:
         return filled[0]
     length = sum(len(piece) for piece in filled)
     return Rows({name: _joined([piece[name] for piece in filled], length) for name in schema}, length)
+
+
+def together(
+    given: Sequence[tuple[TopicPartition, Rows]], schema: Schema
+) -> tuple[list[TopicPartition], Ints, Rows]:
+    """The rows of several places: the distinct places in order, the number of each row's place, and the rows."""
+    places = sorted({place for place, rows in given if len(rows)})
+    numbers = np.array([places.index(place) if len(rows) else 0 for place, rows in given], np.int64)
+    lengths = np.array([len(rows) for _, rows in given], np.int64)
+    return places, np.repeat(numbers, lengths), concat((rows for _, rows in given), schema)
 
 
 def _joined(columns: Sequence[Array], length: int) -> Array:
@@ -193,3 +215,11 @@ def group_starts(keys: Sequence[Array]) -> Ints:
         if not is_constant(key):
             changes[1:] |= key[1:] != key[:-1]
     return np.flatnonzero(changes)
+
+
+def first_repeated(*keys: Array) -> int | None:
+    """Of sorted rows, the first that has the keys of the next one."""
+    same = np.ones(max(0, len(keys[0]) - 1), dtype=np.bool_)
+    for key in keys:
+        same &= key[1:] == key[:-1]
+    return int(np.argmax(same)) if same.any() else None

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.arrow import numbers, repeated
 from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
 from ackproof.audit.spill import SpillableRows, ranges
+from ackproof.rundir.arrow import numbers, repeated
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS

@@ -87,11 +87,9 @@ _FOLDER = "ackproof-spark-"
 
 def _own_folder() -> Path:
     """A folder for Spark's files; those of audits that were killed are removed."""
-    for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*-*-*"):
-        pid, start, *_ = left.name.removeprefix(_FOLDER).split("-")
-        if pid.isdigit() and start.isdigit() and not processes.is_alive(int(pid), int(start)):
-            shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-{processes.started(os.getpid())}-"))
+    for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
+        shutil.rmtree(left, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))
 
 
 class _Quiet(logging.NullHandler):

@@ -8,6 +8,7 @@ nothing special: it has more ranges.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -142,14 +143,11 @@ class SpillableRows:
     def _put_away(self) -> None:
         path = self.scratch.new()
         self._own_files.append(path)
-        spill = SpillFile(path)
-        try:
+        with closing(SpillFile(path)) as spill:
             for start in range(0, self._held_length, self._most):
                 # One file a call, several chunks: a chunk is what `chunks` gives back at a time.
                 piece = _cut(self._held, start, min(start + self._most, self._held_length), self.schema)
                 self._spilled.append(spill.add(piece))
-        finally:
-            spill.close()
         self._held, self._held_length = [], 0
 
     def chunks(self) -> Iterator[Rows]:

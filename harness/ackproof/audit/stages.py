@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
@@ -39,11 +40,10 @@ from ackproof.audit.unmatched import Share
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext
 
-_REPORT = -1
 _MOST_PARTITIONS = 64
 
-Key: TypeAlias = tuple[int, int]
-"""Number of the directory, and of the share (`_REPORT`: not a share but a result)."""
+Key: TypeAlias = tuple[int, int | None]
+"""Number of the directory, and of the share (None: not a share but a result)."""
 Message: TypeAlias = Counted | Trouble | Share
 
 
@@ -82,7 +82,7 @@ def count(
 
 
 def _partition_of(key: Key) -> int:
-    return key[0] + max(0, key[1])
+    return key[0] + (key[1] or 0)
 
 
 def _calm_arrow() -> None:
@@ -93,37 +93,31 @@ def _calm_arrow() -> None:
 
 def _split_task(groups: Iterable[Sequence[SplitUnit]]) -> Iterator[Split | Trouble]:
     _calm_arrow()
-    for units in groups:
-        for unit in units:
-            yield do_split(unit)
+    yield from map(do_split, chain.from_iterable(groups))
 
 
 def _count_task(
     groups: Iterable[Sequence[Whole | BucketUnit]], limits: Limits
 ) -> Iterator[tuple[Key, Message]]:
     _calm_arrow()
-    for units in groups:
-        for unit in units:
-            number = unit.target.number
-            if isinstance(unit, Whole):
-                yield (number, _REPORT), do_whole(unit, limits)
-                continue
-            for message in do_bucket(unit, limits):
-                if isinstance(message, tuple):
-                    share_number, share = message
-                    yield (number, share_number), share
-                else:
-                    yield (number, _REPORT), message
+    for unit in chain.from_iterable(groups):
+        number = unit.target.number
+        if isinstance(unit, BucketUnit):
+            for share, message in do_bucket(unit, limits):
+                yield (number, share), message
+        else:
+            yield (number, None), do_whole(unit, limits)
 
 
 def _share_task(
     messages: Iterable[tuple[Key, Message]], targets: Mapping[int, Target]
 ) -> Iterator[Counted | Trouble]:
-    given: dict[Key, list[Share]] = defaultdict(list)
-    for key, message in messages:
+    given: dict[tuple[int, int], list[Share]] = defaultdict(list)
+    for (number, share), message in messages:
         if isinstance(message, Share):
-            given[key].append(message)
+            assert share is not None
+            given[number, share].append(message)
         else:
             yield message
-    for (number, share_number), of_share in given.items():
-        yield do_share(targets[number], share_number, of_share)
+    for (number, share), of_share in given.items():
+        yield do_share(targets[number], share, of_share)

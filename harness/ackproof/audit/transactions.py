@@ -13,12 +13,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ackproof.audit.arrow import values
 from ackproof.audit.clients import read_clients
 from ackproof.audit.ledger import END, Ledger, Part, Rejected, unreadable
 from ackproof.audit.load import UnreadablePart
 from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, constant, is_constant, order_of
+from ackproof.audit.rows import (
+    Array,
+    Bools,
+    Ints,
+    Rows,
+    Schema,
+    concat,
+    constant,
+    first_repeated,
+    is_constant,
+)
+from ackproof.rundir.arrow import values
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
@@ -157,19 +167,14 @@ class Table:
 
     @cached_property
     def _rows(self) -> Rows:
-        rows = concat([_load(path) for path in self.told.paths], _COLUMNS)
-        order = order_of([rows["producer"], rows["txn"]])
-        return rows if order is None else rows.take(order)
+        return concat([_load(path) for path in self.told.paths], _COLUMNS).sorted_by("producer", "txn")
 
     @cached_property
     def _identities(self) -> Identities:
         producer, txn = self._rows["producer"], self._rows.ints("txn")
-        twice = np.flatnonzero((producer[1:] == producer[:-1]) & (txn[1:] == txn[:-1]))
-        if len(twice):
-            raise Rejected(
-                f"ledger/transactions: transaction {int(txn[twice[0]])} of producer {int(producer[twice[0]])} "
-                "is there twice"
-            )
+        if (twice := first_repeated(producer, txn)) is not None:
+            who = f"transaction {int(txn[twice])} of producer {int(producer[twice])}"
+            raise Rejected(f"ledger/transactions: {who} is there twice")
         return Identities(producer, txn)
 
 
@@ -179,7 +184,7 @@ def _load(path: str) -> Rows:
             names = [name for name in _COLUMNS if name in file.schema_arrow.names]
             table = file.read(columns=names, use_threads=False).combine_chunks()
     except (OSError, pa.ArrowException) as error:
-        raise UnreadablePart(path, error) from error
+        raise UnreadablePart(path, unreadable(error)) from error
     for name in names:
         if table.column(name).null_count:
             raise Rejected(f"{path}: column {name} has a null")

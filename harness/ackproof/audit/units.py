@@ -10,9 +10,9 @@ from __future__ import annotations
 import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeAlias
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -63,8 +63,8 @@ class Target:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A directory that is one piece of work."""
+class Unit:
+    """A piece of work of one directory."""
 
     target: Target
     pieces: tuple[Piece, ...]
@@ -75,32 +75,29 @@ class Whole:
 
 
 @dataclass(frozen=True)
-class BucketUnit:
+class Whole(Unit):
+    """A directory that is one piece of work."""
+
+
+@dataclass(frozen=True)
+class SplitUnit(Unit):
+    """Row groups to take apart by bucket."""
+
+    number: int
+
+
+@dataclass(frozen=True)
+class BucketUnit(Unit):
     """One bucket of a large directory."""
 
-    target: Target
     number: int
     """Buckets of a directory are numbered in order of their places."""
     place: TopicPartition
-    pieces: tuple[Piece, ...]
     spilled: tuple[tuple[Stream, Spilled], ...]
 
     @property
     def rows(self) -> int:
-        return sum(piece.rows for piece in self.pieces) + sum(spilled.length for _, spilled in self.spilled)
-
-
-@dataclass(frozen=True)
-class SplitUnit:
-    """Row groups to take apart by bucket."""
-
-    target: Target
-    number: int
-    pieces: tuple[Piece, ...]
-
-    @property
-    def rows(self) -> int:
-        return sum(piece.rows for piece in self.pieces)
+        return super().rows + sum(spilled.length for _, spilled in self.spilled)
 
 
 @dataclass(frozen=True)
@@ -125,46 +122,21 @@ class Counted:
     def add(self, other: Counted) -> None:
         """Add another part of the same directory."""
         self.counts.update(other.counts)
-        self.totals.add(other.totals)
+        self.totals = self.totals.plus(other.totals)
         self.unledgered += other.unledgered
         self.flaws += other.flaws
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
 
 
-@dataclass(frozen=True)
-class Refused:
-    """The directory cannot be audited (exit 254), and why."""
-
-    number: int
-    reason: str
+TROUBLES = (UnreadablePart, Mistrusted, Rejected, OSError)
 
 
 @dataclass(frozen=True)
-class SetAside:
-    """A file that cannot be read after all: the directory must be audited without it."""
+class Trouble:
+    """Why a unit of a directory came to no count. OSError: what concerns it cannot be written, or read back."""
 
     number: int
-    path: str
-    reason: str
-
-
-@dataclass(frozen=True)
-class Doubted:
-    """A file whose statistics are wrong: the directory must be audited without believing them."""
-
-    number: int
-    path: str
-
-
-@dataclass(frozen=True)
-class Broken:
-    """The results of this directory cannot be written, or what was put aside for it cannot be read."""
-
-    number: int
-    reason: str
-
-
-Trouble: TypeAlias = Refused | SetAside | Doubted | Broken
+    error: UnreadablePart | Mistrusted | Rejected | OSError
 
 
 def do_split(unit: SplitUnit) -> Split | Trouble:
@@ -175,21 +147,20 @@ def do_split(unit: SplitUnit) -> Split | Trouble:
             for stream, place, rows in read(piece):
                 gathered[place, stream].append(rows)
         scratch = Scratch(Path(unit.target.work) / ROWS, f"split-{unit.number}")
-        spill = SpillFile(scratch.new())
-        try:
+        with closing(SpillFile(scratch.new())) as spill:
             found = tuple(
                 (place, stream, spill.add(concat(rows, STREAMS[stream])))
                 for (place, stream), rows in sorted(gathered.items())
             )
-        finally:
-            spill.close()
-    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
-        return _trouble(unit.target, error)
+    except TROUBLES as error:
+        return Trouble(unit.target.number, error)
     return Split(unit.target, found)
 
 
-def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | tuple[int, Share]]:
-    """Audit one bucket. Also gives its shares of the second stage, each with its number."""
+def do_bucket(
+    unit: BucketUnit, limits: Limits
+) -> Iterator[tuple[int, Share] | tuple[None, Counted | Trouble]]:
+    """Audit one bucket: its shares of the second stage, each with its number, and what was counted."""
     target = unit.target
     name = f"{unit.number:06d}"
     scratch = Scratch(Path(target.work) / ROWS, f"bucket-{name}")
@@ -207,10 +178,10 @@ def do_bucket(unit: BucketUnit, limits: Limits) -> Iterator[Counted | Trouble | 
             yield from shares(message, target.shares)
         findings.close()
         _write_series(target, name, [bucket])
-    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
-        yield _trouble(target, error)
+    except TROUBLES as error:
+        yield None, Trouble(target.number, error)
         return
-    yield _counted(target, [bucket], findings)
+    yield None, _counted(target, [bucket], findings)
 
 
 def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
@@ -234,8 +205,8 @@ def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
         findings.close()
         ordered = [buckets[place] for place in sorted(buckets)]
         _write_series(target, "whole", ordered)
-    except (UnreadablePart, Mistrusted, Rejected, OSError) as error:
-        return _trouble(target, error)
+    except TROUBLES as error:
+        return Trouble(target.number, error)
     counted = _counted(target, ordered, findings)
     counted.unledgered = unledgered
     return counted
@@ -248,14 +219,14 @@ def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | T
         unledgered = resolve(given, target.open_producers, findings)
         findings.close()
     except (Rejected, OSError) as error:
-        return _trouble(target, error)
+        return Trouble(target.number, error)
     return Counted(target.number, counts=findings.counts, unledgered=unledgered)
 
 
 def _counted(target: Target, buckets: Sequence[Bucket], findings: FindingsWriter) -> Counted:
     counted = Counted(target.number, counts=findings.counts)
     for bucket in buckets:
-        counted.totals.add(bucket.totals)
+        counted.totals = counted.totals.plus(bucket.totals)
         counted.flaws += bucket.flaws.count
         counted.flaw_places += [(bucket.place, offset) for offset in bucket.flaws.lowest]
     counted.flaw_places = sorted(counted.flaw_places)[:MOST_PLACES]
@@ -269,25 +240,15 @@ def _write_series(target: Target, name: str, buckets: Sequence[Bucket]) -> None:
     pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
 
 
-def _trouble(target: Target, error: UnreadablePart | Mistrusted | Rejected | OSError) -> Trouble:
-    if isinstance(error, UnreadablePart):
-        return SetAside(target.number, error.path, error.reason)
-    if isinstance(error, Mistrusted):
-        return Doubted(target.number, str(error))
-    if isinstance(error, Rejected):
-        return Refused(target.number, str(error))
-    return Broken(target.number, f"the results cannot be written: {error}")
-
-
-def unreadable_parts(parts: Sequence[Part]) -> list[SetAside]:
-    """Read every part to its end, and name those that cannot be read."""
-    found: list[SetAside] = []
+def unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
+    """Read every part to its end: which cannot be read, by their paths, and why."""
+    found: dict[str, str] = {}
     for part in parts:
         try:
             for _ in read(Piece(part, part.groups)):
                 pass
         except UnreadablePart as error:
-            found.append(SetAside(-1, error.path, error.reason))
+            found[error.path] = error.reason
         except (Rejected, Mistrusted):
             continue  # the audit proper meets it again
     return found

@@ -17,7 +17,19 @@ from ackproof.audit.commits import Parts, torn
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
-from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema, concat, empty, group_starts, order_of
+from ackproof.audit.rows import (
+    Array,
+    Bools,
+    Ints,
+    Rows,
+    Schema,
+    concat,
+    empty,
+    first_repeated,
+    group_starts,
+    order_of,
+    together,
+)
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
@@ -100,13 +112,11 @@ def shares(message: Presence | UnmatchedRows | Parts, count: int) -> Iterator[tu
     thin = np.repeat(~dense, ends - starts)
     sparse_share = np.repeat(share_of, ends - starts)
     none = empty(UNMATCHED)
+    identities = Rows({"producer": producer, "seq": seq, "present": present}, len(seq))
     for share in range(count):
         which = np.flatnonzero(thin & (sparse_share == share))
         if len(which) or blocks[share]:
-            rows = Rows(
-                {"producer": producer[which], "seq": seq[which], "present": present[which]}, len(which)
-            )
-            yield share, Share(message.place, tuple(blocks[share]), rows, none)
+            yield share, Share(message.place, tuple(blocks[share]), identities.take(which), none)
 
 
 def _share_of(producer: Array, block: Ints, count: int) -> Ints:
@@ -132,15 +142,12 @@ class Register:
         for share in given:
             for block in share.blocks:
                 self._add_block(block)
-        sparse = concat([share.sparse for share in given], _SPARSE)
-        order = order_of([sparse["producer"], sparse["seq"]])
-        sparse = sparse if order is None else sparse.take(order)
+        sparse = concat([share.sparse for share in given], _SPARSE).sorted_by("producer", "seq")
         if self._produced and len(sparse):
             sparse = self._add_to_blocks(sparse)
         producer, seq = sparse["producer"], sparse.ints("seq")
-        twice = np.flatnonzero((producer[1:] == producer[:-1]) & (seq[1:] == seq[:-1]))
-        if len(twice):
-            raise _twice(int(producer[twice[0]]), int(seq[twice[0]]))
+        if (twice := first_repeated(producer, seq)) is not None:
+            raise _twice(int(producer[twice]), int(seq[twice]))
         self._sparse = Identities(producer, seq)
         self._sparse_present = sparse.flags("present")
 
@@ -170,9 +177,8 @@ class Register:
             if key in self._produced:
                 moved[group] = True
                 inside = seq[low:high] & (_BLOCK - 1)
-                twice = np.flatnonzero(inside[1:] == inside[:-1])
-                if len(twice):
-                    raise _twice(key[0], int(seq[low + twice[0]]))
+                if (twice := first_repeated(inside)) is not None:
+                    raise _twice(key[0], int(seq[low + twice]))
                 self._add_block(Block(*key, _bits(inside), _bits(inside[present[low:high]])))
         return sparse.take(np.flatnonzero(~np.repeat(moved, ends - starts)))
 
@@ -207,16 +213,9 @@ def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Fi
     """
     register = Register(given)
     torn([Parts(share.place, share.parts) for share in given if share.parts is not None], findings)
-    having = [share for share in given if len(share.unmatched)]
-    if not having:
+    places, place, rows = together([(share.place, share.unmatched) for share in given], UNMATCHED)
+    if not len(rows):
         return 0
-    places = sorted({share.place for share in having})
-    rank = {place: number for number, place in enumerate(places)}
-    rows = concat([share.unmatched for share in having], UNMATCHED)
-    place = np.repeat(
-        np.asarray([rank[share.place] for share in having], dtype=np.int64),
-        [len(share.unmatched) for share in having],
-    )
     order = order_of([rows["producer"], rows["seq"], place, rows["offset"]])
     if order is not None:
         rows, place = rows.take(order), place[order]
@@ -225,30 +224,15 @@ def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Fi
 
     def add(anomaly: Anomaly, which: Ints, detail: str) -> None:
         for number in np.unique(place[which]).tolist():
-            here = which[place[which] == number]
-            findings.add(
-                anomaly,
-                places[number],
-                length=len(here),
-                producer=rows["producer"][here],
-                offset=rows["offset"][here],
-                seq=rows["seq"][here],
-                detail=detail,
-            )
+            findings.add(places[number], anomaly, rows, which[place[which] == number], detail=detail)
 
     add(Anomaly.PHANTOM, np.flatnonzero(~produced & ~open_), "never produced")
     add(Anomaly.MISROUTED, np.flatnonzero(produced), "produced to another place")
-    add(
-        Anomaly.MISROUTED,
-        np.flatnonzero(~produced & rows.flags("astray")),
-        "its payload names another origin",
-    )
+    astray = np.flatnonzero(~produced & rows.flags("astray"))
+    add(Anomaly.MISROUTED, astray, "its payload names another origin")
     intact = np.flatnonzero(rows.flags("intact"))
     first = np.zeros(len(intact), dtype=np.bool_)
     first[group_starts([rows["producer"][intact], rows["seq"][intact]])] = True
-    add(
-        Anomaly.DUPLICATE,
-        intact[~first | present[intact]],
-        "another intact copy of a record that is there already",
-    )
+    copies = intact[~first | present[intact]]
+    add(Anomaly.DUPLICATE, copies, "another intact copy of a record that is there already")
     return int(np.count_nonzero(~produced & open_))

@@ -17,6 +17,7 @@ children go through a pidfd, which closes even the gap between the check and the
 from __future__ import annotations
 
 import os
+import re
 import select
 import signal
 import subprocess
@@ -259,6 +260,18 @@ def context_switches(pid: int) -> int:
 def is_alive(pid: int, start: int) -> bool:
     """Whether the process with this pid and start time still runs (a zombie does not)."""
     return process_state(pid, start) in ("running", "stopped")
+
+
+def mark() -> str:
+    """This process in the name of what it works on, so that `left_behind` finds that once it is gone."""
+    return f"{os.getpid()}-{started(os.getpid())}"
+
+
+def left_behind(folder: Path, prefix: str) -> list[Path]:
+    """What stands in a folder under a name of this prefix and the mark of a process that is gone."""
+    marked = re.compile(re.escape(prefix) + r"([0-9]+)-([0-9]+)(?![0-9])")
+    found = [(path, marked.match(path.name)) for path in folder.glob(f"{prefix}*")]
+    return [path for path, by in found if by is not None and not is_alive(int(by[1]), int(by[2]))]
 
 
 def _stat(path: Path) -> list[str] | None:

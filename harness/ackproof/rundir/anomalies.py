@@ -79,23 +79,21 @@ class Inversion(StrEnum):
 _WHOLE: Final = ("producer", "seq", "offset", "detail")
 _WITHOUT_DETAIL: Final = ("producer", "seq", "offset")
 _OF_AN_OFFSET: Final = ("offset", "detail")
-_WEIGHT_OF_UNKNOWN: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
 class AnomalyClass:
-    """One row. `weight`: the heavier class is told first."""
+    """One row."""
 
     name: Anomaly
-    weight: int
-    unit: Unit
-    ruled_by: RuledBy
-    concern: Concern
     singular: str
     short: str
     """What became of one, said after its name."""
     wording: str
     """The definition."""
+    unit: Unit = Unit.RECORD
+    ruled_by: RuledBy = RuledBy.NO_SETTING
+    concern: Concern = Concern.DURABILITY
     plural: str = ""
     """Where it is not the singular with an s."""
     proves: bool = False
@@ -116,13 +114,10 @@ class AnomalyClass:
         return self.concern is Concern.TRANSACTIONS
 
 
-_ROWS: Final = (
+_GRAVEST_FIRST: Final = (
     AnomalyClass(
         name=Anomaly.LOST,
-        weight=17,
-        unit=Unit.RECORD,
         ruled_by=RuledBy.LOSS,
-        concern=Concern.DURABILITY,
         singular="acknowledged record",
         short="acknowledged, and not there",
         wording=(
@@ -132,18 +127,93 @@ _ROWS: Final = (
         columns=_WITHOUT_DETAIL,
     ),
     AnomalyClass(
-        name=Anomaly.OVERWRITTEN,
-        weight=15,
-        unit=Unit.RECORD,
+        name=Anomaly.VANISHED,
+        unit=Unit.OFFSET,
         ruled_by=RuledBy.LOSS,
-        concern=Concern.DURABILITY,
+        singular="vanished offset",
+        short="a consumer was handed it, and it is not there",
+        wording="A live reader was handed a record there that is not among the final ones there.",
+    ),
+    AnomalyClass(
+        name=Anomaly.OVERWRITTEN,
+        ruled_by=RuledBy.LOSS,
         singular="overwritten record",
         short="acknowledged, and another record holds its offset",
         wording="It is lost, and an intact record with another identity now holds its acknowledged offset.",
     ),
     AnomalyClass(
+        name=Anomaly.CONFLICT,
+        unit=Unit.OFFSET,
+        ruled_by=RuledBy.LOSS,
+        proves=True,
+        singular="conflicting offset",
+        short="two reads of one offset gave different records",
+        wording="Two reads there, live or final, by any readers, gave different records.",
+        columns=_OF_AN_OFFSET,
+    ),
+    AnomalyClass(
+        name=Anomaly.TORN_TRANSACTION,
+        unit=Unit.TRANSACTION,
+        ruled_by=RuledBy.LOSS,
+        concern=Concern.TRANSACTIONS,
+        singular="torn transaction",
+        short="of a transaction that is not whole at read_committed",
+        wording="It was committed and is not wholly there at read_committed; or it is there in part.",
+    ),
+    AnomalyClass(
+        name=Anomaly.ABORTED_READ,
+        unit=Unit.READ,
+        concern=Concern.TRANSACTIONS,
+        proves=True,
+        singular="read of an aborted record",
+        plural="reads of aborted records",
+        short="of an aborted transaction, and handed over at read_committed",
+        wording="A record of an aborted transaction was handed to a reader at read_committed.",
+    ),
+    AnomalyClass(
+        name=Anomaly.EARLY_READ,
+        unit=Unit.READ,
+        concern=Concern.TRANSACTIONS,
+        proves=True,
+        singular="read before its commit",
+        plural="reads before their commit",
+        short="handed over at read_committed before its commit",
+        wording="A record was handed to a reader at read_committed before the commit of its transaction was asked for.",
+    ),
+    AnomalyClass(
+        name=Anomaly.RESURRECTED,
+        proves=True,
+        singular="resurrected record",
+        short="reported as failed for good, and there",
+        wording="Its outcome was that it failed for good, yet it is present.",
+        columns=_WITHOUT_DETAIL,
+    ),
+    AnomalyClass(
+        name=Anomaly.PHANTOM,
+        unit=Unit.ROW,
+        proves=True,
+        singular="phantom record",
+        short="there, and nobody sent it",
+        wording="It has no identity that can be read, or one that was never produced.",
+    ),
+    AnomalyClass(
+        name=Anomaly.CORRUPTED,
+        unit=Unit.ROW,
+        proves=True,
+        singular="corrupted record",
+        short="there, but not as it was sent",
+        wording="The checksum over its payload is broken.",
+    ),
+    AnomalyClass(
+        name=Anomaly.MISROUTED,
+        unit=Unit.ROW,
+        proves=True,
+        singular="misrouted record",
+        short="there, but not where it was sent to",
+        wording="Its partition differs from the one that its payload names, or from the one that it was produced to.",
+    ),
+    AnomalyClass(
         name=Anomaly.DUPLICATE,
-        weight=6,
         unit=Unit.ROW,
         ruled_by=RuledBy.RETRIES,
         concern=Concern.ONCE_IN_ORDER,
@@ -155,67 +225,8 @@ _ROWS: Final = (
         kept_by_idempotence="an idempotent producer writes no copies",
     ),
     AnomalyClass(
-        name=Anomaly.RESURRECTED,
-        weight=10,
-        unit=Unit.RECORD,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.DURABILITY,
-        proves=True,
-        singular="resurrected record",
-        short="reported as failed for good, and there",
-        wording="Its outcome was that it failed for good, yet it is present.",
-        columns=_WITHOUT_DETAIL,
-    ),
-    AnomalyClass(
-        name=Anomaly.SURFACED,
-        weight=0,
-        unit=Unit.RECORD,
-        ruled_by=RuledBy.INFORMATION,
-        concern=Concern.NOTHING,
-        singular="surfaced record",
-        short="its outcome was never known, and it is there",
-        wording="Its outcome was never known, and it is present.",
-        columns=_WITHOUT_DETAIL,
-    ),
-    AnomalyClass(
-        name=Anomaly.PHANTOM,
-        weight=9,
-        unit=Unit.ROW,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.DURABILITY,
-        proves=True,
-        singular="phantom record",
-        short="there, and nobody sent it",
-        wording="It has no identity that can be read, or one that was never produced.",
-    ),
-    AnomalyClass(
-        name=Anomaly.MISROUTED,
-        weight=7,
-        unit=Unit.ROW,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.DURABILITY,
-        proves=True,
-        singular="misrouted record",
-        short="there, but not where it was sent to",
-        wording="Its partition differs from the one that its payload names, or from the one that it was produced to.",
-    ),
-    AnomalyClass(
-        name=Anomaly.CORRUPTED,
-        weight=8,
-        unit=Unit.ROW,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.DURABILITY,
-        proves=True,
-        singular="corrupted record",
-        short="there, but not as it was sent",
-        wording="The checksum over its payload is broken.",
-    ),
-    AnomalyClass(
         name=Anomaly.DISPLACED,
-        weight=5,
-        unit=Unit.RECORD,
         ruled_by=RuledBy.RETRIES,
-        concern=Concern.DURABILITY,
         singular="displaced record",
         short="acknowledged at an offset where it is not",
         wording="It was acknowledged with an offset and is present, but no copy of it is at that offset.",
@@ -223,8 +234,6 @@ _ROWS: Final = (
     ),
     AnomalyClass(
         name=Anomaly.REORDERED,
-        weight=4,
-        unit=Unit.RECORD,
         ruled_by=RuledBy.ORDER,
         concern=Concern.ONCE_IN_ORDER,
         singular="reordered record",
@@ -236,32 +245,8 @@ _ROWS: Final = (
         kept_by_idempotence="an idempotent producer keeps its order",
     ),
     AnomalyClass(
-        name=Anomaly.VANISHED,
-        weight=16,
-        unit=Unit.OFFSET,
-        ruled_by=RuledBy.LOSS,
-        concern=Concern.DURABILITY,
-        singular="vanished offset",
-        short="a consumer was handed it, and it is not there",
-        wording="A live reader was handed a record there that is not among the final ones there.",
-    ),
-    AnomalyClass(
-        name=Anomaly.CONFLICT,
-        weight=14,
-        unit=Unit.OFFSET,
-        ruled_by=RuledBy.LOSS,
-        concern=Concern.DURABILITY,
-        proves=True,
-        singular="conflicting offset",
-        short="two reads of one offset gave different records",
-        wording="Two reads there, live or final, by any readers, gave different records.",
-        columns=_OF_AN_OFFSET,
-    ),
-    AnomalyClass(
         name=Anomaly.SKIPPED,
-        weight=3,
         unit=Unit.OFFSET,
-        ruled_by=RuledBy.NO_SETTING,
         concern=Concern.READING,
         singular="skipped offset",
         short="a consumer passed over it",
@@ -273,58 +258,34 @@ _ROWS: Final = (
     ),
     AnomalyClass(
         name=Anomaly.REWOUND,
-        weight=2,
         unit=Unit.READ,
-        ruled_by=RuledBy.NO_SETTING,
         concern=Concern.READING,
         singular="rewound read",
         short="a consumer was handed what is not behind what it had",
         wording="A live reader was handed an offset not above that of its read just before, within one assignment.",
     ),
     AnomalyClass(
-        name=Anomaly.ABORTED_READ,
-        weight=12,
-        unit=Unit.READ,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.TRANSACTIONS,
-        proves=True,
-        singular="read of an aborted record",
-        plural="reads of aborted records",
-        short="of an aborted transaction, and handed over at read_committed",
-        wording="A record of an aborted transaction was handed to a reader at read_committed.",
-    ),
-    AnomalyClass(
-        name=Anomaly.TORN_TRANSACTION,
-        weight=13,
-        unit=Unit.TRANSACTION,
-        ruled_by=RuledBy.LOSS,
-        concern=Concern.TRANSACTIONS,
-        singular="torn transaction",
-        short="of a transaction that is not whole at read_committed",
-        wording="It was committed and is not wholly there at read_committed; or it is there in part.",
-    ),
-    AnomalyClass(
-        name=Anomaly.EARLY_READ,
-        weight=11,
-        unit=Unit.READ,
-        ruled_by=RuledBy.NO_SETTING,
-        concern=Concern.TRANSACTIONS,
-        proves=True,
-        singular="read before its commit",
-        plural="reads before their commit",
-        short="handed over at read_committed before its commit",
-        wording="A record was handed to a reader at read_committed before the commit of its transaction was asked for.",
+        name=Anomaly.SURFACED,
+        ruled_by=RuledBy.INFORMATION,
+        concern=Concern.NOTHING,
+        singular="surfaced record",
+        short="its outcome was never known, and it is there",
+        wording="Its outcome was never known, and it is present.",
+        columns=_WITHOUT_DETAIL,
     ),
 )
 
-TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({row.name: row for row in _ROWS})
+_ROWS: Final = {row.name: row for row in _GRAVEST_FIRST}
+TABLE: Final[Mapping[str, AnomalyClass]] = MappingProxyType({name: _ROWS[name] for name in Anomaly})
 """The rows by name, in the order of `Anomaly`. A newer version's findings may name classes that are not in it."""
 
 
-def gravity(name: str) -> tuple[int, str]:
+def gravity(name: str) -> tuple[bool, int, str]:
     """Sorts names of classes, the gravest first; of unknown ones before those that are for information only."""
     row = TABLE.get(name)
-    return (-row.weight if row else -_WEIGHT_OF_UNKNOWN, name)
+    if row is None:
+        return (False, len(_GRAVEST_FIRST), name)
+    return (row.ruled_by is RuledBy.INFORMATION, _GRAVEST_FIRST.index(row), name)
 
 
 def counted(count: int, name: str) -> str:
@@ -348,7 +309,7 @@ def markdown() -> str:
         "| class | counts | definition | forbidden | proves itself | a finding names |",
         "|---|---|---|---|---|---|",
     ]
-    for row in sorted(_ROWS, key=lambda one: gravity(one.name)):
+    for row in _GRAVEST_FIRST:
         forbidden = f"transactions only; {row.ruled_by}" if row.transactional else row.ruled_by
         proves = "yes" if row.proves else "no"
         lines.append(

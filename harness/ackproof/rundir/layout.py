@@ -19,126 +19,68 @@ def client_folder(client: str) -> str:
     return f"client={client}"
 
 
+class _At:
+    """A file or folder by its path below that of the folder which it is asked of."""
+
+    def __init__(self, below: str) -> None:
+        self._below = below
+
+    def __get__(self, owner: CaseDir | BatchDir, _: object) -> Path:
+        return owner.path / self._below
+
+
 @dataclass(frozen=True)
 class CaseDir:
     """The folder of one run."""
 
     path: Path
 
-    @property
-    def case_json(self) -> Path:
-        """The resolved case: replayable, with the list of clients."""
-        return self.path / "case.json"
-
-    @property
-    def timeline(self) -> Path:
-        """Events, one JSON object a line; ends with the event `end`."""
-        return self.path / "timeline.jsonl"
-
-    @property
-    def ledger(self) -> Path:
-        """Home of both ledgers."""
-        return self.path / "ledger"
-
-    @property
-    def produced(self) -> Path:
-        """`client=<id>/part-*.parquet` of the producers."""
-        return self.ledger / "produced"
-
-    @property
-    def consumed(self) -> Path:
-        """`client=<id>/part-*.parquet` of the readers."""
-        return self.ledger / "consumed"
-
-    @property
-    def transactions(self) -> Path:
-        """`client=<id>/part-000000.parquet` of transactional producers: what became of each transaction."""
-        return self.ledger / "transactions"
-
-    @property
-    def journal(self) -> Path:
-        """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
-        return self.path / "journal"
-
-    @property
-    def clients(self) -> Path:
-        """Settings, statistics and output of client processes, one folder a client."""
-        return self.path / "clients"
-
-    @property
-    def nodes(self) -> Path:
-        """One folder a node: server.properties, hosts, logs and (until the end) data."""
-        return self.path / "nodes"
-
-    @property
-    def attached_json(self) -> Path:
-        """What was made on a cluster that someone else runs, until it is deleted there."""
-        return self.path / "attached.json"
-
-    @property
-    def observed(self) -> Path:
-        """What was seen of the cluster through the protocol."""
-        return self.path / "observed"
-
-    @property
-    def samples(self) -> Path:
-        """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
-        return self.observed / "partitions.jsonl"
-
-    @property
-    def final_read(self) -> Path:
-        """Start, end and epoch of each partition of the final read, and whether it was complete."""
-        return self.observed / "final-read.json"
-
-    @property
-    def replicas(self) -> Path:
-        """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
-        return self.observed / "replicas.json"
-
-    @property
-    def replica_batches(self) -> Path:
-        """One row per record batch of each replica at the end."""
-        return self.observed / "replicas.parquet"
-
-    @property
-    def metadata_log(self) -> Path:
-        """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
-        return self.observed / "metadata.jsonl"
-
-    @property
-    def audit_json(self) -> Path:
-        """Counts of the audit."""
-        return self.path / "audit.json"
-
-    @property
-    def findings(self) -> Path:
-        """Folder of Parquet files, one row per unit counted."""
-        return self.path / "findings"
-
-    @property
-    def series(self) -> Path:
-        """Acks, reads and latencies per partition and 100 ms."""
-        return self.path / "series.parquet"
-
-    @property
-    def conformance_json(self) -> Path:
-        """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
-        return self.path / "conformance.json"
-
-    @property
-    def prediction_json(self) -> Path:
-        """What the reference implementation says may happen under these settings and the faults observed."""
-        return self.path / "prediction.json"
-
-    @property
-    def simulation_json(self) -> Path:
-        """What simulated runs of the case came to."""
-        return self.path / "simulation.json"
-
-    @property
-    def verdict_json(self) -> Path:
-        """The verdict and its reasons."""
-        return self.path / "verdict.json"
+    case_json = _At("case.json")
+    """The resolved case: replayable, with the list of clients."""
+    timeline = _At("timeline.jsonl")
+    """Events, one JSON object a line; ends with the event `end`."""
+    ledger = _At("ledger")
+    """Home of both ledgers."""
+    produced = _At("ledger/produced")
+    """`client=<id>/part-*.parquet` of the producers."""
+    consumed = _At("ledger/consumed")
+    """`client=<id>/part-*.parquet` of the readers."""
+    transactions = _At("ledger/transactions")
+    """`client=<id>/part-000000.parquet` of transactional producers: what became of each transaction."""
+    journal = _At("journal")
+    """Memory-mapped journals of running clients; empty once they are turned into Parquet."""
+    clients = _At("clients")
+    """Settings, statistics and output of client processes, one folder a client."""
+    nodes = _At("nodes")
+    """One folder a node: server.properties, hosts, logs and (until the end) data."""
+    attached_json = _At("attached.json")
+    """What was made on a cluster that someone else runs, until it is deleted there."""
+    observed = _At("observed")
+    """What was seen of the cluster through the protocol."""
+    samples = _At("observed/partitions.jsonl")
+    """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
+    final_read = _At("observed/final-read.json")
+    """Start, end and epoch of each partition of the final read, and whether it was complete."""
+    replicas = _At("observed/replicas.json")
+    """What each replica had on disk at the end: log start and end, epochs, checkpoints."""
+    replica_batches = _At("observed/replicas.parquet")
+    """One row per record batch of each replica at the end."""
+    metadata_log = _At("observed/metadata.jsonl")
+    """What the controllers' metadata log says of brokers, topics and partitions: one JSON object a record."""
+    audit_json = _At("audit.json")
+    """Counts of the audit."""
+    findings = _At("findings")
+    """Folder of Parquet files, one row per unit counted."""
+    series = _At("series.parquet")
+    """Acks, reads and latencies per partition and 100 ms."""
+    conformance_json = _At("conformance.json")
+    """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
+    prediction_json = _At("prediction.json")
+    """What the reference implementation says may happen under these settings and the faults observed."""
+    simulation_json = _At("simulation.json")
+    """What simulated runs of the case came to."""
+    verdict_json = _At("verdict.json")
+    """The verdict and its reasons."""
 
 
 @dataclass(frozen=True)
@@ -147,25 +89,14 @@ class BatchDir:
 
     path: Path
 
-    @property
-    def batch_json(self) -> Path:
-        """Rewritten after every case."""
-        return self.path / "batch.json"
-
-    @property
-    def report_html(self) -> Path:
-        """One self-contained page."""
-        return self.path / "report.html"
-
-    @property
-    def junit_xml(self) -> Path:
-        """For CI systems."""
-        return self.path / "junit.xml"
-
-    @property
-    def summary_md(self) -> Path:
-        """For a pull request or a job summary."""
-        return self.path / "summary.md"
+    batch_json = _At("batch.json")
+    """Rewritten after every case."""
+    report_html = _At("report.html")
+    """One self-contained page."""
+    junit_xml = _At("junit.xml")
+    """For CI systems."""
+    summary_md = _At("summary.md")
+    """For a pull request or a job summary."""
 
     def case(self, case_id: str) -> CaseDir:
         """The folder of a case."""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.arrow import numbers, texts
 from ackproof.rundir.part_order import Column, Shelf, order_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
@@ -200,17 +201,17 @@ class _Part:
     def column(self, name: str, values: Column) -> None:
         """A column, as it came."""
         room = self._order.put(values, self._room(name, values.dtype))
-        self._columns[name] = _bits(room) if values.dtype == np.bool_ else _column(room)
+        self._columns[name] = numbers(room)
 
     def constant(self, name: str, value: int) -> None:
         """A column that has one value."""
         room = self._room(name, self._schema.field(name).type.to_pandas_dtype())
         room.fill(value)
-        self._columns[name] = _column(room)
+        self._columns[name] = numbers(room)
 
     def texts(self, name: str, codes: Column, names: Sequence[str]) -> None:
         """A column of texts, by their numbers in `names`."""
-        self._columns[name] = _texts(self._order.put(codes, self._room(name, np.int32)), names)
+        self._columns[name] = _coded(self._order.put(codes, self._room(name, np.int32)), names)
 
     def topics_and_partitions(self, places: Sequence[TopicPartition]) -> None:
         """The two columns that the order is by."""
@@ -219,8 +220,8 @@ class _Part:
         topics = np.array([code[topic] for topic, _ in places], np.int32)
         partitions = np.array([partition for _, partition in places], np.int32)
         spread = self._order.spread
-        self._columns["topic"] = _texts(spread(topics, self._room("topic", np.int32)), names)
-        self._columns["partition"] = _column(spread(partitions, self._room("partition", np.int32)))
+        self._columns["topic"] = _coded(spread(topics, self._room("topic", np.int32)), names)
+        self._columns["partition"] = numbers(spread(partitions, self._room("partition", np.int32)))
 
     def write(self, folder: Path, number: int) -> Path:
         """Write them; the part's path."""
@@ -232,27 +233,8 @@ class _Part:
         return self._shelf.array(name, dtype, self._order.count)
 
 
-# pa.array() would load pandas wherever it is installed, which takes a client most of a second at its end: the
-# buffers of numpy are handed over as they are.
-
-
-def _column(values: npt.NDArray[np.generic]) -> pa.Array:
-    return pa.Array.from_buffers(
-        pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(np.ascontiguousarray(values))]
-    )
-
-
-def _bits(values: npt.NDArray[np.bool_]) -> pa.Array:
-    packed = np.packbits(values, bitorder="little")
-    return pa.Array.from_buffers(pa.bool_(), len(values), [None, pa.py_buffer(packed)])
-
-
-def _texts(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
-    raw = [name.encode() for name in names]
-    offsets = np.cumsum([0, *map(len, raw)], dtype=np.int32)
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(raw))]
-    texts = pa.Array.from_buffers(pa.string(), len(raw), buffers)
-    return pa.DictionaryArray.from_arrays(_column(codes), texts)
+def _coded(codes: npt.NDArray[np.int32], names: Sequence[str]) -> pa.Array:
+    return pa.DictionaryArray.from_arrays(numbers(codes), texts(names))
 
 
 def _table(columns: list[pa.Array], schema: pa.Schema) -> pa.Table:

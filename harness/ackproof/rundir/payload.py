@@ -21,7 +21,6 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 MAGIC: Final = b"AKP1"
@@ -105,14 +104,3 @@ def decode(run_id: str, value: bytes | None) -> Identity:
     if producer < 0 or seq < 0 or partition < 0:
         return NOBODY
     return Identity(producer, seq, topic, partition, intact)
-
-
-@dataclass(frozen=True)
-class Decoder:
-    """`decode` bound to one run."""
-
-    run_id: str
-
-    def __call__(self, value: bytes | None) -> Identity:
-        """Decode one value."""
-        return decode(self.run_id, value)
