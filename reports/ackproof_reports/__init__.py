@@ -30,6 +30,15 @@ def render_batch(batch_dir: Path) -> None:
     Raises `BadInput` when the folder holds neither a readable `batch.json` nor a single case.
     """
     # Heavy imports (pyarrow, jinja2) only when something is rendered.
-    from ackproof_reports.render import render
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_reports.facts import gather
+    from ackproof_reports.junit import junit
+    from ackproof_reports.loading import load_batch
+    from ackproof_reports.markdown import summary
+    from ackproof_reports.page import page
 
-    render(batch_dir)
+    batch = load_batch(batch_dir)
+    facts = gather(batch)
+    write_atomically(batch.directory.junit_xml, junit(batch, facts))
+    write_atomically(batch.directory.summary_md, summary(batch, facts))
+    write_atomically(batch.directory.report_html, page(batch, facts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from pydantic import JsonValue
@@ -91,7 +91,7 @@ class Course:
     faults: tuple[Fault, ...] = ()
     marks: tuple[Mark, ...] = ()
     end_ns: int = 0
-    load_ns: int | None = field(default=None)
+    load_ns: int | None = None
     """Begin of the first phase called `load`, None where there is none."""
 
 

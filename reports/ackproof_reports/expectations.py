@@ -45,13 +45,13 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
     """The expectations of one experiment's resolved cases, each once."""
     lines: dict[tuple[tuple[tuple[str, str], ...], str, str], list[Held]] = {}
     for case in cases:
-        for expect in _list(case.resolved("experiment", "expect") or case.resolved("expect")):
+        for expect in _list(case.resolved("experiment", "expect")):
             given = tuple((name, _text(value)) for name, value in _mapping(expect.get("given")).items())
-            bounds = _mapping(expect.get("bounds")) or {k: v for k, v in expect.items() if k != "given"}
-            applies = _applies(given, case)
-            for anomaly, bound in bounds.items():
+            for anomaly, bound in expect.items():
+                if anomaly == "given":
+                    continue
                 held = lines.setdefault((given, anomaly, _text(bound)), [])
-                if applies:
+                if _applies(given, case):
                     count = case.counts.get(anomaly)
                     held.append(Held(case, count, _holds(_text(bound), count)))
     return [

@@ -14,6 +14,12 @@ from ackproof_reports.loading import BatchView, State
 from ackproof_reports.wording import duration, number, one_line, scalar
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_OUTCOMES: Final = {
+    State.FAIL: ("failure", "FAIL"),
+    State.INCONCLUSIVE: ("error", "INCONCLUSIVE"),
+    State.HARNESS_FAILED: ("error", "HarnessFailed"),
+    State.NOT_JUDGED: ("error", "NotJudged"),
+}
 
 
 def clean(text: str) -> str:
@@ -80,16 +86,13 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
         ],
     )
     text = "\n".join(case.reasons) or "no reason recorded"
-    if case.state is State.FAIL:
-        _outcome(node, "failure", "FAIL", text)
-    elif case.state is State.INCONCLUSIVE:
-        _outcome(node, "error", "INCONCLUSIVE", text)
-    elif case.state is State.HARNESS_FAILED:
-        _outcome(node, "error", "HarnessFailed", case.entry.error or text)
+    if case.state is State.HARNESS_FAILED:
+        text = case.entry.error or text
     elif case.state is State.NOT_JUDGED:
-        _outcome(
-            node, "error", "NotJudged", "the case was not judged: " + ("; ".join(fact.absent) or "no reason")
-        )
+        text = "the case was not judged: " + ("; ".join(fact.absent) or "no reason")
+    if case.state in _OUTCOMES:
+        tag, kind = _OUTCOMES[case.state]
+        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
     ET.SubElement(node, "system-out").text = clean("\n".join(_told(fact)))
 
 
@@ -103,10 +106,6 @@ def _told(fact: CaseFacts) -> list[str]:
     ]
     lines.append(f"longest gap between acks: {duration(fact.gap_ms)}")
     return lines + [f"absent: {sentence}" for sentence in fact.absent]
-
-
-def _outcome(node: ET.Element, tag: str, kind: str, text: str) -> None:
-    ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
 
 
 def _properties(node: ET.Element, pairs: Sequence[tuple[str, str]]) -> None:

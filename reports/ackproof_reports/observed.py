@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pydantic import ValidationError
-
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.samples import Sample
+from ackproof.rundir.samples import Sample, each_sample
 
 SILENCE_NS: Final = 1_500_000_000
 """Longer without a sample and the strip shows a hole: nobody looked, so nothing is drawn."""
@@ -46,7 +43,7 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
             "observed/partitions.jsonl: missing, so leader, ISR and unreplicated tail cannot be shown"
         )
         return strips
-    for sample in _samples(path):
+    for sample in each_sample(path):
         strip = strips.setdefault(TopicPartition(sample.topic, sample.partition), Strip())
         strip.replicas = max(strip.replicas, len(sample.replicas), len(sample.isr))
         _extend(strip, sample)
@@ -56,15 +53,6 @@ def read_strips(path: Path, absent: list[str]) -> dict[TopicPartition, Strip]:
     for strip in strips.values():
         strip.tail = thinned(strip.tail)
     return strips
-
-
-def _samples(path: Path) -> Iterator[Sample]:
-    with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            try:
-                yield Sample.model_validate_json(line)
-            except ValidationError:
-                continue
 
 
 def _extend(strip: Strip, sample: Sample) -> None:

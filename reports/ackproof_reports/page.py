@@ -16,19 +16,15 @@ from markupsafe import Markup
 
 from ackproof_reports import wording
 from ackproof_reports.answer import answers, tally
+from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, exit_meaning
 from ackproof_reports.sparkline import HEIGHT, WIDTH
-from ackproof_reports.views import (
-    MAX_EVENTS,
-    MAX_READS,
-    case_pages,
-    experiments,
-    settings_told,
-    shared_environment,
-)
+from ackproof_reports.views import case_pages, experiments, shared_environment
 
+MAX_EVENTS: Final = 400
+MAX_READS: Final = 200
 TEMPLATES: Final = Path(__file__).parent / "templates"
 STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "sequence.css", "print.css")
 SCRIPTS: Final = (
@@ -115,7 +111,8 @@ def _environment() -> Environment:
         wording.wall,
         wording.scalar,
         wording.one_line,
-        settings_told,
+        sentence,
+        subject,
     ):
         environment.globals[function.__name__] = function
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]

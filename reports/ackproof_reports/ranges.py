@@ -78,10 +78,11 @@ def groups_of(table: pa.Table) -> list[Group]:
 def _group(
     anomaly: str, topic: str, partition: int, producer: int | None, column: pa.ChunkedArray, gap: int
 ) -> Group:
-    numbers = _sorted(column)
+    numbers = column.combine_chunks()
+    numbers = numbers.take(pc.sort_indices(numbers))
     first, last = numbers[0].as_py(), numbers[-1].as_py()
-    kept, total = _stretches(numbers, gap, MOST)
-    spans, _ = _stretches(numbers, max(gap, (last - first) // SPANS), SPANS + 1)
+    kept, total = stretches(numbers, gap, MOST)
+    spans, _ = stretches(numbers, max(gap, (last - first) // SPANS), SPANS + 1)
     return Group(
         anomaly=anomaly,
         topic=topic,
@@ -104,19 +105,8 @@ def _parts(table: pa.Table, keys: Sequence[str]) -> Iterator[tuple[tuple[str | i
         yield tuple(row[key] for key in keys), part
 
 
-def stretches(column: pa.ChunkedArray, gap: int) -> list[tuple[int, int, int]]:
-    """(first, last, how many) of each run of numbers that lie at most `gap` apart."""
-    found, _ = _stretches(_sorted(column), gap, len(column))
-    return found
-
-
-def _sorted(column: pa.ChunkedArray) -> pa.Array:
-    numbers = pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
-    return numbers.take(pc.sort_indices(numbers))
-
-
-def _stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, int, int]], int]:
-    """The first `most` stretches of sorted numbers, and how many there are."""
+def stretches(numbers: pa.Array, gap: int, most: int) -> tuple[list[tuple[int, int, int]], int]:
+    """The first `most` runs of sorted numbers at most `gap` apart (first, last, how many), and how many there are."""
     if not len(numbers):
         return [], 0
     apart = pc.fill_null(pc.greater(pc.pairwise_diff(numbers), gap), False)

@@ -12,20 +12,17 @@ from pydantic import JsonValue
 from ackproof_reports.answer import by_experiment
 from ackproof_reports.causes import Causes, causes_of
 from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
-from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import Block
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
 from ackproof_reports.predictions import Predictions, predictions_of
-from ackproof_reports.ranges import SPANS, Range
+from ackproof_reports.ranges import SPANS, Group, Range
 from ackproof_reports.reference import Reference, reference_of
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
-from ackproof_reports.wording import duration, moment, number_range, one_line, scalar, visible, wall
+from ackproof_reports.wording import duration, number_range, one_line, visible
 
-MAX_EVENTS: Final = 400
 MAX_RANGES: Final = 200
-MAX_READS: Final = 200
 FIRST_ROWS: Final = 25
 """Findings that are there without a script and on paper."""
 MAX_SETTINGS_TEXT: Final = 40_000
@@ -105,24 +102,10 @@ def experiments(batch: BatchView, facts: Sequence[CaseFacts]) -> list[Experiment
 
 
 @dataclass(frozen=True)
-class EventRow:
-    """One line of the table of events."""
-
-    time: str
-    wall: str
-    kind: str
-    subject: str
-    text: str
-
-
-@dataclass(frozen=True)
 class LogMap:
     """One partition's log as a bar: where the lost offsets lie in it. x and width in per cent of the bar."""
 
-    place: str
-    lost: int
-    lost_first: int
-    lost_last: int
+    lost: Group
     start: int
     end: int | None
     end_x: float | None
@@ -144,7 +127,6 @@ class CasePage:
     maps: tuple[LogMap, ...]
     ranges: tuple[Range, ...]
     ranges_total: int
-    events: tuple[EventRow, ...]
     settings: str
     settings_cut: bool
     environment: tuple[tuple[str, str], ...]
@@ -165,8 +147,7 @@ def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
 
 
 def _first_to_open(facts: Sequence[CaseFacts]) -> int | None:
-    best = min(facts, key=_interest, default=None)
-    return best.case.index if best else None
+    return min(facts, key=_interest).case.index if facts else None
 
 
 def _interest(fact: CaseFacts) -> int:
@@ -196,7 +177,6 @@ def _case_page(
         maps=tuple(_maps(fact)),
         ranges=tuple(ranges[:MAX_RANGES]),
         ranges_total=sum(group.total for group in groups),
-        events=tuple(_events(fact)),
         settings=settings,
         settings_cut=cut,
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
@@ -211,19 +191,6 @@ def shared_environment(facts: Sequence[CaseFacts]) -> tuple[tuple[str, str], ...
     if not told:
         return ()
     return tuple((name, value) for name, value in told[0].items() if all(t.get(name) == value for t in told))
-
-
-def _events(fact: CaseFacts) -> list[EventRow]:
-    return [
-        EventRow(
-            moment(event.t_ns),
-            wall(event.wall_ns),
-            event.kind.value,
-            subject(event),
-            one_line(sentence(event)),
-        )
-        for event in fact.case.events[:MAX_EVENTS]
-    ]
 
 
 def _settings_text(fact: CaseFacts) -> tuple[str, bool]:
@@ -265,10 +232,7 @@ def _maps(fact: CaseFacts) -> Iterator[LogMap]:
         start = min(read.start if read else group.first, group.first)
         last = max(read.end if read else 0, group.last + 1)
         yield LogMap(
-            place=f"{group.topic}/{group.partition}",
-            lost=group.count,
-            lost_first=group.first,
-            lost_last=group.last,
+            lost=group,
             start=start,
             end=read.end if read else None,
             end_x=round(100 * (read.end - start) / (last - start), 3) if read else None,
@@ -290,8 +254,3 @@ def _columns(spans: Sequence[tuple[int, int]], start: int, last: int) -> tuple[t
         else:
             parts.append((x, width))
     return tuple((round(min(x, 100 - width), 3), round(width, 3)) for x, width in parts)
-
-
-def settings_told(fact: CaseFacts) -> list[tuple[str, str]]:
-    """The matrix settings of a case by their full paths."""
-    return [(path, scalar(value)) for path, value in fact.case.settings.items()]

@@ -16,12 +16,11 @@ import pyarrow.parquet as pq
 
 from ackproof.audit.clients import ListedClients, read_clients
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import END, has_end
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 Kind = Literal["produced", "consumed"]
 SCHEMAS: dict[Kind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
-
-END = "END"
 
 
 class Rejected(Exception):
@@ -110,7 +109,7 @@ def _read_footers(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[s
     ended: dict[str, bool] = {}
     for client_folder in _client_folders(folder, ledger):
         client = client_folder.name.removeprefix("client=")
-        ended[client] = (client_folder / END).exists()
+        ended[client] = has_end(client_folder)
         for path in _part_files(client_folder, ledger):
             if str(path) in set_aside:
                 continue

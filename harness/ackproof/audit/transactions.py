@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.audit.clients import read_clients
-from ackproof.audit.ledger import END, Ledger, Part, Rejected, unreadable
+from ackproof.audit.ledger import Ledger, Part, Rejected, unreadable
 from ackproof.audit.load import UnreadablePart
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import (
@@ -30,6 +30,7 @@ from ackproof.audit.rows import (
 )
 from ackproof.rundir.arrow import values
 from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import has_end
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
 
@@ -116,7 +117,7 @@ def _may_be_transactional(parts: list[Part]) -> bool:
 def _was_read_committed(ledger: Ledger, case: CaseDir) -> bool:
     """Whether there are rows of such a reader, or `case.json` lists one that came to its end."""
     if case.case_json.exists() and any(
-        client.final_committed and (case.consumed / client_folder(client.id) / END).exists()
+        client.final_committed and has_end(case.consumed / client_folder(client.id))
         for client in read_clients(case.case_json).clients
     ):
         return True

@@ -12,9 +12,6 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-UNLEDGERED: Final = "unledgered"
-"""Counted beside the classes, and not among the findings."""
-
 
 class Anomaly(StrEnum):
     """The names of the classes, in the order in which `audit.json` counts them."""

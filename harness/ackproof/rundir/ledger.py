@@ -80,12 +80,7 @@ def write_transactions(folder: Path, rows: Sequence[TxnRow]) -> Path:
         pa.array(column, field.type)
         for column, field in zip(zip(*rows, strict=True), TRANSACTIONS, strict=True)
     ]
-    folder.mkdir(parents=True, exist_ok=True)
-    path = part_path(folder, 0)
-    temporary = path.with_name(f".{path.name}.tmp")
-    pq.write_table(pa.Table.from_arrays(columns, schema=TRANSACTIONS), temporary, compression="zstd")
-    temporary.replace(path)
-    return path
+    return _write(folder, 0, pa.Table.from_arrays(columns, schema=TRANSACTIONS), [0])
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -30,14 +31,15 @@ class Sample(Document):
 
 
 def read_samples(path: Path) -> list[Sample]:
-    """All whole samples; a torn last line is passed over."""
-    if not path.exists():
-        return []
-    samples: list[Sample] = []
+    """All whole samples; none where there is no such file."""
+    return list(each_sample(path)) if path.exists() else []
+
+
+def each_sample(path: Path) -> Iterator[Sample]:
+    """One whole sample after another; a torn line is passed over. Raises OSError."""
     with path.open(encoding="utf-8", errors="replace") as file:
         for line in file:
             try:
-                samples.append(Sample.model_validate_json(line))
+                yield Sample.model_validate_json(line)
             except ValidationError:
                 continue
-    return samples
