@@ -143,7 +143,7 @@ def linked(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Bench]:
     folder = tmp_path_factory.mktemp("linked")
-    needs = frozenset({Need.BROKER_LINKS})
+    needs = frozenset({Need.BROKER_LINKS, Need.CLIENT_LINKS})
     with Bench(folder, installed=installs(OLDER), needs=needs, kafka=OLDER, mode="zookeeper") as made:
         yield made
 
@@ -153,6 +153,7 @@ def linked(
     [
         "cut: {link: leader(t/0) -> zookeeper}\nfor: 5s",
         "black_hole: {link: follower(t/0) -> zookeeper}",
+        "cut: {link: clients -> leader(t/0)}",
         pytest.param("isolate: {target: controller, from: controllers}\nfor: 5s", marks=pytest.mark.nightly),
         pytest.param("delay: {link: brokers -> zookeeper, latency: 100ms}", marks=pytest.mark.nightly),
         pytest.param("throttle: {link: brokers -> zookeeper, rate: 10KB/s}", marks=pytest.mark.nightly),
@@ -160,7 +161,7 @@ def linked(
         pytest.param("reset: {link: follower(t/0) -> zookeeper}", marks=pytest.mark.nightly),
     ],
 )
-def test_links_to_zookeeper_break_and_mend(linked: Bench, fault: str) -> None:
+def test_links_break_and_mend(linked: Bench, fault: str) -> None:
     bite = linked.bite(fault)
     assert bite.good, bite
 

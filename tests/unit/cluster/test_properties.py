@@ -120,6 +120,14 @@ def test_with_zookeeper_a_broker_knows_its_servers_and_nothing_of_a_quorum() -> 
     assert values["zookeeper.session.timeout.ms"] == "3000"
 
 
+@pytest.mark.parametrize("mode", ["kraft", "zookeeper"])
+def test_clients_are_sent_to_the_proxy_that_can_be_broken(mode: str) -> None:
+    spec = ClusterSpec.model_validate({"kafka": "3.9.2", "mode": mode})
+    values = settings(Layout(spec, ADDRESSES, clients_by_proxy=True), 2, "data")
+    assert values["listeners"].split(",")[1] == f"EXTERNAL://{ADDRESSES.client(2)}"
+    assert values["advertised.listeners"].split(",")[1] == f"EXTERNAL://{ADDRESSES.for_clients(2)}"
+
+
 @pytest.mark.parametrize("servers", [1, 3])
 def test_zookeeper_servers_answer_where_controllers_would(servers: int) -> None:
     spec = ClusterSpec(kafka="3.9.2", mode="zookeeper", controllers=servers)

@@ -44,7 +44,7 @@ class ZooKeeperMode:
         if not layout.is_broker(node_id):
             return _of_server(layout, node_id, data)
         addresses = layout.addresses
-        internal, client = addresses.internal_port, addresses.listens(node_id)
+        internal = addresses.internal_port
         servers = [
             f"{node_name(server)}:{addresses.controller_port}" for server in layout.spec.controller_ids
         ]
@@ -52,8 +52,10 @@ class ZooKeeperMode:
             **asked,
             "broker.id": str(node_id),
             "zookeeper.connect": ",".join(servers),
-            "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},EXTERNAL://{client}",
-            "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},EXTERNAL://{client}",
+            "listeners": f"INTERNAL://{addresses.node(node_id)}:{internal},"
+            f"EXTERNAL://{addresses.listens(node_id)}",
+            "advertised.listeners": f"INTERNAL://{node_name(node_id)}:{internal},"
+            f"EXTERNAL://{layout.advertised(node_id)}",
             "listener.security.protocol.map": "INTERNAL:PLAINTEXT,EXTERNAL:PLAINTEXT",
             "inter.broker.listener.name": "INTERNAL",
             "log.dirs": ",".join(log_dirs(layout.spec, data, broker=True)),
