@@ -9,7 +9,7 @@ import pytest
 from ackproof.cluster.install import Installation
 from ackproof.faults.crashes import out_of_memory as crashes
 from ackproof.faults.crashes import starve as starvation
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import NodeDied
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster
@@ -42,7 +42,7 @@ def bench(
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
-    assert not [event for event in bench.node_events if event.kind is EventKind.NODE_DIED]
+    assert not [event for event in bench.node_events if isinstance(event.what, NodeDied)]
 
 
 @pytest.mark.nightly

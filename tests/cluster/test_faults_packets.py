@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network import packets
 from ackproof.experiment.needs import Need
 from faultbench import Bench
 from faultbench.links import PACKET_FAULTS, no_bite_astray, tables_of
@@ -48,5 +47,5 @@ def test_rules_for_another_address_do_not_pass_for_a_bite(
         bench,
         monkeypatch,
         "loss: {link: follower(t/0) -> leader(t/0), share: 50%}",
-        lambda port: packets.Loopback("127.0.0.77", port),
+        "127.0.0.77",
     )

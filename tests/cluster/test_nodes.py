@@ -15,12 +15,13 @@ from ackproof.base.errors import BadInput, NodeDied
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.backends.process.cluster import ProcessCluster
-from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.protocol import NodeState, PartitionEnds
 from ackproof.experiment.spec import TopicSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.samples import read_samples
 from ackproof.rundir.timeline import EventKind, Timeline, read_timeline
+from ackproof.rundir.timeline import NodeDied as NodeDiedEvent
 
 from .conftest import Clusters
 from .helpers import await_full_isr, await_leader, partition_of, produce
@@ -82,13 +83,17 @@ def test_each_node_leaves_its_settings_names_and_logs(cluster: ProcessCluster) -
         assert node.files.stdout.read_text() == "", "the JVM has nothing to complain of"
 
 
+def at_rest(ends: PartitionEnds) -> bool:
+    return ends.high_watermark == ends.last_stable == ends.log_end >= 0
+
+
 def test_offsets_are_the_leaders(cluster: ProcessCluster) -> None:
     before = cluster.partition_ends(["orders"])
     assert produce(cluster, "orders", 100) == 100
     (ends,) = cluster.partition_ends(["orders"]).values()
     (old,) = before.values()
     wait_until(
-        lambda: next(iter(cluster.partition_ends(["orders"]).values())).at_rest, what="rest", timeout_s=5
+        lambda: at_rest(next(iter(cluster.partition_ends(["orders"]).values()))), what="rest", timeout_s=5
     )
     assert ends.log_end == old.log_end + 100
     assert (ends.start, ends.leader) == (0, partition_of(cluster, "orders").leader)
@@ -138,7 +143,7 @@ def test_the_leader_is_killed_and_comes_back(
     isrs = [len(event.detail["isr"]) for event in of_orders if event.kind is EventKind.ISR]
     assert (leaders[0], leaders[-1]) == (old.leader, new)
     assert (isrs[0], min(isrs), isrs[-1]) == (3, 2, 3)
-    told = [e.kind for e in module_clusters.events_of(cluster) if e.node == node.id]
+    told = [e.what.KIND for e in module_clusters.events_of(cluster) if e.node == node.id]
     assert told[-3:] == [EventKind.NODE_STARTED, EventKind.NODE_ENDED, EventKind.NODE_STARTED]
 
 
@@ -221,8 +226,9 @@ def test_a_death_by_itself_is_noticed_at_once_and_ends_every_wait(
     assert "node 3 (broker-3" in str(death)
     assert "died by itself: SIGKILL; last log lines:\n[20" in str(death)
     event = module_clusters.events_of(cluster)[-1]
-    assert (event.kind, event.node, event.status) == (EventKind.NODE_DIED, 3, "SIGKILL")
-    assert "INFO" in event.log
+    assert isinstance(event.what, NodeDiedEvent)
+    assert (event.node, event.what.status) == (3, "SIGKILL")
+    assert "INFO" in event.what.log
     for wait in (
         cluster.check,
         lambda: node.await_ready(30),

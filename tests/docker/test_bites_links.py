@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network import packets
 from ackproof.cluster.network.mesh import Cut, Link
 from ackproof.experiment.needs import Need
 from faultbench import Bench
@@ -56,7 +55,7 @@ def test_rules_for_another_address_do_not_pass_for_a_bite(
         bench,
         monkeypatch,
         "cut: {link: follower(t/0) -> leader(t/0)}",
-        lambda port: packets.Outgoing("10.255.255.1", port),
+        "10.255.255.1",
     )
 
 

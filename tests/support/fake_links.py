@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import (
     BlackHole,
     Cut,
@@ -13,6 +12,7 @@ from ackproof.cluster.network.mesh import (
     DropLarge,
     Effect,
     Link,
+    LinkError,
     Loss,
     SlowClose,
     Throttle,
@@ -55,7 +55,7 @@ class FakeMesh:
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
         if link not in self.every:
-            raise LinkError(f"the link {link} does not go through a proxy")
+            raise LinkError(f"the link {link} was not laid so that it can be broken")
         self.laid.setdefault(link, {})[owner] = effect
         if link not in self.astray:
             self.broken.add(link)

@@ -8,6 +8,7 @@ class OnThisMachine:
     is_broker = True
     is_controller = False
     disk = None
+    clock = None
 
     def expect_end(self) -> None:
         pass

@@ -326,7 +326,7 @@ def report(directories: tuple[Path, ...]) -> int:
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
     from ackproof.cluster import doctor as room
-    from ackproof.cluster.containers.doctor import look
+    from ackproof.cluster.containers.images import look
     from ackproof.cluster.disks.file_systems import found as disks
 
     console = _console()

@@ -10,15 +10,12 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 LARGEST_NODE: Final = 204
 """Node ids that fit the scheme: 50 + id and id must be octets."""
-
-Route = Callable[[int, int], str]
-"""`route(i, j)`: the address at which node i reaches node j."""
 
 
 class Address(NamedTuple):
@@ -94,27 +91,22 @@ class Addresses:
             )
         ]
 
-    def direct(self, viewer: int, peer: int) -> str:
-        """The route without proxies."""
-        del viewer
-        return self.node(peer)
-
 
 def node_name(node_id: int) -> str:
     """The name by which peers know a node. `.test` is reserved (RFC 6761): no resolver knows it."""
     return f"node-{node_id}.test"
 
 
-def hosts_file(viewer: int, nodes: Iterable[int], route: Route, own_address: str) -> str:
+def hosts_file(viewer: int, own_address: str, peers: Mapping[int, str]) -> str:
     """The text of `viewer`'s hosts file (`-Djdk.net.hosts.file`), which replaces the resolver of its JVM.
 
-    It names localhost, the machine (a JVM asks for it), the node itself at its real address, and each peer where
-    `route` says.
+    It names localhost, the machine (a JVM asks for it), the node itself at its real address, and each peer at the
+    address where this node shall look for it.
     """
     lines = ["127.0.0.1 localhost"]
     machine = socket.gethostname()
     if machine != "localhost":
         lines.append(f"{own_address} {machine}")
     lines.append(f"{own_address} {node_name(viewer)}")
-    lines += [f"{route(viewer, peer)} {node_name(peer)}" for peer in nodes if peer != viewer]
+    lines += [f"{address} {node_name(peer)}" for peer, address in peers.items()]
     return "\n".join(lines) + "\n"

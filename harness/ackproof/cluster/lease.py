@@ -12,9 +12,9 @@ import fcntl
 import os
 import socket
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import LARGEST_NODE, Address, Addresses
@@ -27,7 +27,7 @@ _BASE_PORTS: Final = (29092, 27092, 25092, 23092, 21092)
 _EPHEMERAL: Final = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-class Lease:
+class Lease(AbstractContextManager["Lease"]):
     """A block of addresses, held until `release` or the death of all who inherited `descriptor`."""
 
     def __init__(self, addresses: Addresses, descriptor: int, name: socket.socket | None = None) -> None:
@@ -51,12 +51,7 @@ class Lease:
             self._name.close()
             self._name = None
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
@@ -139,7 +134,7 @@ def _lock(descriptor: int, block: int, nodes: tuple[int, ...]) -> Addresses | No
         return None
     for base_port in _base_ports():
         addresses = Addresses(block, base_port)
-        if all(_is_free(address) for address in addresses.listening(nodes)):
+        if all(is_free(address) for address in addresses.listening(nodes)):
             return addresses
     return None
 
@@ -164,7 +159,7 @@ def _require_loopback() -> None:
             ) from error
 
 
-def _is_free(address: Address) -> bool:
+def is_free(address: Address) -> bool:
     """Whether one could listen there now. Connections of the past (TIME_WAIT) do not matter."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

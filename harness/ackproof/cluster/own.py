@@ -19,17 +19,17 @@ from ackproof.cluster import lease
 from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address, Addresses, hosts_file
 from ackproof.cluster.asked import AskedCluster
+from ackproof.cluster.backends.links import wire
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
-from ackproof.cluster.disks.node_disk import Disks
+from ackproof.cluster.disks.node_disk import NodeDisk, make_disks
 from ackproof.cluster.install import Installation, environment_of, install, with_features
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.network.breaker import LinkBreaker
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.network.mesh import LinkError
+from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, give_head_start
@@ -41,7 +41,7 @@ from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
@@ -80,13 +80,14 @@ class OwnCluster(AskedCluster[ProcessNode]):
         self._found = installed
         self._needs = needs
         self._clocks = Need.CLOCKS in needs
+        self._cluster_id = new_cluster_id()
         self._nodes: dict[int, ProcessNode] = {}
         self._links: dict[int, Connection] = {}
         self._quorum: MetadataQuorum | None = None
-        self._disks = Disks()
+        self._disks: dict[int, NodeDisk] = {}
         self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
-        self._breaker: LinkBreaker | None = None
+        self._mesh: ProxiedMesh | None = None
         self._link_trouble: LinkError | None = None
         self._without_archive: list[int] = []
         self._releases: dict[int, Installation] = {}
@@ -100,11 +101,11 @@ class OwnCluster(AskedCluster[ProcessNode]):
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         """Lease addresses (`_lease`) for all nodes, before any of them is laid out."""
 
-    @abstractmethod
-    def _make_breaker(self, layout: Layout) -> LinkBreaker:
-        """What breaks links; called only where faults need it."""
+    def _make_mesh(self, wiring: Wiring) -> ProxiedMesh:
+        """Its links; called only where faults need to break some."""
+        return ProxiedMesh(wiring)
 
-    def _lay_more(self, files: NodeFiles, cluster_id: str) -> None:
+    def _lay_more(self, files: NodeFiles) -> None:
         """Write what this backend alone needs for a node's first start."""
 
     @abstractmethod
@@ -122,8 +123,8 @@ class OwnCluster(AskedCluster[ProcessNode]):
 
     def _give_back(self) -> None:
         """Every node is gone: give back what was taken for them. May be called again."""
-        if self._breaker is not None:
-            self._breaker.end()
+        if self._mesh is not None:
+            self._mesh.end()
         if self._lease is not None:
             self._lease.release()
 
@@ -131,7 +132,6 @@ class OwnCluster(AskedCluster[ProcessNode]):
         raise BadInput(f"node {node_id} cannot change to Kafka {version}: not possible on this backend")
 
     def environment(self) -> dict[str, str]:
-        """Versions, machine and load, for the report. Raises `BadInput` before `start`."""
         return environment_of(self._installed, self._without_archive)
 
     # -- life -------------------------------------------------------------------------------------------------------
@@ -150,20 +150,18 @@ class OwnCluster(AskedCluster[ProcessNode]):
         )
         self._layout = layout = Layout(self.spec, addresses, Need.CLIENT_LINKS in self._needs)
         if self._needs & LINKS and self._lease is not None:
-            self._breaker = self._make_breaker(layout)
-            self._breaker.start(self._lease.descriptor)
+            self._mesh = self._make_mesh(wire(layout, self._needs, self.nodes_dir, self._tag, self._pid))
+            self._mesh.start(self._lease.descriptor)
         self._watcher = watcher = Watcher()
-        self._quorum = self._make_quorum(layout)
-        cluster_id = new_cluster_id()
+        self._quorum = self._make_quorum(layout.addresses)
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
-        lay = partial(self._lay_data, layout, cluster_id)
         owner = self._tag.run_id if file_systems.to_be_made(self._needs) else None
-        self._disks.make(self.spec, self.nodes_dir, order, lay, owner)
+        self._disks = make_disks(self.spec, self.nodes_dir, order, self._lay_data, owner)
         for node_id in order:
             files = NodeFiles(self.nodes_dir / str(node_id))
-            self._lay_out(layout, node_id, files, cluster_id)
-            self._nodes[node_id] = self._make_node(layout, node_id, files, watcher)
+            self._lay_out(node_id, files)
+            self._nodes[node_id] = self._make_node(node_id, files, watcher)
             if layout.is_broker(node_id):
                 address = layout.addresses.client(node_id)
                 self._links[node_id] = Connection(address, timeout_s=ASK_S, access=self.access)
@@ -199,10 +197,11 @@ class OwnCluster(AskedCluster[ProcessNode]):
         self._ending = True
         late: list[int] = []
         if graceful:
-            isolated = [node for node in self._nodes.values() if not node.is_broker]
-            for group in ([node for node in self._nodes.values() if node.is_broker], isolated):
+            for brokers in (True, False):
+                group = [node for node in self._nodes.values() if node.is_broker is brokers]
                 late += stop_together(group, timeout_s)
-        self._disks.thaw()
+        for disk in self._disks.values():
+            disk.thaw()
         for node in self._nodes.values():
             node.kill()
         try:
@@ -214,12 +213,14 @@ class OwnCluster(AskedCluster[ProcessNode]):
             if self._quorum is not None:
                 self._quorum.close()
             self._give_back()
-        self._disks.unmount()
+        for disk in self._disks.values():
+            disk.unmount()
         return late
 
     def remove_data(self) -> None:
         """Remove `nodes/*/data` and the file systems below it, and nothing else."""
-        self._disks.remove()
+        for disk in self._disks.values():
+            disk.remove()
 
     def __enter__(self) -> Self:
         return self
@@ -252,9 +253,8 @@ class OwnCluster(AskedCluster[ProcessNode]):
         return {broker: self.layout.addresses.client(broker) for broker in self.spec.broker_ids}
 
     @property
-    def mesh(self) -> Mesh | None:
-        """Its links; None when no fault needs any, and before `start`."""
-        return None if self._breaker is None else self._breaker.mesh
+    def mesh(self) -> ProxiedMesh | None:
+        return self._mesh
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
@@ -265,8 +265,8 @@ class OwnCluster(AskedCluster[ProcessNode]):
                 raise node.death
         if self._link_trouble is not None:
             raise self._link_trouble
-        if self._breaker is not None:
-            self._breaker.mesh.check()
+        if self._mesh is not None:
+            self._mesh.check()
 
     def controller(self) -> int | None:
         return None if self._quorum is None else self._quorum.controller()
@@ -276,14 +276,15 @@ class OwnCluster(AskedCluster[ProcessNode]):
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         create_topics(self, topics, timeout_s)
-        self._disks.sync()
+        for disk in self._disks.values():
+            disk.sync()
 
     def running_links(self) -> dict[int, Connection]:
         return {i: link for i, link in self._links.items() if self._nodes[i].state() is NodeState.RUNNING}
 
     @property
     def quorum(self) -> MetadataQuorum:
-        """The servers that keep the metadata, looked at from outside. Raises `BadInput` before `start`."""
+        """The servers that keep the metadata. Raises `BadInput` before `start`."""
         if self._quorum is None:
             raise BadInput("this cluster was not started")
         return self._quorum
@@ -313,46 +314,49 @@ class OwnCluster(AskedCluster[ProcessNode]):
     def _holder(self) -> str:
         return f"{self._tag.run_id} {self._tag.case_dir}"
 
-    def _lay_data(self, layout: Layout, cluster_id: str, node_id: int) -> None:
+    def _lay_data(self, node_id: int) -> None:
         """What the node's empty data folders must hold for it to start in this cluster, as if just formatted."""
-        data = NodeFiles(self.nodes_dir / str(node_id)).data
-        metadata_of(self.spec).lay_data(layout, node_id, data, self._installed.checkpoint, cluster_id)
+        data, checkpoint = self._disks[node_id].data, self._installed.checkpoint
+        metadata_of(self.spec).lay_data(self.layout, node_id, data, checkpoint, self._cluster_id)
 
-    def _lay_out(self, layout: Layout, node_id: int, files: NodeFiles, cluster_id: str) -> None:
+    def _lay_out(self, node_id: int, files: NodeFiles) -> None:
         """Write the files of a node for its first start."""
         files.folder.mkdir(parents=True, exist_ok=True)
-        files.properties.write_text(render(settings(layout, node_id, files.data.name)), encoding="utf-8")
-        self._lay_data(layout, cluster_id, node_id)
-        route = layout.addresses.direct if self._breaker is None else self._breaker.route
-        names = hosts_file(node_id, layout.node_ids, route, layout.addresses.node(node_id))
-        files.hosts.write_text(names, encoding="utf-8")
-        self._lay_more(files, cluster_id)
+        files.properties.write_text(render(settings(self.layout, node_id, files.data.name)), encoding="utf-8")
+        self._lay_data(node_id)
+        address = self.layout.addresses.node
+        peers = {
+            peer: (self._mesh and self._mesh.route(node_id, peer)) or address(peer)
+            for peer in self.layout.node_ids
+            if peer != node_id
+        }
+        files.hosts.write_text(hosts_file(node_id, address(node_id), peers), encoding="utf-8")
+        self._lay_more(files)
 
-    def _make_quorum(self, layout: Layout) -> MetadataQuorum:
-        addresses = {node_id: layout.addresses.controller(node_id) for node_id in layout.spec.controller_ids}
+    def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
+        servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
         return metadata_of(self.spec).quorum(
-            addresses, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING
+            servers, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING
         )
 
-    def _make_node(self, layout: Layout, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
+    def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(
             node_id,
-            broker=layout.is_broker(node_id),
-            controller=layout.is_controller(node_id),
-            name=f"{layout.title(node_id)}-{node_id}",
+            f"{self.layout.title(node_id)}-{node_id}",
+            is_broker=self.layout.is_broker(node_id),
+            is_controller=self.layout.is_controller(node_id),
             files=files,
             disk=self._disks[node_id],
             launch=partial(self._launch_when_free, node_id),
             watcher=watcher,
             on_event=self._heard,
-            await_ready=self._await_ready,
-            clock=self._make_clock(layout, node_id, files) if self._clocks else None,
+            ready=self._await_ready,
+            clock=self._make_clock(node_id, files) if self._clocks else None,
         )
 
-    @staticmethod
-    def _make_clock(layout: Layout, node_id: int, files: NodeFiles) -> NodeClock:
-        addresses = layout.addresses
-        address = addresses.client if layout.is_broker(node_id) else addresses.controller
+    def _make_clock(self, node_id: int, files: NodeFiles) -> NodeClock:
+        addresses = self.layout.addresses
+        address = addresses.client if self.layout.is_broker(node_id) else addresses.controller
         clock = NodeClock(files.clock, files.log, address(node_id))
         clock.shift(0.0)
         return clock
@@ -373,9 +377,9 @@ class OwnCluster(AskedCluster[ProcessNode]):
 
     def _heard(self, event: NodeEvent) -> None:
         self._on_event(event)
-        if event.kind is EventKind.NODE_STARTED and self._breaker is not None:
+        if isinstance(event.what, NodeStarted) and self._mesh is not None:
             try:
-                self._breaker.renew(event.node)
+                self._mesh.renew(event.node)
             except LinkError as error:
                 self._link_trouble = error  # told by `check`: a node's start must not fail half way
 

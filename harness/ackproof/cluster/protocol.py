@@ -16,7 +16,7 @@ from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind, NodeDied, NodeEnded, NodeStarted, Timeline
+from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, Timeline
 
 
 class NodeState(StrEnum):
@@ -57,24 +57,13 @@ class PartitionEnds:
     last_stable: int
     log_end: int
 
-    @property
-    def at_rest(self) -> bool:
-        """High watermark = last stable offset = the leader's log end, all of them known."""
-        return self.log_end >= 0 and self.high_watermark == self.last_stable == self.log_end
-
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """Something that happened to a node's process: NODE_STARTED, NODE_DIED or NODE_ENDED.
+    """Something that happened to a node's process, in the words of a timeline."""
 
-    `status` in words (`SIGKILL`, `exit status 1`) and `log`, the last lines of its log, when it ended.
-    """
-
-    kind: EventKind
     node: int
-    pid: int
-    status: str = ""
-    log: str = ""
+    what: NodeStarted | NodeDied | NodeEnded
 
 
 OnNodeEvent = Callable[[NodeEvent], None]
@@ -84,19 +73,14 @@ def to_timeline(timeline: Timeline) -> OnNodeEvent:
     """A receiver that writes node events into a run's timeline."""
 
     def write(event: NodeEvent) -> None:
-        if event.kind is EventKind.NODE_STARTED:
-            timeline.add(NodeStarted(pid=event.pid), node=event.node)
-        elif event.kind is EventKind.NODE_ENDED:
-            timeline.add(NodeEnded(pid=event.pid, status=event.status), node=event.node)
-        else:
-            timeline.add(NodeDied(pid=event.pid, status=event.status, log=event.log), node=event.node)
+        timeline.add(event.what, node=event.node)
 
     return write
 
 
 @runtime_checkable
 class Node(Protocol):
-    """One node of a cluster, whoever runs it. What else can be done with it are abilities, below."""
+    """One node of a cluster, whoever runs it."""
 
     @property
     def id(self) -> int:
@@ -126,20 +110,29 @@ class Node(Protocol):
 
 
 @runtime_checkable
-class HasLog(Protocol):
-    """What it logs can be read."""
+class LocalNode(Node, Protocol):
+    """A node whose process and data are on this machine.
 
-    def log_tail(self, lines: int = 20) -> str:
-        """The last lines of what it logged or, failing that, printed."""
-
-
-@runtime_checkable
-class Killable(Protocol):
-    """Its process can be ended. What is asked for here is expected; any other end is a death by itself."""
+    An end of its process that is asked for here is expected; any other is a death by itself.
+    """
 
     @property
     def pid(self) -> int | None:
         """The process that serves it, or served it last; None before the first start."""
+
+    @property
+    def disk(self) -> NodeDisk:
+        """What it keeps its data on, as this machine sees it."""
+
+    @property
+    def clock(self) -> NodeClock | None:
+        """Its wall clock, if its cluster was made so that it can be set."""
+
+    def log_tail(self, lines: int = 20) -> str:
+        """The last lines of what it logged, and what it printed if it printed anything."""
+
+    def start(self) -> None:
+        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
 
     def kill(self) -> None:
         """SIGKILL, and return at once. Nothing happens to a node that is gone."""
@@ -150,47 +143,11 @@ class Killable(Protocol):
     def expect_end(self) -> None:
         """Until its next start its end is the doing of a fault (a full disk), and no death by itself."""
 
-
-@runtime_checkable
-class Startable(Protocol):
-    """It can be given a process again."""
-
-    def start(self) -> None:
-        """Start a process for it, and return at once. Raises `BadInput` when it has one."""
-
-
-@runtime_checkable
-class Pausable(Protocol):
-    """Its process can stand still."""
-
     def pause(self) -> None:
         """SIGSTOP, and return at once."""
 
     def resume(self) -> None:
         """SIGCONT, and return at once."""
-
-
-@runtime_checkable
-class HasDisk(Protocol):
-    """Its data lies on this machine."""
-
-    @property
-    def disk(self) -> NodeDisk:
-        """What it keeps its data on, as this machine sees it."""
-
-
-@runtime_checkable
-class HasClock(Protocol):
-    """Its wall clock can be set, if its cluster was made for it."""
-
-    @property
-    def clock(self) -> NodeClock | None:
-        """Its wall clock."""
-
-
-@runtime_checkable
-class LocalNode(Node, HasLog, HasDisk, Killable, Startable, Pausable, Protocol):
-    """A node whose process and data are on this machine."""
 
 
 def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
@@ -208,7 +165,7 @@ def local(nodes: Iterable[Node]) -> tuple[LocalNode, ...]:
 
 def clock_of(node: Node) -> NodeClock:
     """The wall clock of a node. Raises `FaultNotConfirmed` where it cannot be set."""
-    clock = node.clock if isinstance(node, HasClock) else None
+    clock = node.clock if isinstance(node, LocalNode) else None
     if clock is None:
         raise FaultNotConfirmed(f"the clock of node {node.id} cannot be set: the cluster was not made for it")
     return clock

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
 
 import pytest
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import packets
 from faultbench.bench import Bench
 
@@ -38,14 +38,14 @@ def tables_of(pid: int) -> list[str]:
     return [name for name in packets.tables() if name.startswith(f"{packets.PREFIX}{pid}_")]
 
 
-def no_bite_astray(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, elsewhere: Callable[[int], packets.Stream]
-) -> None:
-    """Rules for `elsewhere`, by port, where nobody is, must not pass for a bite of `fault`."""
+def no_bite_astray(bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, elsewhere: str) -> None:
+    """Rules for the address `elsewhere`, where nobody is, must not pass for a bite of `fault`."""
     lay = packets.PacketRules.lay
 
-    def astray(self: packets.PacketRules, mark: str, streams: list[Any], effect: packets.Effect) -> None:
-        lay(self, mark, [elsewhere(stream.port) for stream in streams], effect)
+    def astray(
+        self: packets.PacketRules, mark: str, addresses: Iterable[Address], effect: packets.Effect
+    ) -> None:
+        lay(self, mark, [Address(elsewhere, address.port) for address in addresses], effect)
 
     monkeypatch.setattr(packets.PacketRules, "lay", astray)
     monkeypatch.setattr("ackproof.faults.links.of_links.BITES_WITHIN_S", 1.5)

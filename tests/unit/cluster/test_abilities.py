@@ -21,15 +21,15 @@ UNUSED: Any = None
 def ours() -> ProcessNode:
     return ProcessNode(
         1,
-        broker=True,
-        controller=False,
-        name="broker-1",
+        "broker-1",
+        is_broker=True,
+        is_controller=False,
         files=NodeFiles(Path("nodes/1")),
         disk=UNUSED,
         launch=UNUSED,
         watcher=UNUSED,
         on_event=UNUSED,
-        await_ready=UNUSED,
+        ready=UNUSED,
     )
 
 

@@ -18,7 +18,8 @@ from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, statu
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.protocol import NodeEvent, NodeState
 from ackproof.cluster.watcher import Watcher
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import EventKind, NodeEnded
+from ackproof.rundir.timeline import NodeDied as NodeDiedEvent
 
 Make = Callable[[str], ProcessNode]
 PATIENT = "exec sleep 60"
@@ -37,11 +38,13 @@ class Events:
             self.all.append((time.monotonic(), event))
 
     def kinds(self) -> list[EventKind]:
-        return [event.kind for _, event in self.all]
+        return [event.what.KIND for _, event in self.all]
 
     def of(self, kind: EventKind) -> tuple[float, NodeEvent]:
         return wait_until(
-            lambda: next((seen for seen in self.all if seen[1].kind is kind), None), what=kind, timeout_s=5
+            lambda: next((seen for seen in self.all if seen[1].what.KIND is kind), None),
+            what=kind,
+            timeout_s=5,
         )
 
 
@@ -61,9 +64,9 @@ def make(tmp_path: Path, events: Events) -> Iterator[Make]:
         tag = RunTag("test-node", tmp_path, tmp_path)
         node = ProcessNode(
             len(nodes) + 1,
-            broker=True,
-            controller=False,
-            name=f"broker-{len(nodes) + 1}",
+            f"broker-{len(nodes) + 1}",
+            is_broker=True,
+            is_controller=False,
             files=files,
             disk=NodeDisk(files.data, (files.data,), files.data, lay=lambda: None),
             launch=lambda: spawn(
@@ -71,7 +74,7 @@ def make(tmp_path: Path, events: Events) -> Iterator[Make]:
             ),
             watcher=watcher,
             on_event=events,
-            await_ready=lambda node, timeout_s: None,
+            ready=lambda node, timeout_s: None,
         )
         nodes.append(node)
         return node
@@ -86,7 +89,8 @@ def test_a_death_by_itself_is_told_at_once_with_status_and_log(make: Make, event
     node = make("echo one > server.log; echo two >> server.log; echo printed; exit 3")
     node.start()
     _, event = events.of(EventKind.NODE_DIED)
-    assert (event.status, event.log.splitlines()) == ("exit status 3", ["one", "two", "printed"])
+    assert isinstance(event.what, NodeDiedEvent)
+    assert (event.what.status, event.what.log.splitlines()) == ("exit status 3", ["one", "two", "printed"])
     assert isinstance(node.death, NodeDied)
     assert "died by itself: exit status 3; last log lines:\none\ntwo" in str(node.death)
     assert (node.state(), node.alive) == (NodeState.GONE, False)
@@ -103,7 +107,9 @@ def test_a_stranger_who_kills_is_noticed_within_50_ms(make: Make, events: Events
         wait_until(lambda node=node: node.death, what="the death", timeout_s=5, interval_s=0.001)
         delays.append(time.monotonic() - killed)
     assert sorted(delays)[2] < 0.05, delays
-    assert all(event.status == "SIGKILL" for _, event in events.all if event.kind is EventKind.NODE_DIED)
+    assert [event.what.status for _, event in events.all if isinstance(event.what, NodeDiedEvent)] == [
+        "SIGKILL"
+    ] * 5
 
 
 @pytest.mark.parametrize("act", [ProcessNode.kill, ProcessNode.terminate, ProcessNode.stop])
@@ -114,7 +120,8 @@ def test_an_end_that_was_asked_for_is_no_death(
     node.start()
     act(node)
     _, event = events.of(EventKind.NODE_ENDED)
-    assert event.status in ("SIGKILL", "SIGTERM")
+    assert isinstance(event.what, NodeEnded)
+    assert event.what.status in ("SIGKILL", "SIGTERM")
     assert node.death is None
     assert events.kinds() == [EventKind.NODE_STARTED, EventKind.NODE_ENDED]
 

@@ -14,10 +14,11 @@ from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
 from ackproof.cluster.backends.choice import resolve
 from ackproof.cluster.backends.docker.addresses import docker_addresses
-from ackproof.cluster.containers import build, freezer, presence
+from ackproof.cluster.containers import build, presence
+from ackproof.cluster.containers.container import is_frozen
 from ackproof.cluster.containers.engine import connect
 from ackproof.cluster.containers.environment import settings_as_environment
-from ackproof.cluster.containers.labels import OWNER, RUN, labels, marks
+from ackproof.cluster.containers.leftovers import OWNER, RUN, labels, marks
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.properties import settings
 from ackproof.experiment.spec import ClusterSpec
@@ -106,8 +107,8 @@ def test_the_kernel_says_whether_a_group_is_frozen(
     state = tmp_path / "groups" / file
     state.parent.mkdir(parents=True)
     state.write_text(text, encoding="utf-8")
-    assert freezer.is_frozen(7, tmp_path / "proc", tmp_path / "groups") is frozen
-    assert not freezer.is_frozen(8, tmp_path / "proc", tmp_path / "groups")
+    assert is_frozen(7, tmp_path / "proc", tmp_path / "groups") is frozen
+    assert not is_frozen(8, tmp_path / "proc", tmp_path / "groups")
 
 
 def test_without_an_engine_auto_means_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

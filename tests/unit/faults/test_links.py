@@ -12,13 +12,13 @@ from typing import Any, cast
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import (
     CLIENTS,
     Cut,
     Delay,
     Effect,
     Link,
+    LinkError,
     SlowClose,
     Throttle,
 )

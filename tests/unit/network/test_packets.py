@@ -6,10 +6,10 @@ import os
 
 import pytest
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import packets
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import Cut, Delay, Loss
-from ackproof.cluster.network.packets import Incoming, Loopback, Outgoing, PacketRules
+from ackproof.cluster.network.mesh import Cut, Delay, LinkError, Loss
+from ackproof.cluster.network.packets import PacketRules
 
 
 @pytest.fixture
@@ -27,8 +27,8 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 def test_the_frame_is_laid_once(told: list[str]) -> None:
     rules = PacketRules("t")
-    rules.lay("a", [Loopback("127.1.51.2", 9092)], Loss(0.25))
-    rules.lay("b", [Incoming(19092)], Cut())
+    rules.lay("a", [Address("127.1.51.2", 9092)], Loss(0.25))
+    rules.lay("b", [Address("127.1.51.3", 9092)], Cut())
     assert sum(line.startswith("add table") for line in told) == 1
     laid = [line for line in told if line.startswith("add rule")]
     assert len(laid) == 4
@@ -36,11 +36,14 @@ def test_the_frame_is_laid_once(told: list[str]) -> None:
         'ip daddr 127.1.51.2 tcp dport 9092 numgen random mod 1000 < 250 counter drop comment "a"' in laid[0]
     )
     assert "ip saddr 127.1.51.2 tcp sport 9092" in laid[1]
+    assert all(
+        line.startswith("add rule inet t outgoing ip ") for line in laid
+    )  # both ways are sent from here
     assert all("reject with tcp reset" in line and "tcp flags & rst == 0x0" in line for line in laid[2:])
 
 
 def test_all_packets_are_lost_without_dice(told: list[str]) -> None:
-    PacketRules("t").lay("a", [Outgoing("10.0.0.2", 9092)], Loss(1.0))
+    PacketRules("t", ("nsenter", "-t", "7", "-n")).lay("a", [Address("10.0.0.2", 9092)], Loss(1.0))
     laid = [line for line in told if line.startswith("add rule")]
     assert all("numgen" not in line and "counter drop" in line for line in laid)
     assert "add rule inet t outgoing ip daddr" in laid[0]
@@ -49,7 +52,7 @@ def test_all_packets_are_lost_without_dice(told: list[str]) -> None:
 
 def test_what_needs_a_queue_is_no_rule(told: list[str]) -> None:
     with pytest.raises(LinkError, match="no packet rule does this"):
-        PacketRules("t").lay("a", [Incoming(1)], Delay(0.1))
+        PacketRules("t").lay("a", [Address("10.0.0.2", 1)], Delay(0.1))
     assert not told
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import toxiproxy
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.toxiproxy import Toxic, Toxiproxy
+from ackproof.cluster.network.mesh import LinkError
+from ackproof.cluster.network.toxiproxy import Toxic, Toxiproxy, Way
 
 CUT = Toxic("me-timeout-upstream", "timeout", "upstream", {"timeout": 0})
 
@@ -79,7 +80,7 @@ def test_what_was_not_done_is_noticed(server: Server, status: int) -> None:
     with pytest.raises(LinkError):
         api.enable("1-2", enabled=False)
     with pytest.raises(LinkError):
-        api.add([("3-1", "c:1", "d:1")])
+        api.add([Way("3-1", Address("c", 1), Address("d", 1))])
     server.proxies["1-2"]["toxics"] = [
         {"name": CUT.name, "type": CUT.type, "stream": CUT.stream, "attributes": {"timeout": 0}}
     ]

@@ -8,9 +8,8 @@ from pathlib import Path
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import RunTag
 from ackproof.cluster import clocks
+from ackproof.cluster.backends import links
 from ackproof.cluster.backends.attach.cluster import AttachedCluster, Attachment
-from ackproof.cluster.backends.docker import links as container_links
-from ackproof.cluster.backends.process import links
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
@@ -63,10 +62,9 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
         return
     clocks.require(needs)
     disks.require(needs)
+    links.require(needs, progress, containers=backend == "docker")
     if backend == "process":
-        links.require(needs, progress)
         return
-    container_links.require(needs, progress)
     from ackproof.cluster.containers.engine import connect
     from ackproof.cluster.containers.images import image_for
 

@@ -14,11 +14,10 @@ from typing import Final
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers.bridge import Bridge, SubnetTaken
 from ackproof.cluster.containers.container import ContainerPlan, ContainerProcess, NodeContainer
-from ackproof.cluster.containers.engine import Engine, spoken
+from ackproof.cluster.containers.engine import Engine, make_bridge, spoken
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
-from ackproof.cluster.containers.labels import labels
+from ackproof.cluster.containers.leftovers import labels
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.warm_up import warm_up
@@ -42,11 +41,12 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
     cluster_id = new_cluster_id()
     ports = _free_ports(2)
     with ExitStack() as open_things:
-        bridge = _network(tag)
-        open_things.callback(bridge.close)
+        network = f"ackproof-{tag.run_id}"
+        if make_bridge(engine, network, _SUBNETS, labels(tag, "network")) is None:
+            raise ProvisionFailed("no subnet of 10.212.0.0/16 is free")
         served: dict[int, ContainerProcess] = {}
         for node in (_MAIN, _PEER):
-            container = _container(engine, image, node, ports, bridge, work, tag, cluster_id)
+            container = _container(engine, image, node, ports, network, work, tag, cluster_id)
             open_things.callback(container.close)
             served[node] = container.start(f"node {node}")
         bootstrap = f"127.0.0.1:{ports[_MAIN - 1]}"
@@ -75,24 +75,12 @@ def _java_version(container: NodeContainer) -> str:
     return found[1] if found else "unknown"
 
 
-def _network(tag: RunTag) -> Bridge:
-    for prefix in _SUBNETS:
-        bridge = Bridge(f"ackproof-{tag.run_id}", prefix, tag)
-        try:
-            bridge.create()
-        except SubnetTaken:
-            bridge.close()
-            continue
-        return bridge
-    raise ProvisionFailed("no subnet of 10.212.0.0/16 is free")
-
-
 def _container(
     engine: Engine,
     image: str,
     node: int,
     ports: tuple[int, ...],
-    bridge: Bridge,
+    network: str,
     work: CaseDir,
     tag: RunTag,
     cluster_id: str,
@@ -138,7 +126,7 @@ def _container(
             image=image,
             name=f"ackproof-{tag.run_id}-{own}",
             hostname=own,
-            network=bridge.network,
+            network=network,
             environment=environment,
             labels=labels(tag, own),
             user=engine.user,

@@ -46,11 +46,9 @@ def build(engine: Engine, version: str, progress: ProgressSink = ignore, *, anew
     """
     recipe = recipe_of(version)
     reference = f"{OWN}:{version}"
-    if not anew and _recipe_in(engine, reference) == recipe:
-        found = have(engine, reference)
-        if found is not None:
-            return found
     old = have(engine, reference)
+    if old is not None and old.recipe == recipe and not anew:
+        return old
     jars = kafka_jars(version, progress)
     base = _base(engine, progress)
     plain = f"{OWN}:{version}-{secrets.token_hex(4)}"
@@ -174,12 +172,6 @@ def _build(
         )
     except BuildError as error:
         raise ProvisionFailed(f"{reference} cannot be built: {' '.join(str(error).split())[:400]}") from error
-
-
-def _recipe_in(engine: Engine, reference: str) -> str:
-    if have(engine, reference) is None:
-        return ""
-    return str((spoken(engine.client.images.get)(reference).labels or {}).get(RECIPE_LABEL, ""))
 
 
 def _forget(engine: Engine, reference: str) -> None:

@@ -15,12 +15,10 @@ from docker.constants import DEFAULT_DOCKER_API_VERSION
 from docker.models.containers import Container
 from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
-from testcontainers.core.network import Network
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import ProcessState, process_state, started
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers import freezer
 from ackproof.cluster.containers.engine import TIMEOUT_S, EngineFailed, EngineLost, spoken
 from docker import types
 
@@ -39,6 +37,10 @@ _ENDED_BY: Final = {
 """Statuses that say which signal ended a JVM. By SIGTERM it ends itself, with 143: that is an exit status."""
 
 
+_PROC: Final = Path("/proc")
+_GROUPS: Final = Path("/sys/fs/cgroup")
+
+
 @dataclass(frozen=True)
 class ContainerPlan:
     """What a container is made from. `address`: fixed, in the subnet of `network`; `mounts`: folder of this machine
@@ -47,7 +49,7 @@ class ContainerPlan:
     image: str
     name: str
     hostname: str
-    network: Network
+    network: str
     environment: Mapping[str, str]
     labels: Mapping[str, str]
     user: str
@@ -72,7 +74,6 @@ class NodeContainer:
             DockerContainer(plan.image, docker_client_kw={"timeout": TIMEOUT_S})
             .with_name(plan.name)
             .with_envs(**plan.environment)
-            .with_network(plan.network)
             .with_kwargs(
                 labels=dict(plan.labels),
                 hostname=plan.hostname,
@@ -81,7 +82,8 @@ class NodeContainer:
                 mounts=[
                     types.Mount(target, str(source), type="bind") for source, target in plan.mounts.items()
                 ],
-                networking_config={plan.network.name: endpoint},
+                network=plan.network,
+                networking_config={plan.network: endpoint},
             )
         )
         if plan.command:
@@ -197,7 +199,7 @@ class ContainerProcess:
     def state(self) -> ProcessState:
         """What the kernel says now: of the process, and of the control group that freezes it."""
         state = process_state(self.pid, self.started)
-        return "stopped" if state == "running" and freezer.is_frozen(self.pid) else state
+        return "stopped" if state == "running" and is_frozen(self.pid) else state
 
     def _ask(self) -> int:
         found: list[int] = []
@@ -230,3 +232,31 @@ class ContainerProcess:
         finally:
             os.close(descriptor)
         return True
+
+
+def is_frozen(pid: int, proc: Path = _PROC, groups: Path = _GROUPS) -> bool:
+    """Whether a process is in a frozen control group (version 1 or 2), as the kernel says: what `docker pause` does.
+
+    False if it is gone.
+    """
+    try:
+        lines = (proc / str(pid) / "cgroup").read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        below = path.lstrip("/")
+        if controllers == "freezer":
+            return _says(groups / "freezer" / below / "freezer.state", "FROZEN")
+        if not controllers:
+            events = groups / below / "cgroup.events"
+            if events.exists():
+                return _says(events, "frozen 1")
+    return False
+
+
+def _says(file: Path, line: str) -> bool:
+    try:
+        return line in file.read_text(encoding="utf-8").splitlines()
+    except (FileNotFoundError, ProcessLookupError, OSError):
+        return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import wraps
 from pathlib import Path
 from typing import Final, ParamSpec, TypeVar
@@ -11,6 +11,7 @@ from typing import Final, ParamSpec, TypeVar
 import requests
 import urllib3
 from docker.errors import APIError, DockerException
+from docker.types import IPAMConfig, IPAMPool
 
 import docker
 from ackproof.base.errors import AckproofError, BadInput, MissingTool
@@ -19,6 +20,8 @@ from ackproof.cluster.containers.presence import refusal, where
 INSTALL: Final = "apt-get install docker.io"
 TIMEOUT_S: Final = 60
 """How long the engine may take for one call. A container's start takes 0.3 s, on a machine under load some seconds."""
+
+_TAKEN: Final = ("overlaps", "already exists", "conflicts with")
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -135,3 +138,28 @@ def _last(error: BaseException) -> str:
     if isinstance(cause, OSError) and cause.strerror:
         return cause.strerror
     return " ".join(str(cause).split())[:200] or type(cause).__name__
+
+
+def gateway(prefix: str) -> str:
+    """The address of this machine in a network with the subnet `PREFIX.0/24`."""
+    return f"{prefix}.254"
+
+
+def make_bridge(engine: Engine, name: str, prefixes: Iterable[str], labels: Mapping[str, str]) -> str | None:
+    """The network of a cluster: a bridge with a fixed subnet, so that a node keeps its address.
+
+    It is the first `PREFIX.0/24` that no other network has (part of): its prefix, None when all are taken. Raises
+    `EngineFailed`.
+    """
+    for prefix in prefixes:
+        pool = IPAMPool(subnet=f"{prefix}.0/24", gateway=gateway(prefix))
+        try:
+            spoken(engine.client.networks.create)(
+                name, driver="bridge", ipam=IPAMConfig(pool_configs=[pool]), labels=dict(labels)
+            )
+        except EngineFailed as error:
+            if not any(word in str(error).lower() for word in _TAKEN):
+                raise
+        else:
+            return prefix
+    return None

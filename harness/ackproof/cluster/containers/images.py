@@ -7,8 +7,9 @@ from typing import Final
 
 import docker.errors
 
-from ackproof.base.errors import BadInput
-from ackproof.cluster.containers.engine import Engine, EngineFailed, spoken
+from ackproof.base.errors import AckproofError, BadInput
+from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, spoken
+from ackproof.experiment.releases import DEFAULT
 from ackproof.provision.progress import Progress, ProgressSink, ignore
 
 OWN: Final = "ackproof/kafka"
@@ -22,12 +23,12 @@ ARCHIVE: Final = "/opt/kafka/kafka.jsa"
 
 @dataclass(frozen=True)
 class KafkaImage:
-    """An image that the engine has. `own`: made by `ackproof image build`. `java`: its version, if the image says."""
+    """An image that the engine has. `java`: its version, if the image says. `recipe`: by which it was made here."""
 
     reference: str
     identity: str
-    own: bool
     java: str
+    recipe: str
 
 
 @spoken
@@ -37,9 +38,12 @@ def have(engine: Engine, reference: str) -> KafkaImage | None:
         image = engine.client.images.get(reference)
     except docker.errors.ImageNotFound:
         return None
-    own = KAFKA_LABEL in (image.labels or {})
+    labels = image.labels or {}
     return KafkaImage(
-        reference, str(image.short_id), own, (image.labels or {}).get(JAVA_LABEL, "of the image")
+        reference,
+        str(image.short_id),
+        java=labels.get(JAVA_LABEL, "of the image"),
+        recipe=labels.get(RECIPE_LABEL, ""),
     )
 
 
@@ -65,3 +69,21 @@ def image_for(engine: Engine, version: str, progress: ProgressSink = ignore) -> 
     if found is None:
         raise BadInput(f"{official} was fetched, and is not there")
     return found
+
+
+def look(version: str = DEFAULT) -> str:
+    """What the doctor says: the engine and its image of this version, or what is missing. Never an `AckproofError`."""
+    try:
+        engine = connect()
+        try:
+            names = [name for name in (f"{OWN}:{version}", f"{OFFICIAL}:{version}") if have(engine, name)]
+        finally:
+            engine.close()
+    except AckproofError as error:
+        return f"not there, and needed only for backend: docker: {error}"
+    image = (
+        names[0]
+        if names
+        else f"no image of Kafka {version}: fetched at need; without a registry: ackproof image build"
+    )
+    return f"engine {engine.version}; {image}"

@@ -1,21 +1,59 @@
-"""Everything in an engine that carries the marks of a run: found, and removed."""
+"""What marks a container, network or volume as ours, and whose it is; all that carries marks, found and removed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from pathlib import Path
+from typing import Final, Literal
 
 import docker.errors
 from docker.models.containers import Container
 from docker.models.networks import Network
 from docker.models.volumes import Volume
 
+from ackproof.base.processes import RunTag, is_alive, started
 from ackproof.cluster.containers.engine import Engine, spoken
-from ackproof.cluster.containers.labels import RUN, Marks, marks
 
 Kind = Literal["container", "network", "volume"]
+
+RUN: Final = "ackproof.run"
+BATCH: Final = "ackproof.run.batch"
+CASE: Final = "ackproof.case"
+ROLE: Final = "ackproof.role"
+OWNER: Final = "ackproof.owner"
+
+
+def labels(tag: RunTag, role: str) -> dict[str, str]:
+    """The labels of something that the present process makes for a run."""
+    return {
+        RUN: tag.run_id,
+        BATCH: str(tag.batch_dir.absolute()),
+        CASE: str(tag.case_dir.absolute()),
+        ROLE: role,
+        OWNER: f"{os.getpid()}:{started(os.getpid())}",
+    }
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Labels, read back. `owned`: the harness that made it lives."""
+
+    run_id: str
+    directory: Path
+    role: str
+    owned: bool
+
+
+def marks(found: Mapping[str, str] | None) -> Marks | None:
+    """What labels say; None if they are not a run's."""
+    read = found or {}
+    pid, _, start = read.get(OWNER, "").partition(":")
+    if not (RUN in read and CASE in read and pid.isdigit() and start.isdigit()):
+        return None
+    return Marks(read[RUN], Path(read[CASE]), read.get(ROLE, ""), is_alive(int(pid), int(start)))
 
 
 @dataclass(frozen=True)

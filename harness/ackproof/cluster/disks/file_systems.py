@@ -8,10 +8,12 @@ whose they are is written there before they are made.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import functools
 import os
 import shutil
+import stat
 import struct
 import subprocess
 import tempfile
@@ -35,6 +37,11 @@ _FREEZE: Final = 0xC0045877
 """FIFREEZE, _IOWR('X', 119, int)."""
 _THAW: Final = 0xC0045878
 """FITHAW."""
+_GET_FLAGS: Final = 0x80086601
+"""FS_IOC_GETFLAGS."""
+_SET_FLAGS: Final = 0x40086602
+"""FS_IOC_SETFLAGS."""
+_IMMUTABLE: Final = 0x10
 _UNMOUNT_WITHIN_S: Final = 10.0
 _SYS_ADMIN: Final = 1 << 21
 _STEP: Final = 4096
@@ -102,49 +109,20 @@ class FileSystem:
 
     def lose_power(self) -> None:
         """From now on every access fails, and what was not fsynced is lost with the next mount."""
-        self._shut_down(_WITHOUT_LOG_FLUSH)
+        _control(self.at, _SHUTDOWN, struct.pack("I", _WITHOUT_LOG_FLUSH), to="be shut down")
 
     def fail(self) -> None:
         """Write out what was written; from then on every access fails with an I/O error, until the next mount."""
-        self._shut_down(_AFTER_SYNC)
-
-    def _shut_down(self, how: int) -> None:
-        folder = os.open(self.at, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.ioctl(folder, _SHUTDOWN, struct.pack("I", how))
-        except OSError as error:
-            raise DiskError(f"{self.at} could not be shut down: {error.strerror}") from error
-        finally:
-            os.close(folder)
+        _control(self.at, _SHUTDOWN, struct.pack("I", _AFTER_SYNC), to="be shut down")
 
     def freeze(self) -> None:
         """Until `thaw` every write to it waits, and so does every fsync; those who wait cannot be killed."""
-        folder = os.open(self.at, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            fcntl.ioctl(folder, _FREEZE, 0)
-        except OSError as error:
-            raise DiskError(f"{self.at} could not be frozen: {error.strerror}") from error
-        finally:
-            os.close(folder)
-
-    def answers(self) -> bool:
-        """Whether a new file can be written to it."""
-        probe = self.at / ".ackproof-probe"
-        try:
-            probe.write_bytes(b"1")
-            probe.unlink()
-        except OSError:
-            return False
-        return True
+        _control(self.at, _FREEZE, bytes(4), to="be frozen")
 
     def free(self) -> int:
         """Bytes that a program may still take (statvfs)."""
         seen = os.statvfs(self.at)
         return seen.f_bavail * seen.f_frsize
-
-    def size(self) -> int:
-        seen = os.statvfs(self.at)
-        return seen.f_blocks * seen.f_frsize
 
     def fill(self, leave: int = 0) -> None:
         """Allocate blocks to a file of ours until at most `leave` bytes are free."""
@@ -164,24 +142,35 @@ class FileSystem:
         finally:
             os.close(filler)
 
-    def release(self) -> None:
-        """Give back what `fill` took."""
-        (self.at / FILLER).unlink(missing_ok=True)
-
 
 def thaw(at: Path) -> bool:
     """Let a file system be written again; whether it was frozen."""
     try:
-        folder = os.open(at, os.O_RDONLY | os.O_DIRECTORY)
-    except OSError:
-        return False
-    try:
-        fcntl.ioctl(folder, _THAW, 0)
-    except OSError:
+        _control(at, _THAW, bytes(4), to="be thawed")
+    except DiskError:
         return False  # EINVAL: it is not frozen
-    finally:
-        os.close(folder)
     return True
+
+
+def set_immutable(folder: Path, on: bool) -> None:
+    """Set or clear the flag of a folder (`chattr +i`; root) by which nothing can be made in it.
+
+    Raises `DiskError` where the file system or the user's rights have no room for it.
+    """
+    to = f"be made {'im' if on else ''}mutable"
+    (flags,) = struct.unpack("l", _control(folder, _GET_FLAGS, bytes(8), to=to))
+    wanted = flags | _IMMUTABLE if on else flags & ~_IMMUTABLE
+    if wanted != flags:
+        _control(folder, _SET_FLAGS, struct.pack("l", wanted), to=to)
+
+
+def make_writable(folder: Path) -> None:
+    """Take back what keeps files from being made in a folder and those below it, as far as we may: flag and mode."""
+    for path, _, _ in os.walk(folder):
+        with contextlib.suppress(DiskError):
+            set_immutable(Path(path), False)
+        with contextlib.suppress(OSError):
+            Path(path).chmod(stat.S_IMODE(Path(path).stat().st_mode) | stat.S_IWUSR)
 
 
 @functools.cache
@@ -226,6 +215,18 @@ def require(needs: Set[Need]) -> None:
 def to_be_made(needs: Set[Need]) -> bool:
     """Whether nodes get file systems of their own."""
     return Need.DISKS in needs or (Need.DISKS_WHERE_ROOT in needs and refusal() is None)
+
+
+def _control(folder: Path, request: int, argument: bytes, *, to: str) -> bytes:
+    """An ioctl of a folder, or of the file system that is mounted there. `to`: what it does, for the `DiskError`."""
+    try:
+        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            return fcntl.ioctl(opened, request, argument)
+        finally:
+            os.close(opened)
+    except OSError as error:
+        raise DiskError(f"{folder} cannot {to}: {error.strerror}") from error
 
 
 def _call(command: Sequence[str]) -> None:

@@ -117,62 +117,28 @@ class NodeDisk:
         return found
 
 
-def node_disk(spec: ClusterSpec, data: Path, *, broker: bool, lay: Callable[[], None], own: bool) -> NodeDisk:
-    """The disk of a node whose data is at `data`; `own`: on file systems of its own."""
-    dirs = tuple(Path(folder) for folder in log_dirs(spec, str(data), broker=broker))
-    metadata = Path(metadata_dir(spec, str(data), broker=broker))
-    folders = dict.fromkeys((metadata, *dirs)) if own else ()
-    systems = tuple(
-        FileSystem(data.parent / f"{'.'.join(folder.relative_to(data.parent).parts)}{IMAGE_SUFFIX}", folder)
-        for folder in folders
-    )
-    return NodeDisk(data, dirs, metadata, lay, systems)
+def make_disks(
+    spec: ClusterSpec,
+    nodes_dir: Path,
+    node_ids: Iterable[int],
+    lay: Callable[[int], None],
+    owner: str | None,
+) -> dict[int, NodeDisk]:
+    """The disks of all nodes; with the id of a run as `owner`, on file systems that are made now.
 
-
-class Disks:
-    """The disks of all nodes of a cluster; none before `make`. Errors of its methods are `DiskError`."""
-
-    def __init__(self) -> None:
-        self._of: dict[int, NodeDisk] = {}
-
-    def __getitem__(self, node_id: int) -> NodeDisk:
-        return self._of[node_id]
-
-    def make(
-        self,
-        spec: ClusterSpec,
-        nodes_dir: Path,
-        node_ids: Iterable[int],
-        lay: Callable[[int], None],
-        owner: str | None,
-    ) -> None:
-        """Say where each node's data is; with the id of a run as `owner`, on file systems that are made now."""
-        for node in node_ids:
-            data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids
-            own = owner is not None
-            self._of[node] = node_disk(spec, data, broker=broker, lay=partial(lay, node), own=own)
-        if owner is None:
-            return
+    Raises `DiskError`.
+    """
+    made: dict[int, NodeDisk] = {}
+    for node in node_ids:
+        data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids
+        dirs = tuple(Path(folder) for folder in log_dirs(spec, str(data), broker=broker))
+        metadata = Path(metadata_dir(spec, str(data), broker=broker))
+        systems = tuple(
+            FileSystem(data.parent / f"{'.'.join(at.relative_to(data.parent).parts)}{IMAGE_SUFFIX}", at)
+            for at in (dict.fromkeys((metadata, *dirs)) if owner else ())
+        )
+        made[node] = NodeDisk(data, dirs, metadata, partial(lay, node), systems)
+    if owner:
         with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
-            for made in [pool.submit(disk.make, spec.disk, owner) for disk in self._of.values()]:
-                made.result()
-
-    def thaw(self) -> None:
-        """Before nodes are ended: see `NodeDisk.thaw`."""
-        for disk in self._of.values():
-            disk.thaw()
-
-    def unmount(self) -> None:
-        """Once all nodes are gone. May be called again."""
-        for disk in self._of.values():
-            disk.unmount()
-
-    def sync(self) -> None:
-        """Write all to the disks, so that a power loss takes only what comes later."""
-        for disk in self._of.values():
-            disk.sync()
-
-    def remove(self) -> None:
-        """Remove the data of all nodes, and their file systems."""
-        for disk in self._of.values():
-            disk.remove()
+            list(pool.map(lambda disk: disk.make(spec.disk, owner), made.values()))
+    return made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -40,12 +41,7 @@ def unmount_below(folder: Path) -> tuple[list[str], list[str]]:
 
 def orphans() -> Iterator[Path]:
     """Folders of nodes whose file systems are mounted though the harness that made them is dead."""
-    seen: set[Path] = set()
-    for image in _images():
-        folder = image.parent
-        if folder in seen:
-            continue
-        seen.add(folder)
+    for folder in dict.fromkeys(image.parent for image in _images()):
         try:
             owner = Owner.load(folder / OWNER_FILE)
         except BadInput:
@@ -83,12 +79,5 @@ def _images() -> Iterator[Path]:
 
 def _mount_points() -> Iterator[Path]:
     for line in _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape").splitlines():
-        yield Path(_unescape(line.split(" ")[4]))
-
-
-def _unescape(text: str) -> str:
-    """Blanks and the like stand as \\040 in the kernel's list."""
-    parts = text.split("\\")
-    return parts[0] + "".join(
-        chr(int(part[:3], 8)) + part[3:] if part[:3].isdigit() else "\\" + part for part in parts[1:]
-    )
+        # blanks and the like stand as \040 in the kernel's list
+        yield Path(re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split(" ")[4]))

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeAlias
 
+from ackproof.base.errors import AckproofError
 from ackproof.cluster.network.probe import Answer
 from ackproof.cluster.network.sockets import Traffic
 
 CLIENTS: Final = 0
 """The end of a link at which the clients are, all of them together. Nodes count from 1."""
+
+
+class LinkError(AckproofError):
+    """A link could not be broken, mended or looked at, and that is not the caller's fault."""
 
 
 class Link(NamedTuple):
@@ -20,11 +25,6 @@ class Link(NamedTuple):
 
     def __str__(self) -> str:
         return f"{'clients' if self.source == CLIENTS else self.source}→{self.target}"
-
-    @property
-    def back(self) -> Link:
-        """The other direction. Meaningless for clients: brokers open no connections to them."""
-        return Link(self.target, self.source)
 
 
 @dataclass(frozen=True)

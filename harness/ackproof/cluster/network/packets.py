@@ -10,14 +10,15 @@ import os
 import re
 import subprocess
 import threading
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.base.processes import is_alive, started
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import BlackHole, Cut, DropLarge, Effect, Loss, Reset
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.network.mesh import BlackHole, Cut, DropLarge, Effect, LinkError, Loss, Reset
 from ackproof.provision.nft import find_nft
 
 TIMEOUT_S: Final = 10.0
@@ -56,80 +57,37 @@ def run_nft(words: Sequence[str], *, enter: Sequence[str] = (), stdin: str | Non
     return done.stdout
 
 
-class Stream(Protocol):
-    """The packets of some connections, in both directions."""
-
-    def matches(self) -> tuple[tuple[str, str], ...]:
-        """Pairs of a chain and what is matched there, in nft's words: every packet is seen once."""
-
-
-@dataclass(frozen=True)
-class Loopback:
-    """Connections within this machine, to a listening address: both directions are sent from here."""
-
-    host: str
-    port: int
-
-    def matches(self) -> tuple[tuple[str, str], ...]:
-        """In the chain of what is sent."""
-        return (
-            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
-            (OUTPUT, f"ip saddr {self.host} tcp sport {self.port}"),
-        )
-
-
-@dataclass(frozen=True)
-class Outgoing:
-    """Connections that this namespace opens to an address elsewhere."""
-
-    host: str
-    port: int
-
-    def matches(self) -> tuple[tuple[str, str], ...]:
-        """What is sent there, and what comes from there."""
-        return (
-            (OUTPUT, f"ip daddr {self.host} tcp dport {self.port}"),
-            (INPUT, f"ip saddr {self.host} tcp sport {self.port}"),
-        )
-
-
-@dataclass(frozen=True)
-class Incoming:
-    """Connections that others open to a port of this namespace."""
-
-    port: int
-
-    def matches(self) -> tuple[tuple[str, str], ...]:
-        """What comes to the port, and what is sent from it."""
-        return ((INPUT, f"tcp dport {self.port}"), (OUTPUT, f"tcp sport {self.port}"))
-
-
 @dataclass
 class PacketRules:
-    """The rules of one run in one network namespace. `enter`: a command that enters it ("nsenter", …)."""
+    """The rules of one run in one network namespace.
+
+    `enter`: a command that enters it ("nsenter", …); without one it is this machine's own, all of whose connections
+    begin and end here.
+    """
 
     table: str
     enter: tuple[str, ...] = ()
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _made: bool = False
 
-    def lay(self, mark: str, streams: Iterable[Stream], effect: Effect) -> None:
-        """Add rules that carry `mark` as their comment. Raises `LinkError`."""
+    def lay(self, mark: str, addresses: Iterable[Address], effect: Effect) -> None:
+        """Add rules for connections to these addresses, which carry `mark` as their comment. Raises `LinkError`."""
         action = _action(effect)
-        self._add(
-            [
-                f'{chain} {match} {action} comment "{mark}"'
-                for stream in streams
-                for chain, match in stream.matches()
-            ]
-        )
+        back = (
+            INPUT if self.enter else OUTPUT
+        )  # every packet is seen once: where both ends are here, as it is sent
+        rules: list[str] = []
+        for host, port in addresses:
+            rules.append(f'{OUTPUT} ip daddr {host} tcp dport {port} {action} comment "{mark}"')
+            rules.append(f'{back} ip saddr {host} tcp sport {port} {action} comment "{mark}"')
+        self._add(rules)
 
-    def redirect(self, mark: str, way: Outgoing, to: tuple[str, int]) -> None:
+    def redirect(self, mark: str, address: Address, to: Address) -> None:
         """Send new connections elsewhere; the present ones are reset when they carry something. Raises `LinkError`."""
-        match = f"ip daddr {way.host} tcp dport {way.port}"
+        match = f"ip daddr {address.host} tcp dport {address.port}"
         self._add(
             [
-                f'{_REDIRECTED} {match} dnat ip to {to[0]}:{to[1]} comment "{mark}"',
+                f'{_REDIRECTED} {match} dnat ip to {to} comment "{mark}"',
                 f'{_DIRECT} {match} {_REJECT} comment "{mark}"',
             ]
         )
@@ -152,13 +110,10 @@ class PacketRules:
             if lines:
                 self._run(["-f", "-"], "\n".join(lines) + "\n")
 
-    def marks(self) -> dict[str, int]:
+    def marks(self) -> Counter[str]:
         """The marks that the kernel has rules for, and how many."""
         with self._lock:
-            found: dict[str, int] = {}
-            for _, _, comment in self._rules():
-                found[comment] = found.get(comment, 0) + 1
-            return found
+            return Counter(comment for _, _, comment in self._rules())
 
     def end(self) -> None:
         """Remove the table, if it was made."""

@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 How = Literal["answered", "refused", "reset", "closed", "silent"]
-Dial = Callable[[tuple[str, int], float], socket.socket]
-"""Connect to an address within so many seconds."""
 
 _API_VERSIONS: Final = 18
 _LARGEST_NAME: Final = 32_000
@@ -60,70 +58,6 @@ class Answer:
         return f"{self.how} after {self.seconds * 1000:.0f} ms"
 
 
-def dial(address: tuple[str, int], timeout_s: float) -> socket.socket:
-    """A connection from here."""
-    return socket.create_connection(address, timeout=timeout_s)
-
-
-def ask(
-    address: tuple[str, int],
-    *,
-    timeout_s: float,
-    size: int = 0,
-    asks: int = 1,
-    connect: Dial = dial,
-    speech: Speech | None = None,
-) -> Answer:
-    """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
-    began = time.monotonic()
-    deadline = began + timeout_s
-    line: socket.socket | None = None
-    answers = 0
-    spoken = KAFKA if speech is None else speech
-
-    def ended(how: How) -> Answer:
-        resent = 0 if line is None else _resent(line)
-        return Answer(how, time.monotonic() - began, resent, answers)
-
-    try:
-        line = connect(address, timeout_s)
-        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if spoken.greeting and not _exchanged(line, spoken.greeting, deadline):
-            return ended("closed")
-        for number in range(asks):
-            if not _exchanged(line, spoken.question(number, size), deadline):
-                return ended("closed")
-            answers += 1
-        return ended("answered")
-    except ConnectionRefusedError:
-        return ended("refused")
-    except (ConnectionResetError, BrokenPipeError):
-        return ended("reset")
-    except OSError:  # a time-out, or no way to that host
-        return ended("silent")
-    finally:
-        if line is not None:
-            line.close()
-
-
-def closing(
-    address: tuple[str, int], *, timeout_s: float, connect: Dial = dial, speech: Speech | None = None
-) -> float | None:
-    """Ask once, end our sending, and wait for the other end: the seconds it took, None if it did not come."""
-    deadline = time.monotonic() + timeout_s
-    try:
-        with contextlib.closing(connect(address, timeout_s)) as line:
-            spoken = KAFKA if speech is None else speech
-            if not _exchanged(line, spoken.greeting or spoken.question(0, 0), deadline):
-                return None
-            began = time.monotonic()
-            line.shutdown(socket.SHUT_WR)
-            line.settimeout(_left(deadline))
-            return time.monotonic() - began if line.recv(1) == b"" else None
-    except OSError:
-        return None
-
-
 def question(number: int, size: int) -> bytes:
     """A framed ApiVersions v0 request of at least `size` bytes (at most some 32 KB)."""
     name = b"ackproof".ljust(min(max(0, size - OVERHEAD), _LARGEST_NAME), b".")
@@ -142,15 +76,59 @@ KAFKA: Final = Speech(question)
 ZOOKEEPER: Final = Speech(zookeeper_question, _CONNECT)
 
 
+def ask(
+    address: tuple[str, int], *, timeout_s: float, size: int = 0, asks: int = 1, speech: Speech = KAFKA
+) -> Answer:
+    """Connect and ask `asks` questions of at least `size` bytes, all within `timeout_s` seconds."""
+    began = time.monotonic()
+    deadline = began + timeout_s
+    line: socket.socket | None = None
+    answers = 0
+
+    def ended(how: How) -> Answer:
+        resent = 0 if line is None else _resent(line)
+        return Answer(how, time.monotonic() - began, resent, answers)
+
+    try:
+        line = socket.create_connection(address, timeout_s)
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if speech.greeting and not _exchanged(line, speech.greeting, deadline):
+            return ended("closed")
+        for number in range(asks):
+            if not _exchanged(line, speech.question(number, size), deadline):
+                return ended("closed")
+            answers += 1
+        return ended("answered")
+    except ConnectionRefusedError:
+        return ended("refused")
+    except (ConnectionResetError, BrokenPipeError):
+        return ended("reset")
+    except OSError:  # a time-out, or no way to that host
+        return ended("silent")
+    finally:
+        if line is not None:
+            line.close()
+
+
+def closing(address: tuple[str, int], *, timeout_s: float, speech: Speech = KAFKA) -> float | None:
+    """Ask once, end our sending, and wait for the other end: the seconds it took, None if it did not come."""
+    deadline = time.monotonic() + timeout_s
+    try:
+        with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
+            if not _exchanged(line, speech.greeting or speech.question(0, 0), deadline):
+                return None
+            began = time.monotonic()
+            line.shutdown(socket.SHUT_WR)
+            line.settimeout(_left(deadline))
+            return time.monotonic() - began if line.recv(1) == b"" else None
+    except OSError:
+        return None
+
+
 def _exchanged(line: socket.socket, frame: bytes, deadline: float) -> bool:
     """Send a frame and read one. False when the other side closed."""
     line.settimeout(_left(deadline))
     line.sendall(frame)
-    return _answered(line, deadline)
-
-
-def _answered(line: socket.socket, deadline: float) -> bool:
-    """Read one framed answer. False when the other side closed."""
     wanted = 4
     head = b""
     while wanted:

@@ -1,16 +1,16 @@
-"""The mesh of a cluster whose links go through Toxiproxy, one proxy per listening address of a link."""
+"""The mesh of a cluster of our own: links go through Toxiproxy, one proxy per listening address of a link."""
 
 from __future__ import annotations
 
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import probe
-from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import (
     CLIENTS,
     OF_PACKETS,
@@ -19,34 +19,33 @@ from ackproof.cluster.network.mesh import (
     Delay,
     Effect,
     Link,
+    LinkError,
     Reset,
     SlowClose,
     Throttle,
 )
-from ackproof.cluster.network.packets import Loopback, PacketRules
+from ackproof.cluster.network.packets import PacketRules
 from ackproof.cluster.network.probe import Answer, Speech
-from ackproof.cluster.network.server import ProxyServer
 from ackproof.cluster.network.sockets import Traffic, flows, inodes_of
-from ackproof.cluster.network.toxiproxy import STREAMS, ProxyState, Toxic
+from ackproof.cluster.network.toxiproxy import STREAMS, ProxyServer, Toxic, Way
 
 KILOBYTE: Final = 1000
 """What Toxiproxy's bandwidth counts in."""
 
-
-@dataclass(frozen=True)
-class Way:
-    """One proxy of a link: where it listens, and where the node itself does."""
-
-    name: str
-    listen: tuple[str, int]
-    upstream: tuple[str, int]
+T = TypeVar("T")
 
 
 class Sight(Protocol):
     """How the nodes themselves see their peers: asked anew each time, and told nothing by the mesh."""
 
-    def reaches(self, link: Link) -> tuple[tuple[str, int], ...]:
+    def links(self) -> frozenset[Link]:
+        """Every link that there can be among nodes."""
+
+    def reaches(self, link: Link) -> tuple[Address, ...]:
         """The addresses at which `source` really looks for `target`, its main one first."""
+
+    def listens(self, link: Link) -> tuple[Address, ...]:
+        """Where `target` itself listens for `source`, a node; the most used address first."""
 
     def speech(self, link: Link) -> Speech:
         """What `target` understands."""
@@ -55,147 +54,170 @@ class Sight(Protocol):
         """The process of a node, None while it has none."""
 
 
-class ProxiedMesh:
-    """A mesh over `server`, with the proxies `ways`. What it breaks ends with the server, or by `end`."""
+@dataclass(frozen=True)
+class Wiring:
+    """What a mesh is made from. `ways`: the proxies that `server` gets; `table`: the name of the run's packet rules."""
 
-    def __init__(
-        self, server: ProxyServer, ways: Mapping[Link, tuple[Way, ...]], sight: Sight, rules: PacketRules
-    ) -> None:
-        self._server = server
-        self._ways = dict(ways)
-        self._sight = sight
-        self._rules = rules
+    server: ProxyServer
+    ways: Mapping[Link, tuple[Way, ...]]
+    sight: Sight
+    table: str
+
+
+class ProxiedMesh:
+    """See `Mesh`."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._server = wiring.server
+        self._ways = dict(wiring.ways)
+        self._sight = wiring.sight
+        self._here = PacketRules(wiring.table)
         self._lock = threading.RLock()
         self._laid: dict[tuple[str, Link], Effect] = {}
 
     def links(self) -> frozenset[Link]:
-        """The links that can be broken here."""
         return frozenset(self._ways)
 
-    def open(self) -> None:
-        self._server.api.add(
-            (way.name, f"{way.listen[0]}:{way.listen[1]}", f"{way.upstream[0]}:{way.upstream[1]}")
-            for ways in self._ways.values()
-            for way in ways
-        )
+    # -- its life, within that of a cluster -------------------------------------------------------------------------
+
+    def start(self, lease_descriptor: int) -> None:
+        """Lay what must be there before any node. Raises `LinkError`."""
+        self._server.start(lease_descriptor=lease_descriptor)
+        self._server.api.add(way for ways in self._ways.values() for way in ways)
+
+    def route(self, viewer: int, peer: int) -> str | None:
+        """Where a node must look for a peer so that the link can be broken; None: where the peer is."""
+        ways = self._ways.get(Link(viewer, peer))
+        return ways[0].listen.host if ways else None
+
+    def renew(self, node: int) -> None:
+        """A node was started: break anew what is broken on its links. Proxies do not end with a node."""
 
     def end(self) -> None:
-        """Take the packet rules away. The proxies go with their server."""
-        self._rules.end()
+        """Mend everything, and end what `start` began."""
+        try:
+            self._here.end()
+        finally:
+            self._server.end()
+
+    def check(self) -> None:
+        self._server.check()
 
     # -- breaking and mending ---------------------------------------------------------------------------------------
 
     def impose(self, owner: str, link: Link, effect: Effect) -> None:
-        """Lay an effect on a link, on its present connections too. Raises `LinkError`."""
         with self._lock:
-            ways = self._of(link)
+            if link not in self.links():
+                raise LinkError(f"the link {link} was not laid so that it can be broken")
             if (owner, link) in self._laid:
                 raise LinkError(f"{owner} has an effect on {link} already: {self._laid[owner, link]}")
             self._laid[owner, link] = effect
-            if isinstance(effect, OF_PACKETS):
-                self._rules.lay(mark_of(owner, link), [Loopback(*way.listen) for way in ways], effect)
-                return
-            for way in ways:
-                for toxic in toxics_of(owner, effect):
-                    self._server.api.poison(way.name, toxic)
-            if isinstance(effect, Reset):
-                self._bounce(link)
-            self._open_or_close(link)
+            self._lay(owner, link, effect)
 
     def lift(self, owner: str, link: Link) -> None:
-        """Take this owner's effect from a link. Raises `LinkError`."""
         with self._lock:
-            effect = self._laid.pop((owner, link), None)
-            if effect is None:
-                return
-            if isinstance(effect, OF_PACKETS):
-                self._rules.remove(mark_of(owner, link))
-                return
-            for way in self._of(link):
-                for toxic in toxics_of(owner, effect):
-                    self._server.api.cure(way.name, toxic.name)
-            self._open_or_close(link)
+            if (effect := self._laid.pop((owner, link), None)) is not None:
+                self._take(owner, link, effect)
 
     def imposed(self, link: Link) -> tuple[str, ...]:
         """What proxies and kernel say of this link."""
-        marks = self._rules.marks() if self._rules else {}
-        words = [mark for mark in marks if mark.endswith(f" {link}")]
-        for way in self._of(link):
-            proxy = self._server.api.proxy(way.name)
-            words += [f"{toxic.name} on {proxy.name}" for toxic in proxy.toxics]
-            words += [] if proxy.enabled else [f"{proxy.name} is closed"]
-        return tuple(words)
+        with self._lock:
+            rules = self._rules(link)
+            marks = () if rules is None else rules.marks()
+            words = [mark for mark in marks if mark.endswith(f" {link}")]
+            for way in self._ways.get(link, ()):
+                proxy = self._server.api.proxy(way.name)
+                words += [f"{toxic.name} on {proxy.name}" for toxic in proxy.toxics]
+                words += [] if proxy.enabled else [f"{proxy.name} is closed"]
+            return tuple(words)
 
-    def _open_or_close(self, link: Link) -> None:
-        cut = any(isinstance(effect, Cut) for (_, of), effect in self._laid.items() if of == link)
-        for way in self._of(link):
-            if self._state(way).enabled is cut:
-                self._server.api.enable(way.name, enabled=not cut)
+    def _rules(self, link: Link) -> PacketRules | None:
+        """Where packets of this link are touched; None where that is nowhere now."""
+        del link
+        return self._here
 
-    def _bounce(self, link: Link) -> None:
-        """End the present connections: Toxiproxy resets only those that were made after the toxic was laid."""
-        for way in self._of(link):
-            if self._state(way).enabled:
-                self._server.api.enable(way.name, enabled=False)
-                self._server.api.enable(way.name, enabled=True)
+    def _by_packets(self, link: Link, effect: Effect) -> bool:
+        """Whether packets must be touched for this effect, or proxies."""
+        del link
+        return isinstance(effect, OF_PACKETS)
 
-    def _state(self, way: Way) -> ProxyState:
-        return self._server.api.proxy(way.name)
+    def _packet_addresses(self, link: Link) -> tuple[Address, ...]:
+        return tuple(way.listen for way in self._ways[link])
 
-    def _of(self, link: Link) -> tuple[Way, ...]:
-        try:
-            return self._ways[link]
-        except KeyError:
-            raise LinkError(f"the link {link} does not go through a proxy") from None
+    def _lay(self, owner: str, link: Link, effect: Effect) -> None:
+        if self._by_packets(link, effect):
+            if (rules := self._rules(link)) is None:
+                raise LinkError(f"node {link.source} has no process, and so no namespace")
+            rules.lay(_mark(owner, link), self._packet_addresses(link), effect)
+            return
+        api = self._server.api
+        for way in self._ways[link]:
+            for toxic in _toxics(owner, effect):
+                api.poison(way.name, toxic)
+            # Toxiproxy resets only connections that were made after the toxic was laid: the present ones end here.
+            if isinstance(effect, Cut | Reset):
+                api.enable(way.name, enabled=False)
+                api.enable(way.name, enabled=not self._is_cut(link))
+
+    def _take(self, owner: str, link: Link, effect: Effect) -> None:
+        if self._by_packets(link, effect):
+            if (rules := self._rules(link)) is not None:
+                rules.remove(_mark(owner, link))
+            return
+        for way in self._ways.get(link, ()):
+            for toxic in _toxics(owner, effect):
+                self._server.api.cure(way.name, toxic.name)
+            if isinstance(effect, Cut):
+                self._server.api.enable(way.name, enabled=not self._is_cut(link))
+
+    def _is_cut(self, link: Link) -> bool:
+        return any(isinstance(effect, Cut) for (_, of), effect in self._laid.items() if of == link)
 
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def probe(self, link: Link, *, timeout_s: float = 1.0, size: int = 0, asks: int = 1) -> Answer:
-        """Connect to where the node's own files say that its peer is."""
-        return probe.ask(
-            self._main_address(link),
-            timeout_s=timeout_s,
-            size=size,
-            asks=asks,
-            speech=self._sight.speech(link),
+        """Connect from where the source is to where its own files say that its peer is."""
+        address, speech = self._address(link), self._sight.speech(link)
+        return self._at_source(
+            link, lambda: probe.ask(address, timeout_s=timeout_s, size=size, asks=asks, speech=speech)
         )
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
-        """Seconds until the other end of a probe is closed; None: not within `timeout_s`."""
-        return probe.closing(self._main_address(link), timeout_s=timeout_s, speech=self._sight.speech(link))
+        address, speech = self._address(link), self._sight.speech(link)
+        return self._at_source(link, lambda: probe.closing(address, timeout_s=timeout_s, speech=speech))
 
     def traffic(self, link: Link) -> Traffic:
-        """What the kernel counted on the connections of the source's process (of anybody, for clients)."""
-        wanted = set(self._sight.reaches(link))
-        everything = flows()
+        """What the kernel counted on the connections of the source's process (of anybody else, for clients)."""
+        wanted, seen = set(self._sight.reaches(link)), self._at_source(link, flows)
         if link.source == CLIENTS:
-            own = inodes_of(os.getpid())
-            seen = [flow for flow in everything if flow.remote in wanted and flow.inode not in own]
+            ours = inodes_of(os.getpid())
+            seen = [flow for flow in seen if flow.inode not in ours]
         else:
             # A node that found a way around its proxy must be seen there.
-            wanted |= {way.upstream for way in self._ways.get(link, ())}
+            wanted.update(self._sight.listens(link))
             pid = self._sight.pid(link.source)
-            mine = inodes_of(pid) if pid is not None else frozenset()
-            seen = [flow for flow in everything if flow.remote in wanted and flow.inode in mine]
-        return Traffic(time.monotonic(), {flow.inode: flow for flow in seen})
+            own = inodes_of(pid) if pid is not None else frozenset()
+            seen = [flow for flow in seen if flow.inode in own]
+        return Traffic(time.monotonic(), {flow.inode: flow for flow in seen if flow.remote in wanted})
 
-    def check(self) -> None:
-        """Raises `LinkError` when the server has ended by itself."""
-        self._server.check()
+    def _at_source(self, link: Link, act: Callable[[], T]) -> T:
+        """What `act` returns, where connections of the link's source begin."""
+        del link
+        return act()
 
-    def _main_address(self, link: Link) -> tuple[str, int]:
+    def _address(self, link: Link) -> Address:
         addresses = self._sight.reaches(link)
         if not addresses:
             raise LinkError(f"nobody knows where {link} leads")
         return addresses[0]
 
 
-def mark_of(owner: str, link: Link) -> str:
+def _mark(owner: str, link: Link) -> str:
     """What rules of this owner on this link carry as their comment."""
     return f"{owner} {link}"
 
 
-def toxics_of(owner: str, effect: Effect) -> list[Toxic]:
+def _toxics(owner: str, effect: Effect) -> list[Toxic]:
     """What this effect takes of Toxiproxy, on both streams; empty when it is not a matter of toxics."""
     match effect:
         case BlackHole():

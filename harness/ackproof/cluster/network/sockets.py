@@ -9,15 +9,12 @@ import os
 import re
 import socket
 import struct
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
-
-NewSocket = Callable[[int, int, int], socket.socket]
-"""Makes a socket of this family, type and protocol, in the network namespace that is to be looked at."""
 
 _SOCK_DIAG_BY_FAMILY: Final = 20
 _NLMSG_DONE: Final = 3
@@ -32,20 +29,18 @@ _MESSAGE: Final = struct.Struct("=BBBB")
 _ID: Final = struct.Struct(">HH16s16s")
 _INODE_AT: Final = 68
 _ATTRIBUTES_AT: Final = 72
-_RETRANS_AT, _ACKED_AT, _RECEIVED_AT = 100, 120, 128
+_RECEIVED_AT: Final = 128
+"""Offset of tcpi_bytes_received in `struct tcp_info` (linux/tcp.h)."""
 _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 
 @dataclass(frozen=True)
 class Flow:
-    """One connection. `sent`: bytes that the other side acknowledged; `received`: bytes that arrived here."""
+    """One connection. `received`: bytes that arrived here."""
 
-    local: tuple[str, int]
     remote: tuple[str, int]
     inode: int
-    sent: int
     received: int
-    resent: int
 
 
 @dataclass(frozen=True)
@@ -66,13 +61,13 @@ class Traffic:
         )
 
 
-def flows(new_socket: NewSocket = socket.socket) -> list[Flow]:
-    """Every established TCP connection of a network namespace, each of its ends a flow of its own.
+def flows() -> list[Flow]:
+    """Every established TCP connection of this thread's network namespace, each of its ends a flow of its own.
 
     Raises OSError where the kernel has no sock_diag.
     """
     found: list[Flow] = []
-    with closing(new_socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)) as line:
+    with closing(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_SOCK_DIAG)) as line:
         line.settimeout(2.0)
         for family in (socket.AF_INET, socket.AF_INET6):
             line.send(_request(family))
@@ -121,7 +116,7 @@ def _read(line: socket.socket, family: int) -> Iterator[Flow]:
 
 
 def _flow(message: bytes, family: int) -> Flow | None:
-    local_port, remote_port, local, remote = _ID.unpack_from(message, _MESSAGE.size)
+    _, remote_port, _, remote = _ID.unpack_from(message, _MESSAGE.size)
     inode = struct.unpack_from("=I", message, _INODE_AT)[0]
     at = _ATTRIBUTES_AT
     while at + 4 <= len(message):
@@ -130,14 +125,8 @@ def _flow(message: bytes, family: int) -> Flow | None:
             return None
         if kind == _INET_DIAG_INFO and length - 4 >= _RECEIVED_AT + 8:
             info = message[at + 4 : at + length]
-            return Flow(
-                local=(_address(local, family), local_port),
-                remote=(_address(remote, family), remote_port),
-                inode=inode,
-                sent=struct.unpack_from("=Q", info, _ACKED_AT)[0],
-                received=struct.unpack_from("=Q", info, _RECEIVED_AT)[0],
-                resent=struct.unpack_from("=I", info, _RETRANS_AT)[0],
-            )
+            (received,) = struct.unpack_from("=Q", info, _RECEIVED_AT)
+            return Flow((_address(remote, family), remote_port), inode, received)
         at += (length + 3) & ~3
     return None
 

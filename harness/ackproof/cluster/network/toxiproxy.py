@@ -8,14 +8,31 @@ was written is read back.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple
 
-from ackproof.cluster.network.failure import LinkError
+from pydantic import TypeAdapter
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.network.mesh import LinkError
 
 TIMEOUT_S: Final = 5.0
+START_WITHIN_S: Final = 20.0
+ROLE: Final = "toxiproxy"
 STREAMS: Final = ("upstream", "downstream")
 """From the client of a proxy to the server behind it, and back."""
+
+
+class Way(NamedTuple):
+    """A proxy as it is wanted: where it listens, and what is behind it."""
+
+    name: str
+    listen: Address
+    upstream: Address
 
 
 @dataclass(frozen=True)
@@ -39,6 +56,10 @@ class ProxyState:
     toxics: tuple[Toxic, ...]
 
 
+_PROXY: Final = TypeAdapter(ProxyState)
+_PROXIES: Final = TypeAdapter(dict[str, ProxyState])
+
+
 class Toxiproxy:
     """The server that answers at `host`:`port`. Each method raises `LinkError` when it did not do as it was told."""
 
@@ -52,9 +73,9 @@ class Toxiproxy:
         """What it says that it is."""
         return str(self._call("get", "/version", decode=False))
 
-    def add(self, proxies: Iterable[tuple[str, str, str]]) -> None:
-        """Make proxies: name, listening address, address behind it."""
-        wanted = {name: (listen, upstream) for name, listen, upstream in proxies}
+    def add(self, ways: Iterable[Way]) -> None:
+        """Make proxies."""
+        wanted = {name: (str(listen), str(upstream)) for name, listen, upstream in ways}
         self._call(
             "post",
             "/populate",
@@ -68,18 +89,15 @@ class Toxiproxy:
         if missing:
             raise LinkError(f"Toxiproxy made no proxy for {', '.join(missing)}")
 
-    def add_at(self, name: str, host: str, upstream: str) -> tuple[str, int]:
-        """Make a proxy at any free port of `host`; where it listens."""
-        self._call(
-            "post",
-            "/proxies",
-            {"name": name, "listen": f"{host}:0", "upstream": upstream, "enabled": True},
-        )
+    def add_at(self, name: str, host: str, upstream: Address) -> Way:
+        """Make a proxy at any free port of `host`."""
+        asked = {"name": name, "listen": f"{host}:0", "upstream": str(upstream), "enabled": True}
+        self._call("post", "/proxies", asked)
         proxy = self.proxy(name)
         listening, _, port = proxy.listen.rpartition(":")
-        if proxy.upstream != upstream or listening != host or port == "0":
+        if proxy.upstream != str(upstream) or listening != host or port == "0":
             raise LinkError(f"Toxiproxy was told to make {name} at {host} for {upstream}, and has {proxy}")
-        return listening, int(port)
+        return Way(name, Address(host, int(port)), upstream)
 
     def remove(self, name: str) -> None:
         """End a proxy and its connections, if it is there."""
@@ -88,11 +106,10 @@ class Toxiproxy:
 
     def proxies(self) -> dict[str, ProxyState]:
         """All proxies with all their toxics, by name."""
-        found = self._call("get", "/proxies")
-        return {name: _proxy(values) for name, values in found.items()}
+        return _PROXIES.validate_python(self._call("get", "/proxies"))
 
     def proxy(self, name: str) -> ProxyState:
-        return _proxy(self._call("get", f"/proxies/{name}"))
+        return _PROXY.validate_python(self._call("get", f"/proxies/{name}"))
 
     def enable(self, name: str, *, enabled: bool) -> None:
         """Open or close a proxy. A closed one has no listener, and its connections were ended."""
@@ -102,14 +119,7 @@ class Toxiproxy:
 
     def poison(self, name: str, toxic: Toxic) -> None:
         """Lay a toxic on a proxy, on connections that there are too."""
-        body = {
-            "name": toxic.name,
-            "type": toxic.type,
-            "stream": toxic.stream,
-            "toxicity": 1.0,
-            "attributes": dict(toxic.attributes),
-        }
-        self._call("post", f"/proxies/{name}/toxics", body)
+        self._call("post", f"/proxies/{name}/toxics", {**asdict(toxic), "toxicity": 1.0})
         there = {found.name: found for found in self.proxy(name).toxics}.get(toxic.name)
         if there != toxic:
             raise LinkError(f"Toxiproxy was told to lay {toxic} on {name}, and has {there}")
@@ -140,14 +150,54 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy at {self.address}, {method} {path}: {error}") from error
 
 
-def _proxy(values: Mapping[str, Any]) -> ProxyState:
-    return ProxyState(
-        name=values["name"],
-        listen=values["listen"],
-        upstream=values["upstream"],
-        enabled=values["enabled"],
-        toxics=tuple(
-            Toxic(toxic["name"], toxic["type"], toxic["stream"], dict(toxic["attributes"]))
-            for toxic in values.get("toxics") or ()
-        ),
-    )
+class ProxyServer:
+    """A server that listens at `address`, a child like any other: `start`, then `api`, at last `end`."""
+
+    def __init__(self, binary: Path, address: Address, *, folder: Path, tag: RunTag) -> None:
+        self.log = folder / "toxiproxy.log"
+        self.api = Toxiproxy(*address)
+        self._argv = [str(binary), "-host", address.host, "-port", str(address.port)]
+        self._folder = folder
+        self._tag = tag
+        self._child: Child | None = None
+
+    def start(self, *, lease_descriptor: int) -> None:
+        """Start it; returns when it answers. It holds the lease of the cluster's addresses. Raises `LinkError`."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._child = spawn(
+            self._argv,
+            run=self._tag,
+            role=ROLE,
+            cwd=self._folder,
+            stdout=self.log,
+            pass_fds=(lease_descriptor,),
+        )
+
+        def answers() -> bool:
+            self.check()
+            try:
+                return bool(self.api.version())
+            except LinkError:
+                return False
+
+        try:
+            wait_until(answers, what="toxiproxy-server to answer", timeout_s=START_WITHIN_S, interval_s=0.01)
+        except WaitTimeout as error:
+            raise LinkError(str(error)) from error
+
+    def check(self) -> None:
+        """Raises `LinkError` when it has ended by itself."""
+        status = None if self._child is None else self._child.poll()
+        if status is not None:
+            raise LinkError(f"toxiproxy-server ended by itself (exit {status}): {self._last_words()}")
+
+    def end(self) -> None:
+        """SIGKILL, and wait until it is gone. All that it held in its proxies goes with it."""
+        if self._child is not None:
+            self._child.kill()
+
+    def _last_words(self) -> str:
+        try:
+            return " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
+        except OSError:
+            return "it said nothing"

@@ -16,8 +16,7 @@ from typing import Final, Literal, TypeVar
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.disks.file_systems import FILLER, FileSystem
-from ackproof.cluster.disks.flags import make_writable, set_immutable
+from ackproof.cluster.disks.file_systems import FILLER, FileSystem, make_writable, set_immutable
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.base import Whole
 from ackproof.experiment.drawing import Draw

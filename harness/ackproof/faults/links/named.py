@@ -14,8 +14,7 @@ from typing import Final
 from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.failure import LinkError
-from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, Reset
+from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents

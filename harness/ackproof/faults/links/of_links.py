@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.cluster.network.failure import LinkError
 from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
-from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, Mesh, Reset
+from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, LinkError, Mesh, Reset
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import FaultSpec

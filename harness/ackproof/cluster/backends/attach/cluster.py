@@ -65,24 +65,21 @@ class Attachment:
         return found
 
 
+@dataclass(frozen=True)
 class AttachedNode:
     """A broker of someone else's cluster. Its process is out of reach, so it is taken to run."""
 
-    is_broker = True
-    is_controller = False
-
-    def __init__(self, node_id: int, address: Address, link: Connection) -> None:
-        self.id = node_id
-        self.address = address
-        self._link = link
+    id: int
+    address: Address
+    link: Connection
+    is_broker: bool = True
+    is_controller: bool = False
 
     @property
     def name(self) -> str:
-        """What it is called."""
         return f"broker-{self.id}"
 
     def state(self) -> NodeState:
-        """Running, as far as anybody here knows."""
         return NodeState.RUNNING
 
     def await_ready(self, timeout_s: float) -> None:
@@ -90,7 +87,7 @@ class AttachedNode:
 
         def ready() -> bool:
             with contextlib.suppress(WireError):
-                return self.id in queries.brokers(self._link)
+                return self.id in queries.brokers(self.link)
             return False
 
         wait_until(ready, what=f"{self.name} to answer", timeout_s=timeout_s)
@@ -109,7 +106,6 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         self._first = attachment.addresses()
         self._file = CaseDir(nodes_dir.parent).attached_json
         self._access = Access(opener=self._opener, connect_s=CONNECT_S)
-        self._links: dict[int, Connection] = {}
         self._nodes: dict[int, AttachedNode] = {}
         self._made: list[str] = []
 
@@ -122,7 +118,6 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         self.spec = self.spec.model_copy(update={"mode": "kraft" if _QUORUM in known else "zookeeper"})
         for broker, address in sorted(rows.items()):
             link = Connection(address, timeout_s=ASK_S, access=self._access)
-            self._links[broker] = link
             self._nodes[broker] = AttachedNode(broker, address, link)
 
     def _ask_first(self) -> tuple[dict[int, Address], Container[int]]:
@@ -147,8 +142,8 @@ class AttachedCluster(AskedCluster[AttachedNode]):
 
     def stop(self) -> None:
         """Close the connections. May be called again."""
-        for link in self._links.values():
-            link.close()
+        for node in self._nodes.values():
+            node.link.close()
 
     def remove_data(self) -> None:
         """Delete the topics that were made here, and no others. Raises `WaitTimeout` that names what stays."""
@@ -185,7 +180,6 @@ class AttachedCluster(AskedCluster[AttachedNode]):
 
     @property
     def nodes(self) -> Mapping[int, AttachedNode]:
-        """The brokers by id, as they were at the start."""
         return self._nodes
 
     @property
@@ -201,8 +195,7 @@ class AttachedCluster(AskedCluster[AttachedNode]):
 
     @property
     def mesh(self) -> Mesh | None:
-        """None: its links are not ours to break."""
-        return None
+        return None  # its links are not ours to break
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
@@ -211,22 +204,22 @@ class AttachedCluster(AskedCluster[AttachedNode]):
 
     def controller(self) -> int | None:
         """The quorum's leader, where a broker tells; in ZooKeeper mode the broker that is it."""
-        for link in self._links.values():
+        for link in self.running_links().values():
             with contextlib.suppress(WireError):
                 return metadata_of(self.spec).told_controller(link)
         return None
 
     def running_links(self) -> Mapping[int, Connection]:
-        return self._links
+        return {broker: node.link for broker, node in self._nodes.items()}
 
     def admin_link(self) -> Connection | None:
-        """To the controller where only it takes changes, else to any broker."""
-        if self.spec.metadata.broker_controls:
-            return self._links.get(self.controller() or -1, next(iter(self._links.values()), None))
-        return next(iter(self._links.values()), None)
+        """To the controller where only it takes changes and is known, else to any broker."""
+        links = self.running_links()
+        controller = self.controller() if self.spec.metadata.broker_controls else None
+        return links.get(controller or -1, next(iter(links.values()), None))
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
-        """Create topics that must not be there yet. Raises as `Cluster.create_topics`."""
+        """Create topics that must not be there yet."""
         if there := sorted({place.topic for place in self.topic_state(topics)}):
             raise BadInput(f"{', '.join(there)}: there already, and ackproof writes only into what it made")
         self._made += topics
@@ -235,7 +228,6 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         create_topics(self, {name: self._promised(topic) for name, topic in topics.items()}, timeout_s)
 
     def use_release(self, node_id: int, version: str) -> None:
-        """Refused: its nodes are not ours."""
         raise BadInput(f"node {node_id} cannot change to Kafka {version}: someone else runs it")
 
     def _promised(self, topic: TopicSpec) -> TopicSpec:
@@ -244,10 +236,9 @@ class AttachedCluster(AskedCluster[AttachedNode]):
         return topic.model_copy(update={"config": {**promises, **topic.config}})
 
     def environment(self) -> dict[str, str]:
-        brokers = ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values())
         return {
             "cluster": f"attached at {self._attachment.bootstrap}: someone else's",
-            "brokers": brokers,
+            "brokers": ", ".join(f"{node.id} at {node.address}" for node in self._nodes.values()),
             "security": self._attachment.settings.get("security.protocol", "plaintext").lower(),
             **machine(),
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
@@ -27,31 +27,29 @@ def attachment(
         return None
     if backend not in (None, "attach"):
         raise BadInput(f"--bootstrap is a cluster that someone else runs: leave --backend {backend} out")
-    found: dict[str, str] = {}
-    if file is not None:
-        found |= _read(file)
+    found = {} if file is None else dict(_read(file))
     for number, word in enumerate(settings, start=1):
-        name, sign, value = word.partition("=")
-        if not sign or not name.strip():
-            raise BadInput(f"-X: expected key=value (the {number}. of them has no '=')")
-        found[name.strip()] = value
+        name, value = _pair(word, f"-X: expected key=value (the {number}. of them has no '=')")
+        found[name] = value
     made = Attachment(bootstrap, found, file)
     made.check()
     return made
 
 
-def _read(file: Path) -> dict[str, str]:
+def _read(file: Path) -> Iterator[tuple[str, str]]:
     try:
         text = file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         said = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise BadInput(f"{file}: cannot be read: {said}") from error
-    found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip() or line.lstrip().startswith("#"):
-            continue
-        name, sign, value = line.partition("=")
-        if not sign or not name.strip():
-            raise BadInput(f"{file}:{number}: expected key=value")
-        found[name.strip()] = value.strip()
-    return found
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, value = _pair(line, f"{file}:{number}: expected key=value")
+            yield name, value.strip()
+
+
+def _pair(text: str, wrong: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name.strip():
+        raise BadInput(wrong)
+    return name.strip(), value

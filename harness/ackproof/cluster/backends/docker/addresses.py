@@ -6,20 +6,24 @@
 
 from __future__ import annotations
 
-import contextlib
-import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.addresses import Address, Addresses
+from ackproof.cluster.lease import is_free
 
 HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 10_240
 _PORTS_OF_A_BLOCK: Final = 80
 """254 blocks of them end below the ephemeral range. Two a node: a cluster of forty."""
 _IN_CONTAINER: Final = 9092
+
+
+def subnet(block: int) -> str:
+    """The first three numbers of every address in the network of a cluster."""
+    return f"10.213.{block}"
 
 
 @dataclass(frozen=True)
@@ -29,21 +33,15 @@ class DockerAddresses(Addresses):
     clients: Mapping[int, int] = field(default_factory=dict)
     controllers: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def prefix(self) -> str:
-        """The first three numbers of every address of its network."""
-        return f"10.213.{self.block}"
-
     def node(self, node_id: int) -> str:
         """The container's address in its network."""
-        return f"{self.prefix}.{node_id}"
+        return f"{subnet(self.block)}.{node_id}"
 
     def client(self, node_id: int) -> Address:
         """The published port of a broker."""
         return Address(HOST, self.clients[node_id])
 
     def listens(self, node_id: int) -> Address:
-        """Where a broker itself listens for clients: within its container."""
         return Address(self.node(node_id), self.external_port)
 
     def controller(self, node_id: int) -> Address:
@@ -54,7 +52,7 @@ class DockerAddresses(Addresses):
 def docker_addresses(block: int, brokers: Iterable[int], controllers: Iterable[int]) -> DockerAddresses:
     """Addresses with ports of this block that nobody listens at. Raises `BadInput` when too few are free."""
     first = _FIRST_PORT + _PORTS_OF_A_BLOCK * (block - 1)
-    free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if _is_free(port))
+    free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if is_free(Address(HOST, port)))
     try:
         return DockerAddresses(
             block,
@@ -65,11 +63,3 @@ def docker_addresses(block: int, brokers: Iterable[int], controllers: Iterable[i
     except RuntimeError as error:
         last = first + _PORTS_OF_A_BLOCK - 1
         raise BadInput(f"too few ports of {HOST} are free between {first} and {last}") from error
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe, contextlib.suppress(OSError):
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind((HOST, port))
-        return True
-    return False

@@ -7,39 +7,30 @@ the process backend has them. Its settings go in as the image's variables (KAFKA
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.base.processes import RunTag
 from ackproof.cluster import clocks, lease
-from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses
-from ackproof.cluster.backends.docker.links import ContainerLinks
+from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses, subnet
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
-from ackproof.cluster.containers import leftovers
-from ackproof.cluster.containers.bridge import Bridge, SubnetTaken
 from ackproof.cluster.containers.container import ContainerPlan, ContainerProcess, NodeContainer
-from ackproof.cluster.containers.engine import Engine, EngineFailed, connect
+from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, gateway, make_bridge
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
-from ackproof.cluster.containers.labels import labels
-from ackproof.cluster.install import Installation
-from ackproof.cluster.layout import Layout
+from ackproof.cluster.containers.leftovers import labels, remove
 from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.network.kernel import KernelMesh
+from ackproof.cluster.network.proxied import Wiring
 from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.properties import settings
-from ackproof.cluster.protocol import OnNodeEvent
-from ackproof.experiment.needs import Need
-from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.jvm import SERVER
 from ackproof.provision.node_logging import configuration, logging_by
-from ackproof.provision.progress import ProgressSink, ignore
-
-T = TypeVar("T")
 
 NODE_FOLDER: Final = "/mnt/node"
 """Where a node's own folder is in its container."""
@@ -47,84 +38,75 @@ _CONFIG: Final = "/opt/kafka/config"
 _SUBNET_TRIES: Final = 8
 
 
+@dataclass(frozen=True)
+class _Ground:
+    """What the containers of a cluster stand on."""
+
+    engine: Engine
+    image: KafkaImage
+    network: str
+    gateway: str
+    addresses: DockerAddresses
+    containers: dict[int, NodeContainer] = field(default_factory=dict)
+
+
 class DockerCluster(OwnCluster):
     """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
 
-    def __init__(
-        self,
-        spec: ClusterSpec,
-        nodes_dir: Path,
-        tag: RunTag,
-        on_event: OnNodeEvent,
-        *,
-        installed: Installation | None = None,
-        progress: ProgressSink = ignore,
-        needs: Set[Need] = frozenset(),
-    ) -> None:
-        super().__init__(spec, nodes_dir, tag, on_event, installed=installed, progress=progress, needs=needs)
-        self._engine: Engine | None = None
-        self._image: KafkaImage | None = None
-        self._bridge: Bridge | None = None
-        self._addresses: DockerAddresses | None = None
-        self._cluster_id = ""
-        self._containers: dict[int, NodeContainer] = {}
+    _engine: Engine | None = None
+    _laid: _Ground | None = None
+    """See `_ground`."""
 
     def environment(self) -> dict[str, str]:
-        image, engine = self._ready(self._image), self._ready(self._engine)
+        ground = self._ground
         return super().environment() | {
-            "java": image.java,
-            "image": f"{image.reference} ({image.identity})",
-            "container engine": engine.version,
+            "java": ground.image.java,
+            "image": f"{ground.image.reference} ({ground.image.identity})",
+            "container engine": ground.engine.version,
         }
 
     # -- ground -----------------------------------------------------------------------------------------------------
 
     def _take_addresses(self, node_ids: tuple[int, ...]) -> DockerAddresses:
         self._engine = connect()
-        self._image = image_for(self._engine, self.spec.kafka, self._progress)
-        self._lease, self._bridge = self._network(node_ids)
+        image = image_for(self._engine, self.spec.kafka, self._progress)
+        network = f"ackproof-{self._tag.run_id}"
+        self._lease = self._make_network(self._engine, network, node_ids)
         block = self._lease.addresses.block
-        self._addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
-        return self._addresses
+        addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
+        self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
+        return addresses
 
-    def _make_breaker(self, layout: Layout) -> ContainerLinks:
-        gateway = self._ready(self._bridge).gateway
-        return ContainerLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid, gateway)
+    def _make_mesh(self, wiring: Wiring) -> KernelMesh:
+        return KernelMesh(wiring, self._ground.gateway)
 
-    def _network(self, node_ids: tuple[int, ...]) -> tuple[lease.Lease, Bridge]:
-        """A block that no other harness has, and that no network left behind has either."""
-        passed: list[lease.Lease] = []
+    def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> lease.Lease:
+        """Lease a block that no other harness has, and that no network left behind has either."""
+        leases: list[lease.Lease] = []
+
+        def prefixes() -> Iterator[str]:
+            while len(leases) < _SUBNET_TRIES:
+                leases.append(lease.acquire(node_ids, holder=self._holder()))
+                yield subnet(leases[-1].addresses.block)
+
         try:
-            for _ in range(_SUBNET_TRIES):
-                leased = lease.acquire(node_ids, holder=self._holder())
-                bridge = Bridge(f"ackproof-{self._tag.run_id}", f"10.213.{leased.addresses.block}", self._tag)
-                try:
-                    bridge.create()
-                except SubnetTaken:
-                    passed.append(leased)
-                    bridge.close()
-                    continue
-                except BaseException:
-                    leased.release()
-                    bridge.close()
-                    raise
-                return leased, bridge
+            if make_bridge(engine, name, prefixes(), labels(self._tag, "network")) is not None:
+                return leases.pop()
         finally:
-            for leased in passed:
-                leased.release()
+            for passed in leases:
+                passed.release()
         raise BadInput(
             f"{_SUBNET_TRIES} subnets of 10.213.0.0/16 are taken by other networks; `ackproof clean` removes "
             "those that dead runs left behind"
         )
 
-    def _lay_more(self, files: NodeFiles, cluster_id: str) -> None:
+    def _lay_more(self, files: NodeFiles) -> None:
         # what the image makes of its variables; and how the node logs, into its folder as everywhere
         (files.folder / "config").mkdir(exist_ok=True)
         logging = configuration(self.spec.kafka)
         shutil.copyfile(logging, files.folder / logging.name)
         if self._clocks:
             shutil.copyfile(clock.library(), files.clock_library)
-        self._cluster_id = cluster_id
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -135,14 +117,14 @@ class DockerCluster(OwnCluster):
             list(pool.map(ProcessNode.start, nodes))
 
     def _launch(self, node: ProcessNode) -> ContainerProcess:
-        container = self._containers.get(node.id)
+        containers = self._ground.containers
+        container = containers.get(node.id)
         if container is None:
-            container = NodeContainer(self._plan(node), node.files.stdout)
-            self._containers[node.id] = container
+            container = containers[node.id] = NodeContainer(self._plan(node), node.files.stdout)
         return container.start(node.name)
 
     def _plan(self, node: ProcessNode) -> ContainerPlan:
-        layout, addresses = self.layout, self._ready(self._addresses)
+        ground, addresses = self._ground, self._ground.addresses
         published: dict[int, tuple[str, int]] = {}
         if node.is_broker:
             published[addresses.external_port] = addresses.client(node.id)
@@ -150,13 +132,13 @@ class DockerCluster(OwnCluster):
             published[addresses.controller_port] = addresses.controller(node.id)
         name = f"node-{node.id}.test"
         return ContainerPlan(
-            image=self._ready(self._image).reference,
+            image=ground.image.reference,
             name=f"ackproof-{self._tag.run_id}-{node.name}",
             hostname=name,
-            network=self._ready(self._bridge).network,
-            environment=self._variables(layout, node) | self._clock_variables(node),
+            network=ground.network,
+            environment=self._variables(node) | self._clock_variables(node),
             labels=labels(self._tag, node.name),
-            user=self._ready(self._engine).user,
+            user=ground.engine.user,
             workdir=NODE_FOLDER,
             mounts={node.files.folder: NODE_FOLDER, node.files.folder / "config": _CONFIG},
             published=published,
@@ -165,12 +147,12 @@ class DockerCluster(OwnCluster):
             command=self._command(node),
         )
 
-    def _variables(self, layout: Layout, node: ProcessNode) -> dict[str, str]:
+    def _variables(self, node: ProcessNode) -> dict[str, str]:
         if not self._is_kafka(node):
             return self._tag.environment(node.name)
-        heap = layout.spec.heap >> 20
+        heap = self.spec.heap >> 20
         return {
-            **settings_as_environment(settings(layout, node.id, node.files.data.name)),
+            **settings_as_environment(settings(self.layout, node.id, node.files.data.name)),
             "CLUSTER_ID": self._cluster_id,
             "KAFKA_HEAP_OPTS": f"-Xmx{heap}m -Xms{min(64, heap)}m",
             "KAFKA_JVM_PERFORMANCE_OPTS": f"{JVM_FLAGS} -Xmn{min(40, heap // 3)}m -XX:+ExitOnOutOfMemoryError",
@@ -229,24 +211,22 @@ class DockerCluster(OwnCluster):
         """Remove containers and network. Raises `EngineFailed` when the engine does not: `ackproof clean` will."""
         try:
             if self._engine is not None:
-                leftovers.remove(self._engine, lambda marks: True, self._tag.run_id)
+                remove(self._engine, lambda marks: True, self._tag.run_id)
         except EngineFailed as error:
             raise EngineFailed(f"{error}; its containers stay until `ackproof clean`") from error
         finally:
-            for container in self._containers.values():
+            for container in self._laid.containers.values() if self._laid else ():
                 container.close()
-            if self._bridge is not None:
-                self._bridge.close()
             if self._engine is not None:
                 self._engine.close()
                 self._engine = None
             super()._give_back()
 
-    @staticmethod
-    def _ready(value: T | None) -> T:
-        if value is None:
+    @property
+    def _ground(self) -> _Ground:
+        if self._laid is None:
             raise BadInput("this cluster was not started")
-        return value
+        return self._laid
 
 
 def _names(node: ProcessNode) -> str:

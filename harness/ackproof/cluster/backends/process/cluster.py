@@ -7,10 +7,8 @@ from pathlib import Path
 from ackproof.base.processes import Child, spawn
 from ackproof.cluster import clocks, lease
 from ackproof.cluster.addresses import Addresses
-from ackproof.cluster.backends.process.links import ProcessLinks
 from ackproof.cluster.backends.process.node import ProcessNode
 from ackproof.cluster.install import Installation, install
-from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.own import OwnCluster
 from ackproof.provision.archive import archive_in_use
@@ -26,9 +24,6 @@ class ProcessCluster(OwnCluster):
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = lease.acquire(node_ids, holder=self._holder())
         return self._lease.addresses
-
-    def _make_breaker(self, layout: Layout) -> ProcessLinks:
-        return ProcessLinks(layout, self._needs, self.nodes_dir, self._tag, self._pid)
 
     def _launch(self, node: ProcessNode) -> Child:
         return spawn(

@@ -1,0 +1,137 @@
+"""The links of a cluster of our own: which there are, which go through proxies, and how each node sees its peers."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator, Set
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import BadInput, MissingTool
+from ackproof.base.processes import RunTag
+from ackproof.cluster.addresses import Address, node_name
+from ackproof.cluster.layout import Layout
+from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.network.mesh import CLIENTS, Link
+from ackproof.cluster.network.packets import table_of
+from ackproof.cluster.network.probe import Speech
+from ackproof.cluster.network.proxied import Wiring
+from ackproof.cluster.network.toxiproxy import ProxyServer, Way
+from ackproof.experiment.needs import LINKS, Need
+from ackproof.provision.nft import find_nft
+from ackproof.provision.progress import ProgressSink, ignore
+from ackproof.provision.toxiproxy import toxiproxy_server
+
+_EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):([0-9]+)", re.MULTILINE)
+
+
+def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
+    """Find or make what these needs take of this machine, before anything is started. Raises `BadInput`."""
+    if containers and needs & LINKS:
+        if os.geteuid() != 0:
+            raise BadInput(
+                "faults of links on the backend docker are not possible without root: packet rules are laid from "
+                "outside, in the network namespaces of the containers"
+            )
+        if shutil.which("nsenter") is None:
+            raise MissingTool(
+                "nsenter", "it enters the containers' network namespaces", "apt-get install util-linux"
+            )
+    if Need.PACKETS in needs or (containers and needs & LINKS):
+        find_nft()
+    if needs & LINKS:
+        toxiproxy_server(progress)
+
+
+@dataclass(frozen=True)
+class NodesSight:
+    """How nodes see their peers, by their own files below `nodes_dir`. `pid` tells the process of a node."""
+
+    layout: Layout
+    nodes_dir: Path
+    pid: Callable[[int], int | None]
+
+    def links(self) -> frozenset[Link]:
+        nodes = self.layout.node_ids
+        pairs = (Link(source, target) for source in nodes for target in nodes)
+        return frozenset(link for link in pairs if _ports(self.layout, link))
+
+    def reaches(self, link: Link) -> tuple[Address, ...]:
+        """For a node by its hosts file, for clients by what the target advertises."""
+        if link.source == CLIENTS:
+            match = _EXTERNAL.search(self._read(link.target, "server.properties"))
+            return (Address(match[1], int(match[2])),) if match else ()
+        name = node_name(link.target)
+        hosts = [line.split() for line in self._read(link.source, "hosts").splitlines()]
+        found = next((words[0] for words in hosts if len(words) > 1 and name in words[1:]), None)
+        return () if found is None else _at(found, self.layout, link)
+
+    def listens(self, link: Link) -> tuple[Address, ...]:
+        return _at(self.layout.addresses.node(link.target), self.layout, link)
+
+    def speech(self, link: Link) -> Speech:
+        """ZooKeeper's servers speak another protocol than all other nodes."""
+        return metadata_of(self.layout.spec).speech(self.layout, link.target)
+
+    def _read(self, node: int, file: str) -> str:
+        try:
+            return (self.nodes_dir / str(node) / file).read_text(encoding="utf-8")
+        except OSError:
+            return ""
+
+
+def wire(
+    layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
+) -> Wiring:
+    """What the mesh of a cluster is made from: a proxy server, with a way for every link that the needs speak of.
+
+    Raises `MissingTool` when there is no Toxiproxy server.
+    """
+    folder = nodes_dir.parent / "links"
+    server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
+    ways = {link: _ways(layout, link) for link in _wanted(layout, needs)}
+    return Wiring(server, ways, NodesSight(layout, nodes_dir, pid), table_of(tag.run_id))
+
+
+def _ways(layout: Layout, link: Link) -> tuple[Way, ...]:
+    addresses = layout.addresses
+    source, target = link
+    if source == CLIENTS:
+        return (Way(f"clients-{target}", addresses.for_clients(target), addresses.client(target)),)
+    listen = _at(addresses.link(source, target), layout, link)
+    upstream = _at(addresses.node(target), layout, link)
+    return tuple(Way(f"{source}-{target}-{at.port}", at, to) for at, to in zip(listen, upstream, strict=True))
+
+
+def _at(host: str, layout: Layout, link: Link) -> tuple[Address, ...]:
+    return tuple(Address(host, port) for port in _ports(layout, link))
+
+
+def _ports(layout: Layout, link: Link) -> tuple[int, ...]:
+    """The ports of a node to which another connects, the most used first; empty when there is no such link."""
+    return () if link.source == link.target else metadata_of(layout.spec).ports(layout, link)
+
+
+def _wanted(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
+    """The links that the needs speak of, by their classes: a role may be held by any node."""
+    wanted = {Need.BROKER_LINKS}
+    if layout.spec.metadata.broker_controls:
+        wanted.add(Need.CONTROLLER_LINKS)  # what is needed of controllers is needed of brokers
+    for target in layout.node_ids:
+        if Need.CLIENT_LINKS in needs and layout.is_broker(target):
+            yield Link(CLIENTS, target)
+        for source in layout.node_ids:
+            link = Link(source, target)
+            if not _ports(layout, link):
+                continue
+            of_brokers = layout.is_broker(source) and bool(wanted & needs)
+            of_controllers = (
+                layout.is_controller(source)
+                and layout.is_controller(target)
+                and Need.CONTROLLER_LINKS in needs
+            )
+            if of_brokers or of_controllers:
+                yield link
