@@ -217,7 +217,7 @@ def test_nothing_is_simulated_unless_asked_for(
             raise ZeroDivisionError("oh")
         run.simulation_json.touch()
 
-    monkeypatch.setattr("ackproof_simulator.beside.simulate_beside", simulated)
+    monkeypatch.setattr("ackproof_simulator.sweep.simulate_beside", simulated)
     plain = _run(file, tmp_path / "runs", Watcher())
     assert not any(one.run.simulation_json.exists() for one in plain.planned)
     watcher = Watcher()
