@@ -78,7 +78,7 @@ def read_findings(
         found.groups = tuple(groups_of(pa.concat_tables(ranged).unify_dictionaries()))
     quota = _quotas(found.counts, max_rows, first)
     if quota:
-        found.rows = _rows(files, quota, list(quota), absent)
+        found.rows = _rows(files, quota, absent)
     return found
 
 
@@ -128,11 +128,9 @@ def _quotas(counts: Mapping[str, int], max_rows: int, first: Sequence[str]) -> d
     return {name: rows for name, rows in quota.items() if rows}
 
 
-def _rows(
-    files: Sequence[Path], quota: Mapping[str, int], order: Sequence[str], absent: list[str]
-) -> pa.Table:
+def _rows(files: Sequence[Path], quota: Mapping[str, int], absent: list[str]) -> pa.Table:
     left = dict(quota)
-    taken: dict[str, list[pa.Table]] = {name: [] for name in order}
+    taken: dict[str, list[pa.Table]] = {name: [] for name in quota}
     for batch in _batches(files, FINDINGS.names, absent):
         for name in _count(batch.column("class")):
             if left.get(name):

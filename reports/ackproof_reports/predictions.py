@@ -27,23 +27,11 @@ class Story:
     """The title of the case that draws it; empty where it is drawn here, or nowhere."""
 
 
-@dataclass(frozen=True)
-class Predictions:
-    """What one case's section says of its prediction."""
-
-    file: PredictionFile
-    stories: tuple[Story, ...]
-
-
-def predictions_of(facts: Sequence[CaseFacts]) -> list[Predictions | None]:
-    """For every case in order; None where nothing was predicted."""
+def stories_of(facts: Sequence[CaseFacts]) -> list[tuple[Story, ...]]:
+    """For every case in order; none where nothing was predicted."""
     drawn: dict[tuple[StoryStep, ...], str] = {}
-    return [
-        Predictions(fact.case.prediction, tuple(_stories(fact.case.prediction, fact.title, drawn)))
-        if fact.case.prediction
-        else None
-        for fact in facts
-    ]
+    predicted = ((fact.case.prediction or PredictionFile(), fact.title) for fact in facts)
+    return [tuple(_stories(file, title, drawn)) for file, title in predicted]
 
 
 def _stories(file: PredictionFile, title: str, drawn: dict[tuple[StoryStep, ...], str]) -> Iterator[Story]:

@@ -38,10 +38,9 @@ class ReferenceRow:
 
 @dataclass(frozen=True)
 class Reference:
-    """The comparison of one case. `runs`: simulated runs that count."""
+    """The comparison of one case."""
 
     rows: tuple[ReferenceRow, ...]
-    runs: int
     notes: tuple[str, ...]
 
 
@@ -71,7 +70,7 @@ def reference_of(case: CaseView, gap_ms: float | None) -> Reference | None:
         )
     if any(row.observed not in (ABSENT, "0") for row in rows):
         notes.append("Times count from the first fault; leaders and ISRs are sampled five times a second")
-    return Reference(tuple(rows), 0 if simulation is None else simulation.runs, tuple(notes))
+    return Reference(tuple(rows), tuple(notes))
 
 
 def _counted(case: CaseView, name: str, label: str) -> ReferenceRow:

@@ -16,7 +16,7 @@ from ackproof_reports.embedding import Block
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
-from ackproof_reports.predictions import Predictions, predictions_of
+from ackproof_reports.predictions import Story, stories_of
 from ackproof_reports.ranges import SPANS, Group, Range
 from ackproof_reports.reference import Reference, reference_of
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
@@ -131,7 +131,7 @@ class CasePage:
     settings_cut: bool
     environment: tuple[tuple[str, str], ...]
     opened: bool
-    predictions: Predictions | None
+    stories: tuple[Story, ...]
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
@@ -139,10 +139,9 @@ def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
     peak = max((peak_rate(fact.series) for fact in facts), default=0.0)
     first = _first_to_open(facts)
     shared = dict(shared_environment(facts))
-    predicted = predictions_of(facts)
     return [
-        _case_page(fact, peak, shared, fact.case.index == first, said)
-        for fact, said in zip(facts, predicted, strict=True)
+        _case_page(fact, peak, shared, fact.case.index == first, stories)
+        for fact, stories in zip(facts, stories_of(facts), strict=True)
     ]
 
 
@@ -160,7 +159,7 @@ def _interest(fact: CaseFacts) -> int:
 
 
 def _case_page(
-    fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool, predicted: Predictions | None
+    fact: CaseFacts, peak: float, shared: dict[str, str], opened: bool, stories: tuple[Story, ...]
 ) -> CasePage:
     groups = fact.findings.groups if fact.findings else ()
     ranges = [found for group in groups for found in group.ranges]
@@ -181,7 +180,7 @@ def _case_page(
         settings_cut=cut,
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
         opened=opened,
-        predictions=predicted,
+        stories=stories,
     )
 
 

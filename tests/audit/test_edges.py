@@ -16,11 +16,11 @@ from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
 from ackproof.audit.load import _words
 from ackproof.audit.pipeline import _cause, audit_all
 from ackproof.audit.planning import plan
-from ackproof.audit.rows import Rows, constant
+from ackproof.audit.rows import Handed, Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.units import Limits, Target
-from ackproof.audit.unmatched import Presence, Register, shares
+from ackproof.audit.unmatched import Register, shares
 from ackproof.base import processes
 from ackproof.rundir.partition import TopicPartition
 
@@ -228,8 +228,8 @@ def test_two_strangers_each_in_two_partitions(tmp_path, limits) -> None:
 
 def test_a_register_of_bitmaps_alone() -> None:
     seq = np.arange(3000, dtype=np.int64)
-    presence = Presence(TopicPartition("t", 0), np.zeros(3000, np.int32), seq, seq % 2 == 0)
-    ((_, share),) = shares(presence, 1)
+    columns = {"producer": np.zeros(3000, np.int32), "seq": seq, "present": seq % 2 == 0}
+    ((_, share),) = shares(Handed(TopicPartition("t", 0), "identities", Rows(columns, 3000)), 1)
     produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
     assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])
 

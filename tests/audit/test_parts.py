@@ -18,6 +18,7 @@ from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
 from ackproof.audit.planning import bucket_units, plan, tasks
 from ackproof.audit.rows import (
+    Handed,
     Rows,
     concat,
     constant,
@@ -31,7 +32,7 @@ from ackproof.audit.rows import (
 )
 from ackproof.audit.spill import Scratch, SpillableRows, SpillFile, ranges
 from ackproof.audit.units import Limits, Target
-from ackproof.audit.unmatched import UNMATCHED, Presence, Register, UnmatchedRows, shares
+from ackproof.audit.unmatched import UNMATCHED, Register, shares
 from ackproof.rundir import arrow
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
@@ -227,15 +228,20 @@ def test_spilled_rows_are_narrow(tmp_path) -> None:
     assert place.load()["a"].tolist() == far.tolist()
 
 
+def identities(place, producer, seq, present) -> Handed:
+    columns = {"producer": np.full(len(seq), producer, np.int32), "seq": seq, "present": present}
+    return Handed(place, "identities", Rows(columns, len(seq)))
+
+
 @pytest.mark.parametrize("count", [1, 3])
 def test_what_the_register_knows(count) -> None:
     """Dense blocks, thin ones, and both in one block, over several shares."""
     place = TopicPartition("t", 0)
     dense, thin = np.arange(3000, dtype=np.int64), ints([5000, 70_000, 2**40, 2**62])
     messages = [
-        Presence(place, np.zeros(3000, np.int32), dense, dense % 2 == 0),
-        Presence(TopicPartition("t", 1), np.zeros(4, np.int32), thin, np.array([True, False, True, True])),
-        Presence(TopicPartition("t", 2), np.full(2, 4, np.int32), ints([5, 6]), np.array([True, False])),
+        identities(place, 0, dense, dense % 2 == 0),
+        identities(TopicPartition("t", 1), 0, thin, np.array([True, False, True, True])),
+        identities(TopicPartition("t", 2), 4, ints([5, 6]), np.array([True, False])),
     ]
     given_: dict[int, list] = {number: [] for number in range(count)}
     for message in messages:
@@ -268,7 +274,7 @@ def test_what_the_register_knows(count) -> None:
         },
         len(asked),
     )
-    for number, share in shares(UnmatchedRows(place, rows), count):
+    for number, share in shares(Handed(place, "unmatched", rows), count):
         at = share.unmatched["offset"]
         produced[at], present[at] = registers[number].find(
             share.unmatched["producer"], share.unmatched.ints("seq")

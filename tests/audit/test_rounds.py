@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from ackproof.audit import pipeline
+from ackproof.audit import exit_code, pipeline
 from ackproof.audit.ledger import Ledger
 from ackproof.audit.pipeline import _cause, _conclude, _Job, _Ready, audit_all
 from ackproof.audit.planning import plan
-from ackproof.audit.results import exit_code
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
 from ackproof.audit.units import Limits, Target, Trouble

@@ -10,16 +10,16 @@ from operator import add
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.commits import CommitAudit, Parts
+from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.identity import IdentityAudit
 from ackproof.audit.load import STREAMS, Stream
 from ackproof.audit.order import walk
 from ackproof.audit.places import Flaws, PartitionAudit
+from ackproof.audit.rows import Handed
 from ackproof.audit.series import series_of
 from ackproof.audit.spill import Scratch, SpillableRows
 from ackproof.audit.transactions import Table
-from ackproof.audit.unmatched import Presence, UnmatchedRows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -65,7 +65,7 @@ class Bucket:
         """Where the rows of one stream go."""
         return self._spillables[stream]
 
-    def audit(self, findings: FindingsWriter) -> Iterator[Presence | UnmatchedRows | Parts]:
+    def audit(self, findings: FindingsWriter) -> Iterator[Handed]:
         """Count everything. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.

@@ -1,19 +1,18 @@
 """The classes of transactions: aborted-read, early-read, torn-transaction. A step of the pass over identities.
 
 What was handed over at read_committed is held against what became of each record's transaction. A transaction spans
-buckets: each tells how many of its records are there and how many acknowledged ones are not (`Parts`), and what they
+buckets: each tells how many of its records are there and how many acknowledged ones are not, and what they
 come to together is found out where all of one transaction meet (`torn`), in the shuffle by identity.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.rows import Bools, Ints, Rows, Schema, group_starts, order_of, together
+from ackproof.audit.rows import Bools, Handed, Ints, Rows, Schema, group_starts, order_of, together
 from ackproof.audit.transactions import Fates, Table
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.arrow import texts
@@ -33,14 +32,6 @@ PARTS: Schema = {
 hold, `seq` and `offset` (the ack's) of the first of these."""
 
 _FAR = int(np.iinfo(np.int64).max)
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What one range of one bucket has of each transaction, a row each."""
-
-    place: TopicPartition
-    rows: Rows
 
 
 class CommitAudit:
@@ -74,7 +65,7 @@ class CommitAudit:
             detail = f"handed to a {who} reader at read_committed, {what}"
             self._findings.add(self._place, anomaly, reads, own[which], detail=detail)
 
-    def parts(self, produced: Rows, fates: Fates, visible: Bools) -> Iterator[Parts]:
+    def parts(self, produced: Rows, fates: Fates, visible: Bools) -> Iterator[Handed]:
         """`visible`: which of the records the final read at read_committed holds."""
         inside = np.flatnonzero(fates.txn >= 0)
         if not self._table.told.committed_read or not len(inside):
@@ -94,7 +85,7 @@ class CommitAudit:
             },
             len(inside),
         )
-        yield Parts(self._place, _by_transaction(columns)[0])
+        yield Handed(self._place, "transactions", _by_transaction(columns)[0])
 
 
 def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
@@ -108,12 +99,12 @@ def _by_transaction(rows: Rows) -> tuple[Rows, Ints]:
     return Rows({**rows.take(starts).columns, **summed}, len(starts)), order[starts]
 
 
-def torn(given: Sequence[Parts], findings: FindingsWriter) -> None:
+def torn(given: Sequence[tuple[TopicPartition, Rows]], findings: FindingsWriter) -> None:
     """Transactions that are not whole at read_committed: committed, and not wholly there; or there in part.
 
     A finding stands at the first acknowledged record that is missing.
     """
-    places, place, rows = together([(parts.place, parts.rows) for parts in given], PARTS)
+    places, place, rows = together(given, PARTS)
     if not len(rows):
         return
     rows, first = _by_transaction(rows)

@@ -1,8 +1,8 @@
 """The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final row:
 phantom, misrouted, corrupted. One pass over ranges of (producer, seq), each with its produced and its final rows.
 
-What a bucket cannot know by itself goes out: which identities it produced and holds (`Presence`), and the final
-rows of identities that it did not produce (`UnmatchedRows`). `ackproof.audit.unmatched` brings these together.
+What a bucket cannot know by itself goes out: which identities it produced and holds, and the final
+rows of identities that it did not produce. `ackproof.audit.unmatched` brings these together.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from functools import partial
 
 import numpy as np
 
-from ackproof.audit.commits import CommitAudit, Parts
+from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities, highest_over
 from ackproof.audit.order import Gaps
-from ackproof.audit.rows import FINAL, Bools, Ints, Rows, Schema, concat, first_repeated, group_starts
+from ackproof.audit.rows import FINAL, Bools, Handed, Ints, Rows, Schema, concat, first_repeated, group_starts
 from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.transactions import Fates
-from ackproof.audit.unmatched import UNMATCHED, Presence, UnmatchedRows
+from ackproof.audit.unmatched import UNMATCHED
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.arrow import joined
 from ackproof.rundir.outcome import Outcome
@@ -88,7 +88,7 @@ class IdentityAudit:
         final: SpillableRows,
         committed: SpillableRows,
         committed_live: SpillableRows,
-    ) -> Iterator[Presence | UnmatchedRows | Parts]:
+    ) -> Iterator[Handed]:
         """`committed`, `committed_live`: what readers at read_committed were handed, in the final read and before.
 
         Raises `Rejected` if an identity was produced twice.
@@ -103,7 +103,7 @@ class IdentityAudit:
         final: Rows,
         committed: Rows | None = None,
         committed_live: Rows | None = None,
-    ) -> Iterator[Presence | UnmatchedRows | Parts]:
+    ) -> Iterator[Handed]:
         produced = _in_order(produced)
         copies = distinct_copies(final if committed is None else concat([final, committed], FINAL))
         self.result.copies.add(copies.select(COPIES))
@@ -134,10 +134,11 @@ class IdentityAudit:
             owed = (fates.committed | (visible & ~fates.aborted))[of]
             self._skipped(self._committed_gaps, at[owed], epoch[owed])
             yield from self._commits.parts(produced, fates, visible)
-        yield Presence(self._place, produced["producer"], seq, present)
+        identities = {"producer": produced["producer"], "seq": seq, "present": present}
+        yield Handed(self._place, "identities", Rows(identities, len(produced)))
         unmatched_at = np.flatnonzero((found < 0) & ~_nobody(copies))
         if len(unmatched_at):
-            yield UnmatchedRows(self._place, copies.select(UNMATCHED, unmatched_at))
+            yield Handed(self._place, "unmatched", copies.select(UNMATCHED, unmatched_at))
 
     def _row_classes(self, copies: Rows, found: Ints) -> None:
         broken = np.flatnonzero(~copies.flags("intact"))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -33,11 +32,6 @@ class AuditResult:
     file: AuditFile | None
     code: int
     reasons: tuple[str, ...]
-
-
-def exit_code(results: Iterable[AuditResult]) -> int:
-    """The worst code: 254, else 2, else 0."""
-    return max((result.code for result in results), default=COUNTED)
 
 
 def document(counted: Counted, reasons: tuple[str, ...]) -> AuditFile:

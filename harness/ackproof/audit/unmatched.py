@@ -1,25 +1,27 @@
 """What no bucket can know alone: final rows of identities that it did not produce, and identities produced twice.
 
-Each bucket says which identities it produced and which of these it holds intact (`Presence`), and hands on the final
-rows that it cannot place (`UnmatchedRows`). Both are cut by a hash of (producer, block of seqs) into shares that go
+Each bucket says which identities it produced and which of these it holds intact, and hands on the final
+rows that it cannot place. Both are cut by a hash of (producer, block of seqs) into shares that go
 through Spark's shuffle, a few bits an identity; a share knows all that there is to know of its identities. With them
-goes what each bucket has of transactions (`Parts`), cut by a hash of (producer, block of transactions).
+goes what each bucket has of transactions, cut by a hash of (producer, block of transactions).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 
-from ackproof.audit.commits import Parts, torn
+from ackproof.audit.commits import PARTS, torn
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
 from ackproof.audit.lookup import Identities
 from ackproof.audit.rows import (
     Array,
     Bools,
+    Handed,
     Ints,
     Rows,
     Schema,
@@ -43,24 +45,6 @@ _DENSE_FROM = 1024
 
 
 @dataclass(frozen=True)
-class Presence:
-    """Identities that one bucket produced (in order), and which of them its final rows hold intact."""
-
-    place: TopicPartition
-    producer: Array
-    seq: Ints
-    present: Bools
-
-
-@dataclass(frozen=True)
-class UnmatchedRows:
-    """Final rows (each once) of one bucket, of identities that it did not produce; nobody's are not among them."""
-
-    place: TopicPartition
-    rows: Rows
-
-
-@dataclass(frozen=True)
 class Block:
     """The identities of one producer with seq >> 16 == `number`: two bitmaps, packed."""
 
@@ -75,28 +59,28 @@ class Share:
     """What one bucket says of the identities of one share."""
 
     place: TopicPartition
-    blocks: tuple[Block, ...]
-    sparse: Rows
-    unmatched: Rows
-    parts: Rows | None = None
-    """What it has of transactions."""
+    blocks: tuple[Block, ...] = ()
+    sparse: Rows = field(default_factory=partial(empty, _SPARSE))
+    """Identities in none of its blocks."""
+    unmatched: Rows = field(default_factory=partial(empty, UNMATCHED))
+    transactions: Rows = field(default_factory=partial(empty, PARTS))
 
 
-def shares(message: Presence | UnmatchedRows | Parts, count: int) -> Iterator[tuple[int, Share]]:
+def shares(message: Handed, count: int) -> Iterator[tuple[int, Share]]:
     """Cut a message into the shares (0 … count−1) that it concerns."""
-    if not isinstance(message, Presence):
-        key = "seq" if isinstance(message, UnmatchedRows) else "txn"
-        number = _share_of(message.rows["producer"], message.rows.ints(key) >> _BLOCK_BITS, count)
-        for share in np.unique(number).tolist():
-            rows = message.rows.take(np.flatnonzero(number == share))
-            if isinstance(message, UnmatchedRows):
-                yield share, Share(message.place, (), empty(_SPARSE), rows)
-            else:
-                yield share, Share(message.place, (), empty(_SPARSE), empty(UNMATCHED), rows)
+    place, rows = message.place, message.rows
+    if message.about == "identities":
+        yield from _of_identities(place, rows, count)
         return
-    producer, seq, present = message.producer, message.seq, message.present
-    if not len(seq):
-        return
+    unmatched = message.about == "unmatched"
+    number = _share_of(rows["producer"], rows.ints("seq" if unmatched else "txn") >> _BLOCK_BITS, count)
+    for share in np.unique(number).tolist():
+        own = rows.take(np.flatnonzero(number == share))
+        yield share, Share(place, unmatched=own) if unmatched else Share(place, transactions=own)
+
+
+def _of_identities(place: TopicPartition, rows: Rows, count: int) -> Iterator[tuple[int, Share]]:
+    producer, seq, present = rows["producer"], rows.ints("seq"), rows.flags("present")
     block = seq >> _BLOCK_BITS
     starts = group_starts([producer, block])
     ends = np.append(starts[1:], len(seq))
@@ -111,12 +95,10 @@ def shares(message: Presence | UnmatchedRows | Parts, count: int) -> Iterator[tu
         )
     thin = np.repeat(~dense, ends - starts)
     sparse_share = np.repeat(share_of, ends - starts)
-    none = empty(UNMATCHED)
-    identities = Rows({"producer": producer, "seq": seq, "present": present}, len(seq))
     for share in range(count):
         which = np.flatnonzero(thin & (sparse_share == share))
         if len(which) or blocks[share]:
-            yield share, Share(message.place, tuple(blocks[share]), identities.take(which), none)
+            yield share, Share(place, tuple(blocks[share]), rows.take(which))
 
 
 def _share_of(producer: Array, block: Ints, count: int) -> Ints:
@@ -212,7 +194,7 @@ def resolve(given: Sequence[Share], open_producers: frozenset[int], findings: Fi
     lowest (topic, partition, offset); the others are duplicates. Raises `Rejected` if an identity was produced twice.
     """
     register = Register(given)
-    torn([Parts(share.place, share.parts) for share in given if share.parts is not None], findings)
+    torn([(share.place, share.transactions) for share in given], findings)
     places, place, rows = together([(share.place, share.unmatched) for share in given], UNMATCHED)
     if not len(rows):
         return 0

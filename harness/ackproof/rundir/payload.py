@@ -25,7 +25,6 @@ from typing import Final, NamedTuple
 
 MAGIC: Final = b"AKP1"
 _HEADER: Final = struct.Struct(">4s8siqiH")
-_HEAD_OF_RECORD: Final = struct.Struct(">iqi")
 _CRC: Final = struct.Struct("<I")
 RESIDUE: Final = zlib.crc32(_CRC.pack(zlib.crc32(b"")))
 """CRC-32 of any message that is followed by its own CRC-32, little-endian."""
@@ -63,7 +62,7 @@ def smallest_size(topic: str) -> int:
 
 
 def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -> Callable[[int], bytes]:
-    """A function from seq to the value for one (producer, topic, partition): everything constant is made once.
+    """A function from seq to the value for one (producer, topic, partition).
 
     `size` is the value's length in bytes. Raises ValueError if it is below `smallest_size(topic)`.
     """
@@ -71,14 +70,11 @@ def encoder(run_id: str, producer: int, topic: str, partition: int, size: int) -
     if size < smallest:
         raise ValueError(f"a value for topic {topic!r} needs at least {smallest} bytes, not {size}")
     name = topic.encode()
-    front = _HEADER.pack(MAGIC, run_bytes(run_id), producer, 0, partition, len(name))[: 4 + RUN_ID_SIZE]
-    back = struct.pack(">H", len(name)) + name + bytes(size - smallest)
-    crc_of_front = zlib.crc32(front)
-    pack, crc32, pack_crc = _HEAD_OF_RECORD.pack, zlib.crc32, _CRC.pack
+    run, padding = run_bytes(run_id), bytes(size - smallest)
 
     def encode(seq: int) -> bytes:
-        body = pack(producer, seq, partition) + back
-        return b"".join((front, body, pack_crc(crc32(body, crc_of_front))))
+        body = _HEADER.pack(MAGIC, run, producer, seq, partition, len(name)) + name + padding
+        return body + _CRC.pack(zlib.crc32(body))
 
     return encode
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -300,19 +300,15 @@ def read_timeline(path: Path) -> tuple[list[Event], bool]:
     whole = True
     if not path.exists():
         return events, False
-    for line in _lines(path):
-        try:
-            event = Event.model_validate_json(line)
-            _ = event.what  # so that a detail of another shape makes the line unreadable, not its reader fail
-        except ValidationError:
-            whole = False
-        else:
-            events.append(event)
-    return events, whole
-
-
-def _lines(path: Path) -> Iterator[str]:
     with path.open(encoding="utf-8", errors="replace") as file:
-        for line in file:
-            if line.strip():
-                yield line
+        for line in filter(str.strip, file):
+            try:
+                event = Event.model_validate_json(line)
+                _ = (
+                    event.what
+                )  # so that a detail of another shape makes the line unreadable, not its reader fail
+            except ValidationError:
+                whole = False
+            else:
+                events.append(event)
+    return events, whole
