@@ -11,9 +11,8 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.zookeeper import session as zookeeper_session
-from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper
-from ackproof.cluster.metadata.zookeeper.session import end_session
+from ackproof.cluster.metadata.zookeeper import servers
+from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper, end_session
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.needs import Need
 from ackproof.experiment.spec import TopicSpec
@@ -46,9 +45,8 @@ def test_the_znodes_agree_with_what_brokers_say(bench: Bench) -> None:
     bench.await_full_isr()
     session_of(bench, 1)
     zookeeper, place = zookeeper_of(bench.cluster), TopicPartition("t", 0)
-    state = zookeeper.state(place)
+    state = zookeeper.partitions(["t"])[place]
     said = bench.cluster.topic_state(["t"])[place]
-    assert state is not None
     assert (state.leader, state.leader_epoch, set(state.isr)) == (
         said.leader,
         said.leader_epoch,
@@ -99,7 +97,7 @@ def test_a_session_closed_with_another_password_is_no_bite(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        zookeeper_session,
+        servers,
         "end_session",
         lambda addresses, session: end_session(addresses, session, password=b"x" * 16),
     )

@@ -16,6 +16,7 @@ import pytest
 
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
+from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.metadata.kraft import log as metadata_log
 from ackproof.cluster.record_batches import scan
 from ackproof.experiment.spec import TopicSpec
@@ -137,7 +138,7 @@ def test_batches_as_kafkas_own_tool_reads_them(
 def test_what_the_log_says_last_is_what_the_brokers_answer(shaken: ProcessCluster, tmp_path: Path) -> None:
     run = CaseDir(tmp_path / shaken.spec.kafka)
     run.observed.mkdir(parents=True)
-    assert metadata_log.collect([_data(shaken, 101)], run) == ""
+    assert write_metadata_log(shaken.spec, [_data(shaken, 101)], run) == ""
     last = {
         (record.topic, record.partition): record
         for record in read_metadata(run.metadata_log)

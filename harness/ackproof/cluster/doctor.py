@@ -13,6 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AckproofError, MissingTool
 from ackproof.base.processes import RunTag
@@ -129,8 +131,6 @@ def _space(folder: Path, least: int) -> str:
 
 
 def _memory() -> str:
-    import psutil
-
     free = psutil.virtual_memory().available
     if free < _MEMORY_BYTES:
         raise ProvisionFailed(f"{_gigabytes(free)} available, {_gigabytes(_MEMORY_BYTES)} are needed")

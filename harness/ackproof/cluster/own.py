@@ -16,7 +16,6 @@ from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
-from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address, Addresses, hosts_file
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.links import wire
@@ -35,7 +34,7 @@ from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, Partiti
 from ackproof.cluster.readiness import Readiness, give_head_start
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
-from ackproof.cluster.wire import Connection
+from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id

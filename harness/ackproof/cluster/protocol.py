@@ -8,12 +8,11 @@ from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.wire import Connection
+from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, Timeline

@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ackproof.cluster.access import KRAFT, Access
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, Question, Refused, WireError, check
+from ackproof.cluster.wire import KRAFT, Access, Connection, Question, Refused, WireError, check
 from ackproof.experiment.spec import TopicSpec
 from ackproof.rundir.partition import TopicPartition
 

@@ -74,7 +74,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
         self._lost: set[int] = set()
 
     def inject(self) -> str:
-        from ackproof.cluster.metadata.zookeeper.session import end_session
+        from ackproof.cluster.metadata.zookeeper.servers import end_session
 
         for node in self.nodes:
             held = self._first(node)

@@ -24,7 +24,7 @@ from ackproof.base.interrupts import interrupts_wait
 from ackproof.base.processes import RunTag, end_children, started
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
-from ackproof.cluster.metadata.choice import metadata_of
+from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -332,7 +332,7 @@ class CaseRun:
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
         replica_logs.collect(log_dirs, self.spec.topics, self.run)
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
-        if failed := metadata_of(self.spec.cluster).collect(servers, self.run):
+        if failed := write_metadata_log(self.spec.cluster, servers, self.run):
             self.timeline.add(Note(note=failed))
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:

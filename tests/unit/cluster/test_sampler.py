@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.access import KRAFT
 from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.wire import KRAFT
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe.sampler import Sampler
 from ackproof.rundir.clock import RunClock

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from ackproof.cluster.asked import merge
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.views import merge
 from ackproof.observe.views import FORGET_AFTER_LOOKS, Views
 from ackproof.rundir.partition import TopicPartition
 

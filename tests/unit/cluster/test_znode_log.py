@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from ackproof.cluster.metadata.choice import write_metadata_log
 from ackproof.cluster.metadata.protocol import NotDecoded
-from ackproof.cluster.metadata.zookeeper.log import collect, decode
+from ackproof.cluster.metadata.zookeeper.log import decode
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,
@@ -25,6 +27,9 @@ from ackproof.rundir.metadata import (
 STATE = "/brokers/topics/orders/partitions/0/state"
 ID = "zq3FzNTdSDWsSk2MzQqXVA"
 CREATE, DELETE, SET, CLOSE, MULTI = 1, 2, 5, -11, 14
+
+
+ZOOKEEPER = ClusterSpec(kafka="3.9.2", mode="zookeeper")
 
 
 def buffer(data: bytes) -> bytes:
@@ -75,7 +80,7 @@ def log(server: Path, entries: list[tuple[int, int, bytes]], tail: bytes = b"\0"
 
 def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
     run = CaseDir(tmp_path / "run")
-    assert collect([log(tmp_path / "zk", TRANSACTIONS)], run) == ""
+    assert write_metadata_log(ZOOKEEPER, [log(tmp_path / "zk", TRANSACTIONS)], run) == ""
     records = list(read_metadata(run.metadata_log))
     assert [type(one).__name__ for one in records] == [
         "BrokerRegistered",
@@ -157,8 +162,8 @@ def test_another_file_is_told_of(tmp_path: Path) -> None:
     (server / "version-2" / "log.1").write_bytes(b"something else altogether")
     with pytest.raises(NotDecoded, match=r"no log of ZooKeeper"):
         list(decode([server / "version-2"]))
-    assert "no log of ZooKeeper" in collect([server], CaseDir(tmp_path / "run"))
+    assert "no log of ZooKeeper" in write_metadata_log(ZOOKEEPER, [server], CaseDir(tmp_path / "run"))
 
 
 def test_no_log_at_all_is_told_of(tmp_path: Path) -> None:
-    assert collect([tmp_path], CaseDir(tmp_path / "run")) == "there is no log of ZooKeeper's"
+    assert write_metadata_log(ZOOKEEPER, [tmp_path], CaseDir(tmp_path / "run")) == "there is no metadata log"

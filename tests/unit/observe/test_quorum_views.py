@@ -8,8 +8,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from ackproof.base.wait import wait_until
-from ackproof.cluster.access import ZOOKEEPER
 from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.wire import ZOOKEEPER
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.observe.sampler import QUORUM_FRESH_S, STALE_AFTER_S, Sampler
 from ackproof.rundir.clock import RunClock

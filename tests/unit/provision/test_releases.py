@@ -12,8 +12,8 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.releases import RELEASES, numbers
 from ackproof.provision import releases
 from ackproof.provision.jars import KafkaJars
+from ackproof.provision.jvm import logging_arguments
 from ackproof.provision.maven import pom
-from ackproof.provision.node_logging import logging_arguments
 
 MAVEN = {"m": "http://maven.apache.org/POM/4.0.0"}
 

@@ -1,15 +1,18 @@
-"""From the mode of a cluster to what keeps its metadata."""
+"""From the mode of a cluster to what keeps its metadata, and to what that wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from ackproof.cluster.metadata.kraft.mode import Kraft
-from ackproof.cluster.metadata.protocol import Metadata
+from ackproof.cluster.metadata.protocol import Metadata, NotDecoded
 from ackproof.cluster.metadata.zookeeper.mode import ZooKeeperMode
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import write_metadata
 
 _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "zookeeper": ZooKeeperMode()})
 
@@ -17,3 +20,15 @@ _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "z
 def metadata_of(spec: ClusterSpec) -> Metadata:
     """What keeps the metadata of this cluster."""
     return _BY_MODE[spec.mode]
+
+
+def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir) -> str:
+    """Write `observed/metadata.jsonl` from the servers' data folders; why it could not be, '' when it could."""
+    try:
+        records = list(metadata_of(spec).decode(servers))
+    except (NotDecoded, OSError) as error:
+        return f"the metadata log was not decoded: {error}"
+    if not records:
+        return "there is no metadata log"
+    write_metadata(run.metadata_log, records)
+    return ""

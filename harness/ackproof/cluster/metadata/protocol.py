@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
-from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.mesh import Link
 from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection
-from ackproof.rundir.layout import CaseDir
+from ackproof.cluster.wire import Access, Connection
+from ackproof.rundir.metadata import MetadataRecord
 from ackproof.rundir.partition import TopicPartition
 
 ASK_S: Final = 1.0
@@ -76,8 +75,8 @@ class Metadata(Protocol):
     def told_controller(self, broker: Connection) -> int | None:
         """The active controller as this broker tells. Raises `WireError`."""
 
-    def collect(self, folders: Sequence[Path], run: CaseDir) -> str:
-        """Write `observed/metadata.jsonl` from the servers' data folders; why it could not be, '' when it could."""
+    def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
+        """What a majority of the servers wrote, from their data folders. Raises `NotDecoded` and OSError."""
 
 
 def committed(ends: Sequence[int]) -> int:

@@ -16,7 +16,6 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
-from ackproof.cluster.access import Access
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.asked import AskedCluster
 from ackproof.cluster.backends.attach.secure import opener_of
@@ -25,7 +24,7 @@ from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.topics import create_topics
-from ackproof.cluster.wire import Connection, Question, WireError
+from ackproof.cluster.wire import Access, Connection, Question, WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.documents import AttachedFile
 from ackproof.rundir.layout import CaseDir

@@ -14,10 +14,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.access import Opener, plain
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.messages import kafka_python
-from ackproof.cluster.wire import Question, WireError, ask_over, error_name
+from ackproof.cluster.wire import Opener, Question, WireError, ask_over, error_name, plain
 
 _PROTOCOLS: Final = ("plaintext", "ssl", "sasl_plaintext", "sasl_ssl")
 _MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")

@@ -29,8 +29,7 @@ from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
-from ackproof.provision.jvm import SERVER
-from ackproof.provision.node_logging import configuration, logging_by
+from ackproof.provision.jvm import SERVER, configuration, logging_by
 
 NODE_FOLDER: Final = "/mnt/node"
 """Where a node's own folder is in its container."""

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import struct
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.disks.log import log_end, segments
-from ackproof.cluster.metadata.protocol import NotDecoded, committed
+from ackproof.cluster.disks.log import segments
+from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.record_batches import records, unsigned_varint
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
@@ -29,7 +28,6 @@ from ackproof.rundir.metadata import (
     PartitionDecided,
     TopicCreated,
     TopicRemoved,
-    write_metadata,
 )
 
 FOLDER: Final = "__cluster_metadata-0"
@@ -288,17 +286,3 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
             for record in records(segment.path, batch):
                 when = When(record.offset, batch.epoch, record.timestamp_ms)
                 yield log.decode(record.value or b"", when)
-
-
-def collect(voters: Sequence[Path], run: CaseDir) -> str:
-    """Write `observed/metadata.jsonl` from the voters' data folders; why it could not be, '' when it could."""
-    try:
-        ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in voters}
-        if not any(ends.values()):
-            return "there is no metadata log"
-        longest = max(ends, key=lambda folder: ends[folder])
-        bound = committed(list(ends.values()))
-        write_metadata(run.metadata_log, (record for record in decode(longest) if record.offset < bound))
-    except (NotDecoded, OSError) as error:
-        return f"the metadata log was not decoded: {error}"
-    return ""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ackproof.cluster import queries
-from ackproof.cluster.access import KRAFT
 from ackproof.cluster.addresses import Address, node_name
+from ackproof.cluster.disks.log import log_end
 from ackproof.cluster.disks.node_disk import log_dirs, metadata_dir
 from ackproof.cluster.layout import Layout
-from ackproof.cluster.metadata.kraft.log import collect
-from ackproof.cluster.metadata.kraft.quorum import KraftQuorum
-from ackproof.cluster.metadata.protocol import Runs
+from ackproof.cluster.metadata.kraft.log import FOLDER, decode
+from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum, Runs, committed
 from ackproof.cluster.network.mesh import Link
 from ackproof.cluster.network.probe import KAFKA, Speech
-from ackproof.cluster.wire import Connection
+from ackproof.cluster.protocol import PartitionState
+from ackproof.cluster.wire import KRAFT, Connection, WireError
 from ackproof.provision.checkpoint import CHECKPOINT, meta_properties
 from ackproof.provision.jvm import SERVER
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord
+from ackproof.rundir.partition import TopicPartition
 
 
 class Kraft:
@@ -93,12 +95,51 @@ class Kraft:
         del layout, node_id
         return KAFKA
 
-    def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> KraftQuorum:
+    def quorum(self, addresses: Mapping[int, Address], runs: Runs) -> MetadataQuorum:
         return KraftQuorum(addresses, runs)
 
     def told_controller(self, broker: Connection) -> int | None:
         return queries.quorum(broker).leader
 
-    def collect(self, folders: Sequence[Path], run: CaseDir) -> str:
+    def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """The metadata log of the voter whose log is the longest."""
-        return collect(folders, run)
+        ends = {folder / FOLDER: log_end(folder / FOLDER) for folder in folders}
+        if any(ends.values()):
+            bound = committed(list(ends.values()))
+            longest = max(ends, key=lambda folder: ends[folder])
+            yield from (record for record in decode(longest) if record.offset < bound)
+
+
+class KraftQuorum:
+    """See `MetadataQuorum`. Each voter is asked where `addresses` says."""
+
+    def __init__(self, addresses: Mapping[int, Address], runs: Runs) -> None:
+        self._links = {node: Connection(address, timeout_s=ASK_S) for node, address in addresses.items()}
+        self._runs = runs
+
+    def serves(self, node_id: int) -> bool:
+        return queries.quorum_leader(self._links[node_id], ASK_S / 2) >= 0
+
+    def controller(self) -> int | None:
+        """Of those that say that they lead the quorum, the one with the newest epoch."""
+        leads = []
+        for node_id, link in self._links.items():
+            if self._runs(node_id):
+                with contextlib.suppress(WireError):
+                    quorum = queries.quorum(link)
+                    leads.append((quorum.epoch, quorum.leader))
+        return max(leads)[1] if leads else None
+
+    def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
+        """Nothing: a controller does not tell clients of partitions."""
+        del topics
+        return {}
+
+    def bars(self, broker: int) -> bool:
+        """Never: a KRaft broker waits by itself until its old session has ended."""
+        del broker
+        return False
+
+    def close(self) -> None:
+        for link in self._links.values():
+            link.close()

@@ -13,15 +13,14 @@ transaction, and the byte `B`. The rest of a file is preallocated zeros.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ackproof.cluster.metadata.protocol import NotDecoded, committed
 from ackproof.cluster.metadata.zookeeper.znodes import Change, Znodes
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import MetadataRecord, write_metadata
+from ackproof.rundir.metadata import MetadataRecord
 
 FOLDER: Final = "version-2"
 _MAGIC: Final = b"ZKLG"
@@ -137,16 +136,3 @@ def decode(folders: Sequence[Path]) -> Iterator[MetadataRecord]:
 def _of_a_server(folder: Path) -> Iterator[Transaction]:
     for file in sorted(folder.glob("log.*"), key=lambda path: int(path.suffix[1:], 16)):
         yield from transactions(file)
-
-
-def collect(servers: Iterable[Path], run: CaseDir) -> str:
-    """Write `observed/metadata.jsonl` from the servers' data folders; why it could not be, '' when it could."""
-    folders = [folder / FOLDER for folder in servers]
-    try:
-        records = list(decode(folders))
-    except (NotDecoded, OSError) as error:
-        return f"ZooKeeper's log was not decoded: {error}"
-    if not records:
-        return "there is no log of ZooKeeper's"
-    write_metadata(run.metadata_log, records)
-    return ""

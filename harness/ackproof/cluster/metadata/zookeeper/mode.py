@@ -6,23 +6,23 @@ controller), and its own kind at the two other ports of the node.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from ackproof.cluster import queries
-from ackproof.cluster.access import ZOOKEEPER as DIALECT
 from ackproof.cluster.addresses import Address, node_name
 from ackproof.cluster.disks.node_disk import log_dirs
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.protocol import Runs
-from ackproof.cluster.metadata.zookeeper.log import collect
+from ackproof.cluster.metadata.zookeeper.log import FOLDER, decode
 from ackproof.cluster.metadata.zookeeper.servers import ZooKeeper
 from ackproof.cluster.network.mesh import Link
 from ackproof.cluster.network.probe import KAFKA, ZOOKEEPER, Speech
+from ackproof.cluster.wire import ZOOKEEPER as DIALECT
 from ackproof.cluster.wire import Connection
 from ackproof.provision.jvm import SERVER
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 _TICK_MS: Final = {"chaos": 500, "kafka": 2000}
@@ -89,9 +89,9 @@ class ZooKeeperMode:
         found = int(broker.ask(queries.ask_brokers()).controller_id)
         return found if found >= 0 else None
 
-    def collect(self, folders: Sequence[Path], run: CaseDir) -> str:
+    def decode(self, folders: Sequence[Path]) -> Iterator[MetadataRecord]:
         """The transaction logs of all servers."""
-        return collect(folders, run)
+        return decode([folder / FOLDER for folder in folders])
 
 
 def _of_server(layout: Layout, node_id: int, data: str) -> dict[str, str]:

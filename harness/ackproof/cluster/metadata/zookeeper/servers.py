@@ -3,6 +3,10 @@
 Kafka's znodes: `/controller` (who is it), `/brokers/ids/N` (ephemeral: there while broker N's session lives),
 `/brokers/topics/T` (assignment), `/brokers/topics/T/partitions/P/state` (leader, epochs, ISR: the truth that the
 controller writes and each leader changes). They are read with kazoo, over a session of the harness's own.
+
+Somebody else's session can be ended: a server takes whoever names a session and its password for the session's client,
+and lets it close the session. The password is no secret between servers: each makes it from the session's number
+(ZooKeeperServer.generatePasswd), with java.util.Random and a constant.
 """
 
 from __future__ import annotations
@@ -10,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import socket
+import struct
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
@@ -31,6 +36,14 @@ _SILENT: Final = logging.getLogger("ackproof.zookeeper")
 _SILENT.addHandler(logging.NullHandler())
 _SILENT.propagate = False
 
+_SUPER_SECRET: Final = 0xB3415C00
+"""ZooKeeperServer.superSecret, ZooKeeper 3.4 to 3.9."""
+_MULTIPLIER: Final = 0x5DEECE66D
+_INCREMENT: Final = 0xB
+_MASK: Final = (1 << 48) - 1
+_PASSWORD_BYTES: Final = 16
+_START_S: Final = 5.0
+
 T = TypeVar("T")
 
 
@@ -41,17 +54,6 @@ class Registration:
     broker: int
     session: int
     made_by: int
-
-
-@dataclass(frozen=True)
-class StateNode:
-    """`/brokers/topics/T/partitions/P/state`. `version` counts the changes of the znode."""
-
-    leader: int
-    leader_epoch: int
-    controller_epoch: int
-    isr: tuple[int, ...]
-    version: int
 
 
 class ZooKeeper:
@@ -109,14 +111,6 @@ class ZooKeeper:
         except Unreachable:
             return False
 
-    def state(self, place: TopicPartition) -> StateNode | None:
-        """The state of a partition, None when there is none. Raises `Unreachable`."""
-        try:
-            data, stat = self.read(_state_path(place))
-        except NoNodeError:
-            return None
-        return _state(data, stat)
-
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """All partitions of these topics that have a state; none without an answer."""
         try:
@@ -135,14 +129,14 @@ class ZooKeeper:
         found: dict[TopicPartition, PartitionState] = {}
         for place, answer in zip(assigned, self.read_all(map(_state_path, assigned)), strict=True):
             if answer is not None:
-                state = _state(*answer)
+                state = _parsed(answer[0])
                 found[place] = PartitionState(
                     topic=place.topic,
                     partition=place.partition,
-                    leader=state.leader,
-                    leader_epoch=state.leader_epoch,
+                    leader=int(state["leader"]),
+                    leader_epoch=int(state["leader_epoch"]),
                     replicas=assigned[place],
-                    isr=state.isr,
+                    isr=tuple(state["isr"]),
                 )
         return found
 
@@ -221,17 +215,6 @@ def _state_path(place: TopicPartition) -> str:
     return f"/brokers/topics/{place.topic}/partitions/{place.partition}/state"
 
 
-def _state(data: bytes, stat: Any) -> StateNode:  # noqa: ANN401 — kazoo is untyped
-    said = _parsed(data)
-    return StateNode(
-        leader=int(said["leader"]),
-        leader_epoch=int(said["leader_epoch"]),
-        controller_epoch=int(said["controller_epoch"]),
-        isr=tuple(said["isr"]),
-        version=stat.version,
-    )
-
-
 def _parsed(data: bytes) -> dict[str, Any]:
     """A znode's JSON. Raises `Unreachable` for anything else."""
     try:
@@ -239,3 +222,37 @@ def _parsed(data: bytes) -> dict[str, Any]:
     except ValueError as error:
         raise Unreachable(f"ZooKeeper: a znode that is no JSON: {data[:80]!r}") from error
     return said if isinstance(said, dict) else {}
+
+
+def session_password(session: int) -> bytes:
+    """The password of a session (a signed 64-bit number, as a znode's ephemeralOwner)."""
+    seed = ((session ^ _SUPER_SECRET) ^ _MULTIPLIER) & _MASK
+    made = bytearray()
+    while len(made) < _PASSWORD_BYTES:
+        seed = (seed * _MULTIPLIER + _INCREMENT) & _MASK
+        made += struct.pack("<I", (seed >> 16) & 0xFFFFFFFF)
+    return bytes(made)
+
+
+def end_session(addresses: Mapping[int, Address], session: int, password: bytes | None = None) -> bool:
+    """Take over a session and close it. False when the servers knew no such session or another password.
+
+    Raises `Unreachable` when no server answers.
+    """
+    hosts = ",".join(map(str, addresses.values()))
+    client = KazooClient(
+        hosts=hosts,
+        timeout=_START_S,
+        client_id=(session, session_password(session) if password is None else password),
+        logger=_SILENT,
+    )
+    try:
+        client.start(timeout=_START_S)
+        taken = client.client_id is not None and client.client_id[0] == session
+    except KazooTimeoutError as error:
+        raise Unreachable("ZooKeeper: no session") from error
+    finally:
+        # Closing is what ends the session; one of our own, made because the other was refused, goes with it.
+        client.stop()
+        client.close()
+    return bool(taken)
