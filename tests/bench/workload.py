@@ -42,6 +42,7 @@ from ackproof.rundir.ledger import END, read_parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.timeline import Timeline
 from ackproof.workload.clients import Workload
 from ackproof.workload.config import producer_config, reader_config
 from ackproof.workload.final_read import End, final_read
@@ -109,7 +110,7 @@ class Bench:
         self.empty()
         run, clock, tag = self.case()
         load = WorkloadSpec(producers=spec)
-        workload = Workload(load, TOPICS, self.bootstrap, run, clock, tag)
+        workload = Workload(load, TOPICS, self.bootstrap, Timeline(run.timeline, clock), tag)
         workload.start()
         time.sleep(LOAD_S)
         workload.stop()
@@ -122,14 +123,13 @@ class Bench:
         """Records per second, from the first batch to the closed ledger, of a reader of this run."""
         run, clock, tag = self.case(run_id)
 
-        class Known:
-            def look(self, places: object) -> dict[TopicPartition, End]:
-                return {place: End(1, 0, (1, 2, 3), 0, end, end, end) for place, end in ends.items()}
+        def known(places: object) -> dict[TopicPartition, End]:
+            return {place: End(1, 0, (1, 2, 3), 0, end, end, end) for place, end in ends.items()}
 
         order = FinalReadOrder(
             places=PLACES, isr_sizes={"orders": 3}, reader=0, bootstrap=self.bootstrap, settle_s=5.0
         )
-        result = final_read(order, Known(), run, clock, tag)
+        result = final_read(order, known, clock, tag)
         assert result.complete, result.reasons
         rows = read_parts(run.consumed, CONSUMED)
         assert pc.all(rows["intact"]).as_py()

@@ -28,7 +28,7 @@ from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.payload import encoder
 from ackproof.rundir.timeline import EventKind
-from ackproof.workload import final_readers
+from ackproof.workload.settings import ReaderSettings
 
 from .conftest import NEWEST
 from .lies import ledger_files as lies
@@ -104,9 +104,12 @@ def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
     honest = stage.play("honest", DURABLE)
     stage.play("cut", DURABLE, {Phase.READ: cut_all_replicas})
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(final_readers, "_MODULE", "flipping_reader")
         patch.setenv("PYTHONPATH", str(Path(lies.__file__).parent))
-        stage.play("corrupted", SMALL)
+        stage.play(
+            "corrupted",
+            SMALL,
+            {Phase.READ: lambda _: patch.setattr(ReaderSettings, "MODULE", "flipping_reader")},
+        )
     stage.play("misrouted", SMALL, {Phase.HEAL: send_to_another_partition})
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(faults.KillInjection, "inject", lambda injection: "SIGKILL to nobody")
@@ -192,7 +195,9 @@ def kill_a_producer_between_send_and_outcome(running: Running) -> None:
     node.pause()
     wait_until(lambda: node.state() is NodeState.STOPPED, what="the broker to stand still", timeout_s=5)
     wait_until(
-        lambda: workload.sent() >= workload.acked() + 2 * FROZEN, what="sends without outcome", timeout_s=10
+        lambda: sum(workload.counters(one).sent for one in ("p0", "p1")) >= workload.acked() + 2 * FROZEN,
+        what="sends without outcome",
+        timeout_s=10,
     )
     run_id = CaseFile.load(running.run.case_json).run_id
     (child,) = [child for child in find_children(run_id) if child.role == "p0"]

@@ -23,8 +23,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
 from ackproof.workload.clients import Workload
-from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import final_read
+from ackproof.workload.final_read import ends_of, final_read
 from ackproof.workload.final_readers import FinalReadOrder
 
 from .conftest import Clusters
@@ -65,7 +64,7 @@ class Run:
             reader=9,
             bootstrap=self.cluster.bootstrap,
         )
-        return final_read(order, ClusterEnds(self.cluster), self.run, self.timeline.clock, self.tag)
+        return final_read(order, ends_of(self.cluster), self.timeline.clock, self.tag)
 
     def produced(self) -> dict[tuple[int, int], dict]:
         rows = read_parts(self.run.produced, PRODUCED).to_pylist()
@@ -105,7 +104,7 @@ class Runs:
         spec = WorkloadSpec(
             producers=ProducerSpec.model_validate(producer), consumers=ConsumerSpec(live=live)
         )
-        workload = Workload(spec, topics, cluster.bootstrap, run, timeline.clock, tag, timeline=timeline)
+        workload = Workload(spec, topics, cluster.bootstrap, timeline, tag)
         self.stack.callback(workload.abort)
         workload.start()
         return Run(cluster, workload, run, timeline, tag)
@@ -262,7 +261,7 @@ def test_no_in_sync_replicas_are_failed_attempts_without_retries(load: Runs) -> 
     followers = [node for node in state.replicas if node != state.leader]
     for node in followers:
         run.cluster.node(node).kill()
-    wait_until(lambda: run.workload.failed() >= 300, what="failed attempts", timeout_s=30)
+    wait_until(lambda: run.workload.counters("p0").failed >= 300, what="failed attempts", timeout_s=30)
     for node in followers:
         run.cluster.node(node).start()
     await_full_isr(run.cluster, "orders")
@@ -312,7 +311,7 @@ def test_the_final_read_waits_for_the_isr_and_says_when_it_does_not_come(load: R
         bootstrap=run.cluster.bootstrap,
         settle_s=4.0,
     )
-    final = final_read(order, ClusterEnds(run.cluster), run.run, run.timeline.clock, run.tag)
+    final = final_read(order, ends_of(run.cluster), run.timeline.clock, run.tag)
     assert not final.complete
     assert [reason for reason in final.reasons if "3 replicas are awaited" in reason]
     assert len(run.consumed("f0")) == run.workload.acked(), "what is there is read all the same"

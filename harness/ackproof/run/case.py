@@ -47,8 +47,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import RunEntry, register
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 from ackproof.workload.clients import Workload
-from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import final_read
+from ackproof.workload.final_read import ends_of, final_read
 from ackproof.workload.final_readers import FinalReadOrder
 
 __all__ = ["CaseOptions", "CaseRun", "Hook", "Phase", "Running", "Watcher", "run_case"]
@@ -200,12 +199,10 @@ class CaseRun:
             self.spec.workload,
             self.spec.topics,
             cluster.bootstrap,
-            self.run,
-            self.timeline.clock,
+            self.timeline,
             self.tag,
             seed=self.case.seed,
             hidden=self._hidden,
-            timeline=self.timeline,
         )
         self.workload.start()
         self._save_case(self.workload.clients)
@@ -323,7 +320,7 @@ class CaseRun:
             transactions=self.spec.workload.producers.transaction_size is not None,
         )
         self._save_case((*workload.clients, *order.clients))
-        final_read(order, ClusterEnds(cluster), self.run, self.timeline.clock, self.tag, stop=self.stop)
+        final_read(order, ends_of(cluster), self.timeline.clock, self.tag, stop=self.stop)
 
     def _look_at_logs(self, cluster: RunningCluster) -> None:
         """What is on the nodes' disks, while they are at rest and before it is removed; not on somebody else's."""

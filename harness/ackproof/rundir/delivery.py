@@ -46,8 +46,9 @@ def reported(code: int, *, may_resend: bool) -> Outcome:
     """The outcome that a delivery report with this Kafka or librdkafka code means; 0 is no error.
 
     `may_resend` says whether the client may have sent the record more than once: with retries or idempotence
-    always, without them once it is old enough (`config.resend_after_s`), unless its partition kept its leader
-    meanwhile (`epochs`). Then an earlier send may have been appended, whatever the last one was told.
+    always, without them once it is old enough (`workload.settings.resend_after_s`), unless its partition kept its
+    leader meanwhile (`workload.reports.Epochs`). Then an earlier send may have been appended, whatever the last one
+    was told.
     """
     if code == NO_ERROR:
         return Outcome.ACKED

@@ -127,7 +127,7 @@ class Book:
         offset: int | None,
         resend_after_s: float,
     ) -> None:
-        """A delivery report. `resend_after_s`: see `workload.config`; 0 if a record may always be sent again."""
+        """A delivery report. `resend_after_s`: see `workload.settings`; 0 if a record may always be sent again."""
         young = (self.now() - attempt.sent_ns) / 1e9 < resend_after_s
         outcome = reported(code, may_resend=not young)
         if partition >= 0:

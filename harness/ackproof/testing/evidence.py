@@ -16,8 +16,7 @@ from ackproof.testing.book import Attempt, Book, Content
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.final_reader import FinalReader, FinalRecord
 from ackproof.testing.ledger_files import write_ledgers
-from ackproof.workload.ends import ClusterEnds
-from ackproof.workload.final_read import final_read
+from ackproof.workload.final_read import ends_of, final_read
 from ackproof.workload.final_readers import FinalReadOrder
 
 Audit = Callable[[Path], AuditResult]
@@ -69,8 +68,8 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
         bootstrap=cluster.bootstrap,
         settle_s=settle_s,
     )
-    ends = ClusterEnds(cluster.cluster)
-    read = final_read(order, ends, cluster.run, cluster.clock, cluster.tag, read=reader.read)
+    ends = ends_of(cluster.cluster)
+    read = final_read(order, ends, cluster.clock, cluster.tag, read=reader.read)
     write_ledgers(cluster.run, book, places, reader.records)
     result = audit(cluster.run.path)
     lacks = [*read.reasons, *result.reasons]

@@ -14,7 +14,7 @@ from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content
 from ackproof.testing.callbacks import OnDelivery, config_callback, configured_callback
 from ackproof.testing.ended import EndedClient
 from ackproof.testing.identity import HEADER, Headers, encode, others
-from ackproof.workload.config import resend_after_s
+from ackproof.workload.settings import resend_after_s
 
 if TYPE_CHECKING:
     from confluent_kafka import Message

@@ -20,9 +20,6 @@ _FAIL_OVER: Final[dict[str, ConfigValue]] = {
 
 
 _RETRY_BACKOFF_MS: Final = 100
-_RETRY_BACKOFF_MAX_MS: Final = 1000
-_JITTER: Final = 0.2
-"""librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
 _SINGLE_SEND_BACKOFF_MS: Final = 500
 _STATISTICS_MS: Final = 200
 
@@ -108,33 +105,6 @@ def objection(kind: str, config: Mapping[str, ConfigValue]) -> str | None:
     except KafkaException as error:
         return " ".join(error.args[0].str().split())
     return None
-
-
-def acks_of(config: Mapping[str, ConfigValue]) -> str:
-    """ "0", "1" or "all": what the configuration comes to."""
-    acks = str(config["acks"])
-    return "all" if acks == "-1" else acks
-
-
-def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
-    """The age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
-
-    With retries > 0 or idempotence it can. With retries=0 librdkafka (2.16, rdkafka_request.c,
-    rd_kafka_handle_Produce_error) still sends again, uncounted, after NOT_LEADER_OR_FOLLOWER,
-    UNKNOWN_TOPIC_OR_PARTITION and other codes that make it refresh its metadata, and the first of these can come
-    after an append. But never before retry.backoff.ms, less a fifth of jitter (rd_kafka_retry_msgq).
-    """
-    idempotent = str(config["enable.idempotence"]).lower() == "true"
-    if idempotent or str(config.get("retries", "")) != "0":
-        return 0.0
-    first = float(config.get("retry.backoff.ms", _RETRY_BACKOFF_MS)) * (1 - _JITTER)
-    most = float(config.get("retry.backoff.max.ms", _RETRY_BACKOFF_MAX_MS))
-    return min(first, most) / 1000
-
-
-def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
-    """How long a record may be tried, in seconds."""
-    return float(config["message.timeout.ms"]) / 1000
 
 
 def _milliseconds(seconds: float) -> int:

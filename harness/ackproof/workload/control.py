@@ -16,14 +16,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from ackproof.workload.settings import EXIT_ORPHAN
+from ackproof.workload.settings import CONTROL_FD, EXIT_ORPHAN
 
 STOP: Final = b"s"
 
 
-def listen(control_fd: int) -> threading.Event:
+def listen() -> threading.Event:
     """Watch the pipe in a thread; the event is set once the client is to stop (SIGTERM asks the same)."""
     stop = threading.Event()
+    control_fd = int(os.environ[CONTROL_FD])
 
     def watch() -> None:
         while os.read(control_fd, 1):

@@ -8,6 +8,7 @@ from typing import Final
 
 from ackproof.rundir.part_order import Shelf
 from ackproof.workload.journal import Chunk, Journal
+from ackproof.workload.settings import ProducerSettings
 
 _LOOK_EVERY_S: Final = 0.25
 _WARM_UP_AFTER_S: Final = 0.5
@@ -17,18 +18,17 @@ and the processor is its own meanwhile."""
 
 
 class Converter:
-    """Turns chunks into parts while the producer sends. pyarrow is loaded here, off the producer's way.
-
-    `paced`: the producer waits between its records, so that nothing need be put off.
-    """
+    """Turns chunks into parts while the producer sends. pyarrow is loaded here, off the producer's way."""
 
     def __init__(
-        self, journal: Journal, ledger: Path, starts: list[int] | None = None, *, paced: bool = False
+        self, whose: ProducerSettings, journal: Journal, ledger: Path, starts: list[int] | None = None
     ) -> None:
+        self._whose = whose
         self._journal = journal
         self._ledger = ledger
         self._starts = starts
-        self._later = 0 if paced else _LATER
+        # one that waits between its records need not put anything off
+        self._later = _LATER if whose.rate is None else 0
         self._shelf = Shelf()
         self._stop = threading.Event()
         self.error: Exception | None = None
@@ -62,6 +62,6 @@ class Converter:
         from ackproof.workload.salvage import produced_rows
 
         if chunk.used():
-            rows = produced_rows(self._journal.meta, chunk.first_seq, chunk.matrix, self._starts)
+            rows = produced_rows(self._whose, chunk.first_seq, chunk.matrix, self._starts)
             write_produced(self._ledger, chunk.index, rows, self._shelf)
         self._journal.retire(chunk)

@@ -9,13 +9,9 @@ from __future__ import annotations
 import mmap
 from enum import IntEnum
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 HEAD: Final = 8
-_STATE: Final = 0
-_SENT: Final = 1
-_FAILED: Final = 2
-_INDETERMINATE: Final = 3
 
 
 class State(IntEnum):
@@ -27,10 +23,34 @@ class State(IntEnum):
     CLOSED = 3
 
 
-class SharedCounters:
-    """The counters of one client: acked records per place of a producer, records read per place of a reader."""
+class _Word:
+    """A word of the head, as an attribute of the counters."""
 
-    def __init__(self, path: Path, places: int, *, create: bool) -> None:
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def __get__(self, counters: SharedCounters, owner: type) -> int:
+        return counters.words[self._at]
+
+    def __set__(self, counters: SharedCounters, count: int) -> None:
+        counters.words[self._at] = count
+
+
+class SharedCounters:
+    """The counters of one client: acked records per place of a producer, records read per place of a reader.
+
+    `create` makes the file, all zero; else one that is there is mapped.
+    """
+
+    stage = _Word(0)
+    sent = _Word(1)
+    """Produce calls that were accepted or refused so far (a producer)."""
+    failed = _Word(2)
+    """Attempts known to have failed (a producer)."""
+    indeterminate = _Word(3)
+    """Attempts whose report leaves it open (a producer); those without a report are not in it."""
+
+    def __init__(self, path: Path, places: int, *, create: bool = False) -> None:
         size = (HEAD + places) * 8
         with path.open("w+b" if create else "r+b") as file:
             if create:
@@ -39,51 +59,10 @@ class SharedCounters:
         self.words = memoryview(self._map).cast("q")
         self.counts = self.words[HEAD:]
 
-    @classmethod
-    def create(cls, path: Path, places: int) -> Self:
-        """Make the file, all zero."""
-        return cls(path, places, create=True)
-
-    @classmethod
-    def open(cls, path: Path, places: int) -> Self:
-        """Map a file that `create` made."""
-        return cls(path, places, create=False)
-
     @property
     def state(self) -> State:
         """How far the client has come."""
-        return State(self.words[_STATE])
-
-    @state.setter
-    def state(self, state: State) -> None:
-        self.words[_STATE] = state
-
-    @property
-    def sent(self) -> int:
-        """Produce calls that were accepted or refused so far (a producer)."""
-        return self.words[_SENT]
-
-    @sent.setter
-    def sent(self, count: int) -> None:
-        self.words[_SENT] = count
-
-    @property
-    def failed(self) -> int:
-        """Attempts known to have failed (a producer)."""
-        return self.words[_FAILED]
-
-    @failed.setter
-    def failed(self, count: int) -> None:
-        self.words[_FAILED] = count
-
-    @property
-    def indeterminate(self) -> int:
-        """Attempts whose report leaves it open (a producer); those without a report are not in it."""
-        return self.words[_INDETERMINATE]
-
-    @indeterminate.setter
-    def indeterminate(self, count: int) -> None:
-        self.words[_INDETERMINATE] = count
+        return State(self.stage)
 
     def total(self) -> int:
         return sum(self.counts)

@@ -16,11 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from threading import Event
-from typing import Final, Protocol
+from typing import Final
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
+from ackproof.cluster.protocol import Cluster
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.layout import CaseDir
@@ -66,11 +67,33 @@ class End:
         return ""
 
 
-class Ends(Protocol):
-    """Who can be asked about partitions."""
+Ends = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, End]]
+"""Asks about partitions now, in seconds at most; one about which nothing is to be had is missing. Raises nothing."""
 
-    def look(self, places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
-        """Ask now, in seconds at most; a partition about which nothing is to be had is missing. Raises nothing."""
+
+def ends_of(cluster: Cluster) -> Ends:
+    """Log ends from the leaders, ISRs from the newest metadata. A partition is missing while the two disagree."""
+
+    def look(places: Sequence[TopicPartition]) -> Mapping[TopicPartition, End]:
+        topics = tuple(dict.fromkeys(topic for topic, _ in places))
+        ends = cluster.partition_ends(topics)
+        states = cluster.topic_state(topics)
+        seen: dict[TopicPartition, End] = {}
+        for place in places:
+            end, state = ends.get(place), states.get(place)
+            if end is not None and state is not None and end.leader_epoch == state.leader_epoch:
+                seen[place] = End(
+                    leader=end.leader,
+                    epoch=end.leader_epoch,
+                    isr=state.isr,
+                    start=end.start,
+                    high_watermark=end.high_watermark,
+                    last_stable=end.last_stable,
+                    log_end=end.log_end,
+                )
+        return seen
+
+    return look
 
 
 @dataclass
@@ -107,7 +130,6 @@ Read = Callable[[tuple[int, ...], tuple[int, ...]], ReadOutcome]
 def final_read(
     order: FinalReadOrder,
     ends: Ends,
-    run: CaseDir,
     clock: RunClock,
     tag: RunTag,
     *,
@@ -125,9 +147,7 @@ def final_read(
     reasons = _settle(order, ends, watches, stop)
     starts = tuple(_start(watches[place]) for place in order.places)
     goals = tuple(_goal(watches[place]) for place in order.places)
-    outcomes = (
-        [read(starts, goals)] if read else read_by_processes(order, starts, goals, run, clock, tag, stop)
-    )
+    outcomes = [read(starts, goals)] if read else read_by_processes(order, starts, goals, clock, tag, stop)
     after = _after(ends, [place for place, watch in watches.items() if watch.settled], stop)
     found: list[tuple[PartitionRead, ...]] = []
     for who, outcome in zip(("", "at read_committed "), outcomes, strict=False):
@@ -146,7 +166,7 @@ def final_read(
         partitions=found[0],
         committed=found[1] if len(found) > 1 else (),
     )
-    file.save(run.final_read)
+    file.save(CaseDir(tag.case_dir).final_read)
     return file
 
 
@@ -181,7 +201,7 @@ def _settle(
 
     def look() -> bool:
         now = time.monotonic()
-        seen = ends.look(order.places)
+        seen = ends(order.places)
         for place, watch in watches.items():
             watch.see(seen.get(place), order.isr_sizes[place.topic], now)
         return all(watch.settled for watch in watches.values())
@@ -204,7 +224,7 @@ def _after(ends: Ends, places: list[TopicPartition], stop: Event | None) -> dict
     seen: dict[TopicPartition, End] = {}
 
     def look() -> bool:
-        seen.update({place: end for place, end in ends.look(places).items() if end.known})
+        seen.update({place: end for place, end in ends(places).items() if end.known})
         return len(seen) == len(places)
 
     with suppress(WaitTimeout):  # each place that is missing is a reason of its own

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from threading import Event
 from typing import Final, TypeVar
 
@@ -25,13 +24,11 @@ from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.config import reader_config
-from ackproof.workload.handles import Handle, Launcher
-from ackproof.workload.settings import EXIT_CLEAN, FinalEnds, ReaderSettings, Share
+from ackproof.workload.launch import Handle, Launcher
+from ackproof.workload.settings import EXIT_CLEAN, Isolation, ReaderSettings
 
 T = TypeVar("T")
-_FLUSH_ROWS: Final = 1 << 17
 _FLUSH_S: Final = 5.0
-_MODULE: Final = "ackproof.workload.reader"
 _WORTH_A_PROCESS: Final = 500_000
 """Records: below that a process takes longer to start than it would read."""
 
@@ -58,14 +55,20 @@ class FinalReadOrder:
     """Settings of librdkafka that let the reader in, and are written nowhere."""
 
     @property
+    def isolations(self) -> tuple[Isolation, ...]:
+        """How each reader reads."""
+        return ("read_uncommitted", "read_committed") if self.transactions else ("read_uncommitted",)
+
+    @property
     def clients(self) -> tuple[Client, ...]:
-        """The readers, as `case.json` lists them: at read_uncommitted, then at read_committed."""
+        """The readers, as `case.json` lists them."""
         topics = tuple(dict.fromkeys(place.topic for place in self.places))
-        first = Client(id="f0", kind="final", reader=self.reader, topics=topics, isolation="read_uncommitted")
-        if not self.transactions:
-            return (first,)
-        second = {"id": "f1", "reader": self.reader + 1, "isolation": "read_committed"}
-        return (first, first.model_copy(update=second))
+        return tuple(
+            Client(
+                id=f"f{number}", kind="final", reader=self.reader + number, topics=topics, isolation=isolation
+            )
+            for number, isolation in enumerate(self.isolations)
+        )
 
 
 @dataclass(frozen=True)
@@ -106,7 +109,6 @@ def read_by_processes(
     order: FinalReadOrder,
     starts: tuple[int, ...],
     goals: tuple[int, ...],
-    run: CaseDir,
     clock: RunClock,
     tag: RunTag,
     stop: Event | None,
@@ -115,29 +117,42 @@ def read_by_processes(
     clients = order.clients
     sizes = [goal - start for start, goal in zip(starts, goals, strict=True)]
     groups = dealt(sizes, _processes(sizes, len(clients)))
-    launcher = Launcher(run, tag, order.hidden)
+    launcher = Launcher(tag, order.hidden)
     handles: list[Handle] = []
     outcomes = []
     try:
-        for client in clients:
-            for number, group in enumerate(groups):
-                ends = FinalEnds(_of(group, starts), _of(group, goals), order.idle_s)
-                share = Share(number, len(groups))
-                process = client.model_copy(update={"id": share.name(client.id)})
-                places = _of(group, order.places)
-                settings = _settings(order, client, share, places, ends, run, clock, tag)
-                handles.append(launcher.start(process, _MODULE, places, settings))
-        for at, client in enumerate(clients):
-            own = handles[at * len(groups) :]
-            parts = [
-                _outcome(handle, _of(group, starts), order.read_s, stop)
-                for handle, group in zip(own, groups, strict=False)
-            ]
+        for number, client in enumerate(clients):
+            for share, group in enumerate(groups):
+                process = client.id if len(groups) == 1 else f"{client.id}.{share}"
+                settings = ReaderSettings(
+                    client=client.id,
+                    reader=order.reader + number,
+                    isolation=order.isolations[number],
+                    run_id=tag.run_id,
+                    case_dir=str(tag.case_dir.absolute()),
+                    places=_of(group, order.places),
+                    origin_ns=clock.origin_ns,
+                    flush_s=_FLUSH_S,
+                    config=reader_config(
+                        order.config, order.isolations[number], order.bootstrap, process, final=True
+                    ),
+                    committed=number > 0,
+                    starts=_of(group, starts),
+                    ends=_of(group, goals),
+                    idle_s=order.idle_s,
+                    share=share,
+                    shares=len(groups),
+                    process=process,
+                )
+                handles.append(launcher.start(settings))
+        for number, client in enumerate(clients):
+            own = handles[number * len(groups) :][: len(groups)]
+            parts = [_outcome(handle, order.read_s, stop) for handle in own]
             outcomes.append(_together(parts, groups, len(order.places)))
             if len(groups) > 1 and not outcomes[-1].reasons:
                 from ackproof.rundir.ledger import mark_end  # Arrow, which few runs need here
 
-                mark_end(run.consumed / client_folder(client.id))
+                mark_end(CaseDir(tag.case_dir).consumed / client_folder(client.id))
         return outcomes
     finally:
         for handle in handles:
@@ -165,58 +180,18 @@ def _together(parts: Sequence[ReadOutcome], groups: Sequence[tuple[int, ...]], p
     )
 
 
-def _settings(
-    order: FinalReadOrder,
-    client: Client,
-    share: Share,
-    places: tuple[TopicPartition, ...],
-    ends: FinalEnds,
-    run: CaseDir,
-    clock: RunClock,
-    tag: RunTag,
-) -> Callable[[Path, int], None]:
-    isolation = client.isolation or "read_uncommitted"
-
-    def write(path: Path, control_fd: int) -> None:
-        ReaderSettings(
-            client=client.id,
-            reader=order.reader if client.reader is None else client.reader,
-            run_id=tag.run_id,
-            case_dir=str(run.path.absolute()),
-            places=places,
-            origin_ns=clock.origin_ns,
-            flush_rows=_FLUSH_ROWS,
-            flush_s=_FLUSH_S,
-            control_fd=control_fd,
-            config=reader_config(order.config, isolation, order.bootstrap, share.name(client.id), final=True),
-            final=ends,
-            share=share,
-            committed=isolation == "read_committed",
-        ).write(path)
-
-    return write
-
-
-def _outcome(handle: Handle, starts: tuple[int, ...], within_s: float, stop: Event | None) -> ReadOutcome:
+def _outcome(handle: Handle, within_s: float, stop: Event | None) -> ReadOutcome:
+    starts = tuple(handle.settings.starts) if isinstance(handle.settings, ReaderSettings) else ()
     try:
-        status = wait_until(
-            lambda: _ended(handle), what="the final read to end", timeout_s=within_s, stop=stop
+        wait_until(
+            lambda: handle.child.poll() is not None,
+            what="the final read to end",
+            timeout_s=within_s,
+            stop=stop,
         )
     except WaitTimeout as error:
         return ReadOutcome(starts, {}, [str(error)])
-    if status.code != EXIT_CLEAN:
-        return ReadOutcome(starts, {}, [f"the final reader ended with status {status.code}: {handle.tail()}"])
+    if (status := handle.child.poll()) != EXIT_CLEAN:
+        return ReadOutcome(starts, {}, [f"the final reader ended with status {status}: {handle.tail()}"])
     result = json.loads((handle.folder / "result.json").read_text(encoding="utf-8"))
     return ReadOutcome(tuple(result["positions"]), result["problems"], [], tuple(result["records"]))
-
-
-@dataclass(frozen=True)
-class _Status:
-    """An exit status; true, whatever its number."""
-
-    code: int
-
-
-def _ended(handle: Handle) -> _Status | None:
-    code = handle.child.poll()
-    return None if code is None else _Status(code)

@@ -1,7 +1,7 @@
 """The memory-mapped journal of a producer: each send is written before the client library sees it.
 
-A journal is a folder with `journal.json` (who, and the table of places) and chunks of rows, `chunk-<k>.rows`.
-Row i of chunk k is record seq = k × rows + i, four 64-bit words in the machine's byte order::
+A journal is a folder with chunks of rows, `chunk-<k>.rows`; whose it is, and the table of places, stands in the
+client's settings. Row i of chunk k is record seq = k × rows + i, four 64-bit words in the machine's byte order::
 
     sent     CLOCK_MONOTONIC ns just before the produce call; 0: not sent
     done     CLOCK_MONOTONIC ns of the delivery report; 0: none came. Written last: it makes the row whole
@@ -16,18 +16,15 @@ is there.
 
 from __future__ import annotations
 
-import json
 import mmap
 import struct
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from ackproof.base.errors import AckproofError
-from ackproof.rundir.partition import TopicPartition
 
 CHUNK_ROWS: Final = 1 << 17
 """Rows of a chunk, a power of two: 4 MiB."""
@@ -38,7 +35,6 @@ _MAGIC: Final = b"AKPJRNL1"
 _HEADER: Final = struct.Struct("=8sqq40x")
 _NAME: Final = "chunk-{:06d}.rows"
 _PATTERN: Final = "chunk-*.rows"
-_META: Final = "journal.json"
 
 Words: Final = np.int64
 Matrix = npt.NDArray[np.int64]
@@ -46,39 +42,6 @@ Matrix = npt.NDArray[np.int64]
 
 class TornJournal(AckproofError):
     """A file of a journal is not what its name says. The text says which and why."""
-
-
-@dataclass(frozen=True)
-class JournalMeta:
-    """Whose journal it is. `origin_ns` is CLOCK_MONOTONIC at the start of the run."""
-
-    client: str
-    producer: int
-    origin_ns: int
-    places: tuple[TopicPartition, ...]
-
-    def write(self, folder: Path) -> None:
-        """Write beside the chunks, before the first of them."""
-        raw = {
-            "client": self.client,
-            "producer": self.producer,
-            "origin_ns": self.origin_ns,
-            "places": self.places,
-        }
-        temporary = folder / f".{_META}.tmp"
-        temporary.write_text(json.dumps(raw), encoding="utf-8")
-        temporary.replace(folder / _META)
-
-    @classmethod
-    def read(cls, folder: Path) -> Self:
-        """Read back. Raises `TornJournal`."""
-        path = folder / _META
-        try:
-            raw = json.loads(path.read_text(encoding="utf-8"))
-            places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
-            return cls(str(raw["client"]), int(raw["producer"]), int(raw["origin_ns"]), places)
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise TornJournal(f"{path}: {error}") from error
 
 
 def pack_result(place: int, error: int, outcome: int) -> int:
@@ -131,19 +94,17 @@ class Chunk:
 class Journal:
     """Writer's side. `views[k]` and `matrices[k]` are chunk k, empty once it is turned into Parquet."""
 
-    def __init__(self, folder: Path, meta: JournalMeta, rows: int = CHUNK_ROWS) -> None:
+    def __init__(self, folder: Path, rows: int = CHUNK_ROWS) -> None:
         if rows & (rows - 1):
             raise ValueError(f"the rows of a chunk must be a power of two, not {rows}")
         folder.mkdir(parents=True, exist_ok=True)
         self.folder = folder
-        self.meta = meta
         self.rows = rows
         self.views: list[memoryview] = []
         self.matrices: list[Matrix] = []
         self.pinned: set[int] = set()
         """Chunks with rows whose outcome may still change."""
         self._chunks: dict[int, Chunk] = {}
-        meta.write(folder)
 
     def extend(self) -> memoryview:
         """Add a chunk and return its words. Raises OSError when the disk is full."""
@@ -179,7 +140,6 @@ class Journal:
 
     def close(self) -> None:
         """Remove the folder of a journal whose chunks are all retired."""
-        (self.folder / _META).unlink(missing_ok=True)
         self.folder.rmdir()
 
 

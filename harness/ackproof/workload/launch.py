@@ -1,119 +1,161 @@
-"""What each client process of a run is told, and who it is."""
+"""One client process: how it is started, what its parent reads of it, how it is asked to stop."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import json
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from ackproof.experiment.spec import WorkloadSpec
+from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
-from ackproof.rundir.partition import TopicPartition
-from ackproof.workload.config import (
-    acks_of,
-    delivery_timeout_s,
-    producer_config,
-    reader_config,
-    resend_after_s,
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import ClientReset, Note
+from ackproof.workload.control import STOP
+from ackproof.workload.counters import SharedCounters
+from ackproof.workload.settings import (
+    CONTROL_FD,
+    HIDDEN_FD,
+    SETTINGS,
+    ProducerSettings,
+    ReaderSettings,
+    hide,
 )
-from ackproof.workload.settings import ProducerSettings, ReaderSettings
 
-FLUSH_ROWS: Final = 1 << 17
-FLUSH_S: Final = 1.0
+_TAIL: Final = 2000
 
 
 @dataclass(frozen=True)
-class Outfit:
-    """One client to be started. `write(path, control_fd)` leaves its settings file."""
+class Line:
+    """One event of a client. `topic` '' and `partition` -1: of no particular partition."""
+
+    t_ns: int
+    topic: str
+    partition: int
+    what: ClientReset | Note
+
+
+class Inbox:
+    """The events file of a client, read as it grows: whole lines, each once.
+
+    A line that is torn (its client was killed over it) is passed over.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._at = 0
+
+    def read(self) -> list[Line]:
+        """What has come since the last call."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as file:
+            file.seek(self._at)
+            raw = file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self._at += len(whole)
+        lines: list[Line] = []
+        for text in whole.splitlines():
+            try:
+                raw = json.loads(text)
+                what = (ClientReset if raw["kind"] == "reset" else Note).model_validate(raw["detail"])
+                lines.append(Line(int(raw["t_ns"]), str(raw["topic"]), int(raw["partition"]), what))
+            except (ValueError, KeyError, TypeError):
+                continue
+        return lines
+
+
+@dataclass
+class Handle:
+    """One client process, from the parent's side. `control` is the writing end of its pipe, -1 once it is closed."""
 
     client: Client
-    module: str
-    places: tuple[TopicPartition, ...]
-    write: Callable[[Path, int], None]
+    settings: ProducerSettings | ReaderSettings
+    child: Child
+    counters: SharedCounters
+    folder: Path
+    inbox: Inbox
+    control: int
+    expected: bool = False
+    """It was asked to stop: a good end is expected."""
+    killed: bool = False
+    """The parent killed it: any end is expected."""
+    succeeded: bool = False
+    """Another producer has its transactional id: once it is fenced nobody else comes in its place."""
+    fenced: str = ""
+    """With which words it said that it was fenced."""
+    status: int | None = None
+
+    def tail(self) -> str:
+        """The last of what it wrote."""
+        output = self.folder / "output.log"
+        return output.read_text(errors="replace")[-_TAIL:].strip() if output.exists() else ""
+
+    def ask_to_stop(self) -> None:
+        """Ask it to stop in good order; it may have ended meanwhile."""
+        self.expected = True
+        try:
+            os.write(self.control, STOP)
+        except BrokenPipeError:
+            return
+
+    def release(self) -> None:
+        """Close the pipe, once the process is gone."""
+        if self.control >= 0:
+            os.close(self.control)
+            self.control = -1
+
+
+def client_of(settings: ProducerSettings | ReaderSettings) -> Client:
+    """The client as `case.json` lists it."""
+    topics = tuple(dict.fromkeys(place.topic for place in settings.places))
+    if isinstance(settings, ProducerSettings):
+        return Client(id=settings.client, kind="producer", producer=settings.producer, topics=topics)
+    return Client(
+        id=settings.client,
+        kind="reader" if settings.ends is None else "final",
+        reader=settings.reader,
+        topics=topics,
+        isolation=settings.isolation,
+    )
 
 
 @dataclass(frozen=True)
-class Outfitter:
-    """What all clients of a run share. `written`: the places that producers write to."""
+class Launcher:
+    """Starts client processes of one run. `hidden`: settings of librdkafka that clients get and no file does."""
 
-    spec: WorkloadSpec
-    bootstrap: str
-    run_id: str
-    case_dir: str
-    places: tuple[TopicPartition, ...]
-    written: tuple[TopicPartition, ...]
-    origin_ns: int
-    chunk_rows: int
-    seed: int
+    tag: RunTag
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    def transactional_id(self, slot: int) -> str:
-        """The transactional id of a producer's place, '' without transactions.
-
-        Of the place, not of the client: whoever takes it over fences the one before it.
-        """
-        return f"ackproof-{self.run_id}-{slot}" if self.spec.producers.transaction_size else ""
-
-    def producer(self, number: int, slot: int) -> Outfit:
-        """The producer with this number, which takes the place of the `slot`-th."""
-        spec = self.spec.producers
-        name = f"p{number}"
-        config = producer_config(spec, self.bootstrap, name, self.transactional_id(slot))
-
-        def write(path: Path, control_fd: int) -> None:
-            ProducerSettings(
-                client=name,
-                producer=number,
-                run_id=self.run_id,
-                case_dir=self.case_dir,
-                places=self.written,
-                first_place=(self.seed + number) % len(self.written),
-                value_size=spec.value_size,
-                rate=None if spec.rate is None else spec.rate / spec.count,
-                acks=acks_of(config),
-                resend_after_s=resend_after_s(config),
-                delivery_timeout_s=delivery_timeout_s(config),
-                origin_ns=self.origin_ns,
-                chunk_rows=self.chunk_rows,
-                control_fd=control_fd,
-                config=config,
-                transaction_size=spec.transaction_size or 0,
-                abort_share=spec.abort_share,
-            ).write(path)
-
-        client = Client(id=name, kind="producer", producer=number, topics=_topics(self.written))
-        return Outfit(client, "ackproof.workload.producer", self.written, write)
-
-    def reader(self, number: int) -> Outfit:
-        """The live reader with this number."""
-        spec = self.spec.consumers
-        committed = spec.isolation == "read_committed"
-        name = f"r{number}"
-
-        def write(path: Path, control_fd: int) -> None:
-            ReaderSettings(
-                client=name,
-                reader=number,
-                run_id=self.run_id,
-                case_dir=self.case_dir,
-                places=self.places,
-                origin_ns=self.origin_ns,
-                flush_rows=FLUSH_ROWS,
-                flush_s=FLUSH_S,
-                control_fd=control_fd,
-                config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
-                committed=committed and self.spec.producers.transaction_size is not None,
-            ).write(path)
-
-        client = Client(
-            id=name,
-            kind="reader",
-            reader=number,
-            topics=_topics(self.places),
-            isolation=spec.isolation,
-        )
-        return Outfit(client, "ackproof.workload.reader", self.places, write)
-
-
-def _topics(places: tuple[TopicPartition, ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(place.topic for place in places))
+    def start(self, settings: ProducerSettings | ReaderSettings) -> Handle:
+        """Start a client; its settings file, counters and output are in its folder."""
+        name = settings.process if isinstance(settings, ReaderSettings) else settings.client
+        folder = CaseDir(self.tag.case_dir).clients / name
+        folder.mkdir(parents=True, exist_ok=True)
+        settings.write(folder / SETTINGS)
+        counters = SharedCounters(folder / "counters", len(settings.places), create=True)
+        reading, writing = os.pipe()
+        inherited = {CONTROL_FD: reading}
+        try:
+            if self.hidden:
+                inherited[HIDDEN_FD] = hide(self.hidden)
+            child = spawn(
+                [sys.executable, "-P", "-m", settings.MODULE, str(folder / SETTINGS)],
+                run=self.tag,
+                role=name,
+                cwd=folder,
+                stdout=folder / "output.log",
+                env={variable: str(descriptor) for variable, descriptor in inherited.items()},
+                pass_fds=tuple(inherited.values()),
+            )
+        except BaseException:
+            os.close(writing)
+            raise
+        finally:
+            for descriptor in inherited.values():
+                os.close(descriptor)
+        inbox = Inbox(folder / "events.jsonl")
+        return Handle(client_of(settings), settings, child, counters, folder, inbox, writing)

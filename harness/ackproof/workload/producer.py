@@ -22,11 +22,16 @@ from ackproof.rundir.payload_bulk import BulkEncoder
 from ackproof.workload.control import Events, listen
 from ackproof.workload.converter import Converter
 from ackproof.workload.counters import SharedCounters, State
-from ackproof.workload.journal import RESULT, Journal, JournalMeta
-from ackproof.workload.pace import Pace
+from ackproof.workload.journal import RESULT, Journal
 from ackproof.workload.reports import Reports
 from ackproof.workload.sending import Sender
-from ackproof.workload.settings import EXIT_CLEAN, EXIT_RESET, TRANSACTIONS_LOG, ProducerSettings
+from ackproof.workload.settings import (
+    EXIT_CLEAN,
+    EXIT_RESET,
+    TRANSACTIONS_LOG,
+    ProducerSettings,
+    delivery_timeout_s,
+)
 from ackproof.workload.sockets import unread_bytes
 from ackproof.workload.transactions import Transactions
 
@@ -35,6 +40,7 @@ _BLOCK: Final = 512
 _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
+_MOST_BEHIND_S: Final = 0.2
 _DECIDE_S: Final = 1.0
 """How long the last statistics are awaited when outcomes depend on them."""
 _STANDSTILL_S: Final = 10.0
@@ -44,19 +50,47 @@ _LOOKS: Final = 3
 """So many looks in a row must find nothing: the kernel's table of sockets is not read in one piece."""
 
 
+class Pace:
+    """A smooth schedule of `rate` records per second, from the first look on.
+
+    What a client could not send in time is made up for by at most 0.2 s worth of records: a cluster that comes
+    back is not met by a burst of everything that its absence delayed.
+    """
+
+    def __init__(self, rate: float, now_s: float) -> None:
+        self._rate = rate
+        self._start_s = now_s
+        self._sent = 0
+
+    def due(self, now_s: float) -> int:
+        """How many records are due at `now_s` (seconds on any one clock)."""
+        due = int((now_s - self._start_s) * self._rate) + 1 - self._sent
+        most = max(1, int(self._rate * _MOST_BEHIND_S))
+        if due > most:
+            self._start_s += (due - most) / self._rate
+            due = most
+        return max(0, due)
+
+    def sent(self, count: int) -> None:
+        self._sent += count
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds from `now_s` until the next record is due."""
+        return max(0.0, self._start_s + self._sent / self._rate - now_s)
+
+
 class ProducerProcess:
     """The state of one producer."""
 
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
         self.settings = settings
-        self.stop = listen(settings.control_fd)
+        self.stop = listen()
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
-        self.counters = SharedCounters.open(folder / "counters", len(settings.places))
+        self.counters = SharedCounters(folder / "counters", len(settings.places))
         self.ledger = run.produced / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
-        meta = JournalMeta(settings.client, settings.producer, settings.origin_ns, settings.places)
-        self.journal = Journal(run.journal / settings.client, meta, settings.chunk_rows)
+        self.journal = Journal(run.journal / settings.client, settings.chunk_rows)
         self.reports = Reports(settings, self.journal, self.counters)
         self.block = max(1, min(_BLOCK, settings.chunk_rows, _BLOCK_BYTES // settings.value_size))
         while settings.chunk_rows % self.block:
@@ -81,7 +115,7 @@ class ProducerProcess:
         )
         self.transactions = self._transactions(folder) if settings.transaction_size else None
         starts = None if self.transactions is None else self.transactions.starts
-        self.converter = Converter(self.journal, self.ledger, starts, paced=settings.rate is not None)
+        self.converter = Converter(settings, self.journal, self.ledger, starts)
 
     def _transactions(self, folder: Path) -> Transactions:
         settings = self.settings
@@ -92,7 +126,7 @@ class ProducerProcess:
             abort_share=settings.abort_share,
             seed=f"{settings.first_place}/{settings.producer}",
             origin_ns=settings.origin_ns,
-            bound_s=settings.delivery_timeout_s,
+            bound_s=delivery_timeout_s(settings.config),
             flush=self._flush,
             ending=self._ending,
             fatal=self.reports.ended_by,
@@ -101,10 +135,10 @@ class ProducerProcess:
     def run(self) -> int:
         """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""
         joined = self.transactions is None or self.transactions.join()
-        self.counters.state = State.READY
+        self.counters.stage = State.READY
         if joined:
             self._load()
-        self.counters.state = State.STOPPING
+        self.counters.stage = State.STOPPING
         if self.transactions is not None:
             self.transactions.finish(commit=True)
         self._flush()
@@ -116,9 +150,9 @@ class ProducerProcess:
         if self.transactions is not None:
             from ackproof.workload.salvage import write_transaction_table
 
-            write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.journal.meta)
+            write_transaction_table(CaseDir(Path(self.settings.case_dir)), self.settings)
         mark_end(self.ledger)
-        self.counters.state = State.CLOSED
+        self.counters.stage = State.CLOSED
         gave_up = "" if self.transactions is None else self.transactions.gave_up
         if self.reports.fatal or gave_up:
             self.events.add("reset", reason=self.reports.fatal or gave_up)
@@ -189,7 +223,8 @@ class ProducerProcess:
 
     def _flush(self) -> None:
         """Wait for the last reports; what has none when its time is over is purged and stays indeterminate."""
-        deadline = time.monotonic() + (0 if self.reports.fatal else self.settings.delivery_timeout_s + 1)
+        bound_s = 0 if self.reports.fatal else delivery_timeout_s(self.settings.config) + 1
+        deadline = time.monotonic() + bound_s
         while len(self.client) and time.monotonic() < deadline:
             self._serve(0.1, self.client.flush)
         if len(self.client):
@@ -201,7 +236,7 @@ class ProducerProcess:
 
     def _let_them_read(self) -> None:
         """acks=0: close only when the brokers have read what was sent (see `sockets`), or stand still for long."""
-        if self.settings.config.get("acks") != "0" or self.reports.fatal:
+        if self.settings.config["acks"] != "0" or self.reports.fatal:
             return
         left, moved = unread_bytes(), time.monotonic()
         empty = 0 if left else 1

@@ -25,7 +25,6 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
 from ackproof.workload.control import Events, listen
@@ -75,31 +74,22 @@ class ReaderProcess:
         run = CaseDir(Path(settings.case_dir))
         self.settings = settings
         self.folder = folder
-        self.stop = listen(settings.control_fd)
+        self.stop = listen()
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
-        self.counters = SharedCounters.open(folder / "counters", len(settings.places))
+        self.counters = SharedCounters(folder / "counters", len(settings.places))
         self.ledger = run.consumed / client_folder(settings.client)
         self.ledger.mkdir(parents=True, exist_ok=True)
         self.index = PartitionIndex(settings.places)
         self.number = {place: number for number, place in enumerate(settings.places)}
         self.decode = BulkDecoder(settings.run_id, tuple({place.topic: 0 for place in settings.places}))
-        live, final = (
-            (ReadPhase.LIVE_COMMITTED, ReadPhase.FINAL_COMMITTED)
-            if settings.committed
-            else (ReadPhase.LIVE, ReadPhase.FINAL)
-        )
-        phase = live if settings.final is None else final
-        share = settings.share
-        self.parts = PartWriter(
-            self.ledger, settings.reader, phase, settings.places, self.decode.origins, share.first_part
-        )
-        starts = settings.final.starts if settings.final else (-1,) * len(settings.places)
+        self.parts = PartWriter(self.ledger, settings, self.decode.origins)
+        starts = (-1,) * len(settings.places) if settings.ends is None else settings.starts
         self.positions = np.array(starts, np.int64)
         self.reached = np.array(starts, np.int64)
         """As `positions`, but passing also over what holds no record, where the library says so."""
         self.counts = np.frombuffer(self.counters.counts, np.int64)
-        self.assignment = share.number - 1
-        self.read_seq = share.first_read_seq
+        self.assignment = settings.share - 1
+        self.read_seq = settings.first_read_seq
         self.resets: dict[int, int | None] = {}
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
@@ -109,20 +99,20 @@ class ReaderProcess:
     def run(self) -> int:
         """Read, then leave the ledger whole. The exit status."""
         self._assign()
-        self.counters.state = State.READY
-        if self.settings.final is None:
+        self.counters.stage = State.READY
+        if self.settings.ends is None:
             self._live()
         else:
-            self._final(np.array(self.settings.final.ends, np.int64), self.settings.final.idle_s)
-        self.counters.state = State.STOPPING
+            self._final(np.array(self.settings.ends, np.int64), self.settings.idle_s)
+        self.counters.stage = State.STOPPING
         self._flush()
         self.client.close()
         self.parts.finish()
-        if self.settings.share.of == 1:  # else who started them all knows when the last has ended
+        if self.settings.shares == 1:  # else who started them all knows when the last has ended
             from ackproof.rundir.ledger import mark_end
 
             mark_end(self.ledger)
-        self.counters.state = State.CLOSED
+        self.counters.stage = State.CLOSED
         return EXIT_CLEAN
 
     def _live(self) -> None:
@@ -222,7 +212,7 @@ class ReaderProcess:
                 self.reached[number] = max(int(self.reached[number]), -1 if offset is None else offset)
             elif error.code() in _NOT_IN_THE_LOG:
                 self.problems[number] = error.str()
-                if self.settings.final is None:
+                if self.settings.ends is None:
                     self.resets[number] = cut_at(error.str())
             elif self.problems.get(number) != error.str():
                 self.problems[number] = error.str()
@@ -254,14 +244,14 @@ class ReaderProcess:
     def _assign(self) -> None:
         """Assign anew, at the positions, under the next number: all places; to the final reader those not empty."""
         self.assignment += 1
-        final = self.settings.final
+        ends = self.settings.ends
         self.client.assign(
             [
                 ClientPartition(place.topic, place.partition, OFFSET_BEGINNING if position < 0 else position)
                 for number, (place, position) in enumerate(
                     zip(self.settings.places, self.positions.tolist(), strict=True)
                 )
-                if final is None or position < final.ends[number]
+                if ends is None or position < ends[number]
             ]
         )
 

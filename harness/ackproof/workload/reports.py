@@ -5,14 +5,16 @@ a third of what it costs alone. Nothing waits: the producer settles after each t
 serving settles in between.
 
 Some errors mean `failed` only if the record was sent once. Where its age does not show that, it is indeterminate at
-first and decided by the next statistics (`epochs`).
+first and decided by the next statistics (`Epochs`).
 """
 
 from __future__ import annotations
 
+import json
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,10 +23,10 @@ from confluent_kafka import KafkaError, Message
 
 from ackproof.rundir.delivery import reported
 from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.counters import SharedCounters
-from ackproof.workload.epochs import Epochs
 from ackproof.workload.journal import DONE, OFFSET, RESULT, SENT, WORDS, Journal, Matrix, pack_result
-from ackproof.workload.settings import ProducerSettings
+from ackproof.workload.settings import ProducerSettings, resend_after_s
 
 _SEQ: Final = struct.Struct(">q")
 _SEQ_AT: Final = 16
@@ -38,6 +40,56 @@ _LARGE: Final = 4096
 Numbers = npt.NDArray[np.int64]
 
 _unpack: Callable[[bytes | None, int], tuple[int]] = _SEQ.unpack_from  # type: ignore[assignment]
+
+
+@dataclass
+class _Span:
+    """One epoch, from when to when it was seen, in CLOCK_MONOTONIC ns."""
+
+    epoch: int
+    first_ns: int
+    last_ns: int
+
+
+class Epochs:
+    """Which leader epochs the client has seen of each place, and when: whether a partition changed leader meanwhile.
+
+    With retries=0 librdkafka still sends a record again after NOT_LEADER_OR_FOLLOWER and its like
+    (`settings.resend_after_s`). Kafka gives such an answer after an append only when the partition has got another
+    leader, and with it another leader epoch, and the client sends again only to a leader that it has learned of. So a
+    record whose partition had one and the same epoch before its send and after its report was appended by none of the
+    sends before the one that was answered. The epochs come with librdkafka's statistics; they never go down.
+    """
+
+    def __init__(self, places: Sequence[TopicPartition]) -> None:
+        self._index = {place: number for number, place in enumerate(places)}
+        self._spans: list[list[_Span]] = [[] for _ in places]
+
+    def take(self, statistics: str) -> int:
+        """Take note of one emission of statistics; when it was made, in CLOCK_MONOTONIC ns."""
+        said = json.loads(statistics)
+        at_ns = int(said["ts"]) * 1000
+        for topic, about in said["topics"].items():
+            for partition, state in about["partitions"].items():
+                number = self._index.get(TopicPartition(topic, int(partition)))
+                if number is not None and state["leader_epoch"] >= 0:
+                    self._see(self._spans[number], state["leader_epoch"], at_ns)
+        return at_ns
+
+    def _see(self, spans: list[_Span], epoch: int, at_ns: int) -> None:
+        if spans and spans[-1].epoch == epoch:
+            spans[-1].last_ns = at_ns
+        else:
+            spans.append(_Span(epoch, at_ns, at_ns))
+
+    def unchanged(self, place: Numbers, sent_ns: Numbers, done_ns: Numbers) -> npt.NDArray[np.bool_]:
+        """For each record, whether its place had one epoch from before `sent_ns` until after `done_ns`."""
+        same = np.zeros(len(place), np.bool_)
+        for number in np.unique(place).tolist():
+            here = place == number
+            for span in self._spans[number]:
+                same |= here & (sent_ns > span.first_ns) & (done_ns < span.last_ns)
+        return same
 
 
 class Reports:
@@ -55,8 +107,8 @@ class Reports:
         self._places = len(settings.places)
         self._size = settings.value_size
         # acks=0: the offsets that librdkafka gives are made up (None, then 0, 1, 2 …)
-        self._with_offset = settings.acks != "0"
-        self._resend_after_ns = int(settings.resend_after_s * 1e9)
+        self._with_offset = settings.config["acks"] != "0"
+        self._resend_after_ns = int(resend_after_s(settings.config) * 1e9)
         self._epochs = Epochs(settings.places)
         self._undecided: list[int] = []
 
@@ -189,11 +241,6 @@ class Reports:
             self.fatal = self.fatal or error.str()
 
 
-def _acknowledge(
-    matrix: Matrix,
-    row: Numbers,
-    offset: Numbers,
-    done: int,
-) -> None:
+def _acknowledge(matrix: Matrix, row: Numbers, offset: Numbers, done: int) -> None:
     matrix[row, OFFSET] = offset
     matrix[row, DONE] = done  # last: it makes the rows whole

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,15 +14,36 @@ import numpy.typing as npt
 from confluent_kafka import Message
 
 from ackproof.rundir.outcome import ReadPhase
-from ackproof.rundir.part_order import Shelf
+from ackproof.rundir.part_order import Column, Shelf
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload_bulk import BulkDecoder
+from ackproof.workload.settings import ReaderSettings
 
 if TYPE_CHECKING:
     from ackproof.rundir.ledger import ConsumedRows
 
 _WAITING_BUFFERS: Final = 4
 _milliseconds: Final = itemgetter(1)
+_COLUMNS: Final[Mapping[str, npt.DTypeLike]] = {
+    "place": np.int32,
+    "assignment": np.int32,
+    "offset": np.int64,
+    "leader_epoch": np.int32,
+    "producer": np.int32,
+    "seq": np.int64,
+    "origin": np.int32,
+    "origin_partition": np.int32,
+    "intact": np.bool_,
+    "read_ns": np.int64,
+    "timestamp_ms": np.int64,
+}
+_PHASES: Final = {
+    (False, False): ReadPhase.LIVE,
+    (True, False): ReadPhase.FINAL,
+    (False, True): ReadPhase.LIVE_COMMITTED,
+    (True, True): ReadPhase.FINAL_COMMITTED,
+}
+"""By whether it is the final read, and whether transactions are read at read_committed."""
 
 
 class PartitionIndex:
@@ -56,24 +77,15 @@ class PartitionIndex:
 
 
 class RowBuffer:
-    """Up to `capacity` rows, and a batch more."""
+    """Up to `capacity` rows, and a batch more: one array for each column of the ledger that a batch fills."""
 
     def __init__(self, capacity: int, batch: int) -> None:
-        room = capacity + batch
         self.capacity = capacity
         self.used = 0
         self.first_read_seq = 0
-        self.place = np.empty(room, np.int32)
-        self.assignment = np.empty(room, np.int32)
-        self.offset = np.empty(room, np.int64)
-        self.leader_epoch = np.empty(room, np.int32)
-        self.producer = np.empty(room, np.int32)
-        self.seq = np.empty(room, np.int64)
-        self.origin = np.empty(room, np.int32)
-        self.origin_partition = np.empty(room, np.int32)
-        self.intact = np.empty(room, np.bool_)
-        self.read_ns = np.empty(room, np.int64)
-        self.timestamp_ms = np.empty(room, np.int64)
+        self._columns: dict[str, Column] = {
+            name: np.empty(capacity + batch, dtype) for name, dtype in _COLUMNS.items()
+        }
 
     def add(
         self,
@@ -86,46 +98,36 @@ class RowBuffer:
         decode: BulkDecoder,
     ) -> None:
         """Append records that were handed over at `read_ns` (from the run's start)."""
-        count = len(messages)
-        rows = slice(self.used, self.used + count)
+        rows = slice(self.used, self.used + len(messages))
         decoded = decode(list(map(Message.value, messages)))
-        self.place[rows] = place
-        self.assignment[rows] = assignment
-        self.offset[rows] = offset
-        self.leader_epoch[rows] = _epochs(messages)
-        self.producer[rows] = decoded.producer
-        self.seq[rows] = decoded.seq
-        self.origin[rows] = decoded.origin
-        self.origin_partition[rows] = decoded.origin_partition
-        self.intact[rows] = decoded.intact
-        self.read_ns[rows] = read_ns
-        self.timestamp_ms[rows] = timestamp_ms
-        self.used += count
+        values: dict[str, Column | int] = {
+            "place": place,
+            "assignment": assignment,
+            "offset": offset,
+            "leader_epoch": _epochs(messages),
+            "producer": decoded.producer,
+            "seq": decoded.seq,
+            "origin": decoded.origin,
+            "origin_partition": decoded.origin_partition,
+            "intact": decoded.intact,
+            "read_ns": read_ns,
+            "timestamp_ms": timestamp_ms,
+        }
+        for name, value in values.items():
+            self._columns[name][rows] = value
+        self.used = rows.stop
 
-    def rows(
-        self, reader: int, phase: ReadPhase, places: Sequence[TopicPartition], origins: Sequence[str]
-    ) -> ConsumedRows:
+    def rows(self, settings: ReaderSettings, phase: ReadPhase, origins: Sequence[str]) -> ConsumedRows:
         """The rows as the ledger takes them."""
         from ackproof.rundir.ledger import ConsumedRows
 
-        used = slice(0, self.used)
         return ConsumedRows(
-            reader=reader,
+            reader=settings.reader,
             phase=phase,
-            places=places,
+            places=settings.places,
             origins=origins,
-            place=self.place[used],
-            assignment=self.assignment[used],
             read_seq=np.arange(self.first_read_seq, self.first_read_seq + self.used, dtype=np.int64),
-            offset=self.offset[used],
-            leader_epoch=self.leader_epoch[used],
-            producer=self.producer[used],
-            seq=self.seq[used],
-            origin=self.origin[used],
-            origin_partition=self.origin_partition[used],
-            intact=self.intact[used],
-            read_ns=self.read_ns[used],
-            timestamp_ms=self.timestamp_ms[used],
+            **{name: column[: self.used] for name, column in self._columns.items()},
         )
 
 
@@ -146,17 +148,9 @@ def _epochs(messages: Sequence[Message]) -> npt.NDArray[np.int32]:
 class PartWriter:
     """Writes buffers as parts, in a thread of its own. At most a few buffers wait; then `put` does."""
 
-    def __init__(
-        self,
-        folder: Path,
-        reader: int,
-        phase: ReadPhase,
-        places: Sequence[TopicPartition],
-        origins: list[str],
-        first_part: int = 0,
-    ) -> None:
-        self._folder, self._first_part = folder, first_part
-        self._reader, self._phase, self._places, self._origins = reader, phase, places, origins
+    def __init__(self, folder: Path, settings: ReaderSettings, origins: list[str]) -> None:
+        self._folder, self._settings, self._origins = folder, settings, origins
+        self._phase = _PHASES[settings.ends is not None, settings.committed]
         self._queue: queue.Queue[RowBuffer | None] = queue.Queue(_WAITING_BUFFERS)
         self._written: queue.SimpleQueue[RowBuffer] = queue.SimpleQueue()
         self._error: Exception | None = None
@@ -186,14 +180,14 @@ class PartWriter:
     def _run(self) -> None:
         import ackproof.rundir.ledger  # noqa: F401  - while the client connects, not when the first part is due
 
-        number, shelf = self._first_part, Shelf()
+        number, shelf = self._settings.first_part, Shelf()
         while (buffer := self._queue.get()) is not None:
             if self._error is not None:
                 continue
             try:
                 from ackproof.rundir.ledger import write_consumed
 
-                rows = buffer.rows(self._reader, self._phase, self._places, tuple(self._origins))
+                rows = buffer.rows(self._settings, self._phase, tuple(self._origins))
                 write_consumed(self._folder, number, rows, shelf)
                 number += 1
                 buffer.used = 0

@@ -79,15 +79,19 @@ class Sender:
         for sent, (value, (topic, partition)) in enumerate(
             zip(values, self._places_from(seq, len(values)), strict=True)
         ):
-            words[at] = now()
-            try:
-                produce(topic, value, None, partition)
-            except BufferError:
-                words[at] = 0  # nothing was taken: no attempt yet
-                if not self._when_room(words, at, value, topic, partition):
-                    return sent
-            except KafkaException as error:
-                self._refused(at // WORDS, error.args[0])
+            while True:
+                words[at] = now()
+                try:
+                    produce(topic, value, None, partition)
+                except BufferError:
+                    words[at] = 0  # nothing was taken: no attempt yet
+                    if self._ending():
+                        return sent
+                    self._serve(_ROOM_S)
+                    continue
+                except KafkaException as error:
+                    self._refused(at // WORDS, error.args[0])
+                break
             at += WORDS
         return len(values)
 
@@ -97,21 +101,6 @@ class Sender:
         while len(self._round) < begin + count:
             self._round += self._places
         return self._round[begin : begin + count]
-
-    def _when_room(self, words: memoryview, at: int, value: bytes, topic: str, partition: int) -> bool:
-        """Back-pressure: serve reports and try the same record again. False when it was not sent before the end."""
-        while not self._ending():
-            self._serve(_ROOM_S)
-            words[at] = time.monotonic_ns()
-            try:
-                self._client.produce(topic, value, None, partition)
-            except BufferError:
-                words[at] = 0
-                continue
-            except KafkaException as error:
-                self._refused(at // WORDS, error.args[0])
-            return True
-        return False
 
     def _refused(self, row: int, error: KafkaError) -> None:
         """The library did not take the record: a failed attempt."""

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import ClassVar, Final, Literal, Self, TypeAlias
 
 from ackproof.rundir.partition import TopicPartition
 
 ConfigValue: TypeAlias = str | int | float | bool
+Isolation: TypeAlias = Literal["read_uncommitted", "read_committed"]
 
 EXIT_CLEAN: Final = 0
 EXIT_RESET: Final = 3
@@ -20,10 +21,18 @@ EXIT_ORPHAN: Final = 4
 """The parent is gone; the client ended at once and left its journal."""
 
 
+SETTINGS: Final = "settings.json"
 TRANSACTIONS_LOG: Final = "transactions.log"
-"""In a producer's journal folder: what became of each transaction (see `txn_log`, which reads it)."""
+"""In a producer's folder: what became of each transaction (see `transactions`; `salvage` reads it)."""
+CONTROL_FD: Final = "ACKPROOF_CONTROL_FD"
+"""Names the descriptor of the pipe over which the parent speaks (see `control`)."""
 HIDDEN_FD: Final = "ACKPROOF_HIDDEN_FD"
 """Names the descriptor from which a client reads settings that are written nowhere: those that let it in."""
+
+_RETRY_BACKOFF_MS: Final = 100
+_RETRY_BACKOFF_MAX_MS: Final = 1000
+_JITTER: Final = 0.2
+"""librdkafka's defaults, and its RD_KAFKA_RETRY_JITTER_PERCENT."""
 
 
 def hide(settings: Mapping[str, str]) -> int:
@@ -42,114 +51,99 @@ def hidden() -> dict[str, ConfigValue]:
     return found
 
 
-def _places(raw: list[list[str | int]]) -> tuple[TopicPartition, ...]:
-    return tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw)
+def resend_after_s(config: Mapping[str, ConfigValue]) -> float:
+    """The age in seconds below which a record cannot have been sent twice; 0 if it can at any age.
 
-
-@dataclass(frozen=True)
-class ProducerSettings:
-    """One producer process. Record `seq` goes to `places[(seq + first_place) % len(places)]`.
-
-    `rate` is this producer's own, in records per second; None is full speed. `resend_after_s`: see `config`.
-    `acks` is "0", "1" or "all". `config` goes to librdkafka as it is. `control_fd`: see `control`.
-    `transaction_size`: records of a transaction, 0 none; such a share of them is aborted on purpose.
+    With retries > 0 or idempotence it can. With retries=0 librdkafka (2.16, rdkafka_request.c,
+    rd_kafka_handle_Produce_error) still sends again, uncounted, after NOT_LEADER_OR_FOLLOWER,
+    UNKNOWN_TOPIC_OR_PARTITION and other codes that make it refresh its metadata, and the first of these can come
+    after an append. But never before retry.backoff.ms, less a fifth of jitter (rd_kafka_retry_msgq).
     """
+    idempotent = str(config["enable.idempotence"]).lower() == "true"
+    if idempotent or str(config.get("retries", "")) != "0":
+        return 0.0
+    first = float(config.get("retry.backoff.ms", _RETRY_BACKOFF_MS)) * (1 - _JITTER)
+    most = float(config.get("retry.backoff.max.ms", _RETRY_BACKOFF_MAX_MS))
+    return min(first, most) / 1000
 
+
+def delivery_timeout_s(config: Mapping[str, ConfigValue]) -> float:
+    """How long a record may be tried, in seconds."""
+    return float(config["message.timeout.ms"]) / 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientSettings:
+    """What every client is told. `config` goes to librdkafka as it is."""
+
+    MODULE: ClassVar[str]
     client: str
-    producer: int
     run_id: str
     case_dir: str
     places: tuple[TopicPartition, ...]
-    first_place: int
-    value_size: int
-    rate: float | None
-    acks: str
-    resend_after_s: float
-    delivery_timeout_s: float
     origin_ns: int
-    chunk_rows: int
-    control_fd: int
     config: dict[str, ConfigValue]
-    transaction_size: int = 0
-    abort_share: float = 0.0
 
     def write(self, path: Path) -> None:
         path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read back, with what the parent hid."""
+        """Read back, with what the parent hid. Raises OSError, ValueError, KeyError, TypeError."""
         raw = json.loads(path.read_text(encoding="utf-8"))
-        config = {**raw["config"], **hidden()}
-        return cls(**{**raw, "places": _places(raw["places"]), "config": config})
+        places = tuple(TopicPartition(str(topic), int(partition)) for topic, partition in raw["places"])
+        own = {field.name: raw[field.name] for field in fields(cls) if field.name in raw}
+        return cls(**{**own, "places": places, "config": {**raw["config"], **hidden()}})
 
 
-@dataclass(frozen=True)
-class FinalEnds:
-    """Where the final reader reads: for each place, in order, from `starts` until its position reaches `ends`.
+@dataclass(frozen=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """One producer process. Record `seq` goes to `places[(seq + first_place) % len(places)]`.
 
-    It gives up when no unfinished partition got on for `idle_s` seconds.
+    `rate` is this producer's own, in records per second; None is full speed. `transaction_size`: records of a
+    transaction, 0 none; such a share of them is aborted on purpose.
     """
 
-    starts: tuple[int, ...]
-    ends: tuple[int, ...]
-    idle_s: float
+    MODULE: ClassVar[str] = "ackproof.workload.producer"
+    producer: int
+    first_place: int
+    value_size: int
+    rate: float | None
+    chunk_rows: int
+    transaction_size: int = 0
+    abort_share: float = 0.0
 
 
-@dataclass(frozen=True)
-class Share:
-    """Process `number` of `of` that are one reader together, each with partitions of its own."""
+@dataclass(frozen=True, kw_only=True)
+class ReaderSettings(ClientSettings):
+    """One reader process: a live one, or the final one when `ends` says up to where.
 
-    number: int = 0
-    of: int = 1
+    `flush_rows` and `flush_s`: a part of the ledger is closed at so many rows, or after so many seconds. `committed`:
+    it reads transactions at read_committed, and its rows say so (their phase).
+    """
 
-    def name(self, client: str) -> str:
-        """What the process is called: as the reader, and by its number if there are others."""
-        return client if self.of == 1 else f"{client}.{self.number}"
+    MODULE: ClassVar[str] = "ackproof.workload.reader"
+    reader: int
+    isolation: Isolation
+    flush_rows: int = 1 << 17
+    flush_s: float = 1.0
+    committed: bool = False
+    starts: Sequence[int] = ()
+    """Where the final reader begins, for each place; it reads until its position reaches that of `ends`."""
+    ends: Sequence[int] | None = None
+    idle_s: float = 0.0
+    """The final reader gives up when no unfinished partition got on for so many seconds."""
+    share: int = 0
+    """Process so-and-so of `shares` that are one reader together, each with partitions and a name of its own."""
+    shares: int = 1
+    process: str = ""
 
     @property
     def first_read_seq(self) -> int:
         """Where it begins to number its reads: no process of a reader comes to where the next one begins."""
-        return self.number << 40
+        return self.share << 40
 
     @property
     def first_part(self) -> int:
         """The number of its first part of the ledger."""
-        return self.number * 1_000_000
-
-
-@dataclass(frozen=True)
-class ReaderSettings:
-    """One reader process: a live one, or the final one when `final` says where to end.
-
-    `flush_rows` and `flush_s`: a part of the ledger is closed at so many rows, or after so many seconds.
-    """
-
-    client: str
-    reader: int
-    run_id: str
-    case_dir: str
-    places: tuple[TopicPartition, ...]
-    origin_ns: int
-    flush_rows: int
-    flush_s: float
-    control_fd: int
-    config: dict[str, ConfigValue]
-    final: FinalEnds | None = None
-    committed: bool = False
-    """It reads transactions at read_committed: its rows say so (their phase)."""
-    share: Share = Share()
-
-    def write(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1), encoding="utf-8")
-
-    @classmethod
-    def read(cls, path: Path) -> Self:
-        """Read back, with what the parent hid."""
-        raw = json.loads(path.read_text(encoding="utf-8"))
-        final = raw.pop("final")
-        if final is not None:
-            final = FinalEnds(tuple(final["starts"]), tuple(final["ends"]), final["idle_s"])
-        config = {**raw["config"], **hidden()}
-        share = Share(**raw.pop("share"))
-        return cls(**{**raw, "places": _places(raw["places"]), "config": config}, final=final, share=share)
+        return self.share * 1_000_000

@@ -13,6 +13,7 @@ from ackproof.experiment.quantities import FROM_FILE
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Timeline
 from ackproof.workload.clients import Workload
 from faultbench.bench import Bench
 from faultbench.table import Bite
@@ -30,18 +31,20 @@ def load_on(bench: Bench, folder: Path, load: Mapping[str, object]) -> Iterator[
     topics = {"t": TopicSpec()}
     run = CaseDir(folder / "case")
     tag = RunTag(secrets.token_hex(8), folder, run.path)
-    made = Workload(spec, topics, bench.cluster.bootstrap, run, RunClock.start(), tag)
+    timeline = Timeline(run.timeline, RunClock.start())
+    made = Workload(spec, topics, bench.cluster.bootstrap, timeline, tag)
     made.start()
     try:
         wait_until(
-            lambda: all(made.done(client) > 100 for client in made.running()),
+            lambda: all(made.counters(client).total() > 100 for client in made.running()),
             what="every client to be at work",
             timeout_s=60,
-            state=lambda: str({client: made.done(client) for client in made.running()}),
+            state=lambda: str({client: made.counters(client).total() for client in made.running()}),
         )
         yield made
     finally:
         made.abort()
+        timeline.close()
 
 
 def kill_clients(bench: Bench, workload: Workload) -> list[Bite]:

@@ -25,6 +25,7 @@ from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 from ackproof.rundir.timeline import Event, Timeline, read_timeline
 from ackproof.workload.clients import Workload
+from ackproof.workload.counters import SharedCounters
 
 PRODUCE: Final = 0
 FETCH: Final = 1
@@ -163,6 +164,18 @@ class Load:
 
         wait_until(checked, what=what, timeout_s=timeout_s, interval_s=0.002)
 
+    def sent(self) -> int:
+        return sum(one.sent for one in self.producers())
+
+    def failed(self) -> int:
+        return sum(one.failed for one in self.producers())
+
+    def indeterminate(self) -> int:
+        return sum(one.indeterminate for one in self.producers())
+
+    def producers(self) -> list[SharedCounters]:
+        return [self.workload.counters(one.id) for one in self.workload.clients if one.kind == "producer"]
+
     def produced(self) -> pa.Table:
         return read_parts(self.run.produced, PRODUCED).sort_by(
             [("producer", "ascending"), ("seq", "ascending")]
@@ -210,11 +223,24 @@ class Loads:
             producers=ProducerSpec.model_validate({"linger": "1ms", "delivery_timeout": "20s", **producer}),
             consumers=ConsumerSpec(live=live),
         )
-        workload = Workload(
-            spec, specs, kafka.bootstrap, run, clock, tag, seed=seed, timeline=timeline, chunk_rows=chunk_rows
-        )
+        workload = Workload(spec, specs, kafka.bootstrap, timeline, tag, seed=seed, chunk_rows=chunk_rows)
         self.stack.callback(workload.abort)
         return Load(workload, run, clock, tag, timeline, specs)
+
+
+@pytest.fixture(scope="module")
+def shared_kafka() -> Iterator[MockKafka]:
+    """One mock broker for all tests of a file."""
+    with mock_kafka() as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def shared_load(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loads]:
+    """As `load`, for all tests of a file."""
+    loads = Loads(tmp_path_factory.mktemp("loads"))
+    with loads.stack:
+        yield loads
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -53,7 +54,7 @@ def test_rate_round_robin_counts_and_a_ledger_that_agrees_with_the_log(kafka, lo
     }
     acked = {(row["topic"], row["partition"], row["offset"]): (row["producer"], row["seq"]) for row in rows}
     assert acked == log
-    assert load.workload.acked() == load.workload.sent() == len(rows)
+    assert load.workload.acked() == load.sent() == len(rows)
     for topic, count in (("a", 3), ("b", 1)):
         of_topic = [row for row in rows if row["topic"] == topic]
         assert load.workload.acked(topic) == len(of_topic)
@@ -123,7 +124,7 @@ def test_killed_at_any_moment_the_ledger_has_every_record_and_every_ack(kafka, l
         moment = load.workload.acked() + dice.randrange(1, 1500)
         load.until(lambda moment=moment: load.workload.acked() >= moment, "acks")
         load.workload.kill(f"p{number}")
-        acked_before[number] = load.workload._handles("producer")[number].counters.total()
+        acked_before[number] = load.workload.counters(f"p{number}").total()
     load.workload.stop()
     load.workload.check()
     assert not list(load.run.journal.iterdir())
@@ -155,12 +156,14 @@ from ackproof.experiment.spec import ConsumerSpec, ProducerSpec, TopicSpec, Work
 from ackproof.base.processes import RunTag
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import Timeline
 from ackproof.workload.clients import Workload
 bootstrap, folder = sys.argv[1:]
 run = CaseDir(pathlib.Path(folder))
 spec = WorkloadSpec(producers=ProducerSpec(rate=500, linger=0.001), consumers=ConsumerSpec(live=1))
 tag = RunTag("00112233aabbccdd", run.path, run.path)
-workload = Workload(spec, {"orders": TopicSpec(partitions=2)}, bootstrap, run, RunClock.start(), tag)
+timeline = Timeline(run.timeline, RunClock.start())
+workload = Workload(spec, {"orders": TopicSpec(partitions=2)}, bootstrap, timeline, tag)
 workload.start()
 while workload.acked() < 100 or workload.read() < 50:
     pass
@@ -212,12 +215,20 @@ def test_a_client_that_was_asked_to_stop_can_still_die(kafka, load, client: str)
     load = load(kafka, rate="100/s", live=1)
     load.workload.start()
     load.until(lambda: load.workload.read() >= 5, "reads")
-    (victim,) = (handle for handle in load.workload._handles() if handle.client.id == client)
-    with load.workload._shared.lock:
-        os.kill(victim.child.pid, signal.SIGKILL)
-        victim.ask_to_stop()
+    victim = load.workload.running()[client].pid
+    load.workload.signal(client, signal.SIGSTOP)  # so that it hears nothing of being asked
+
+    def die_once_asked() -> None:
+        if client == "r0":  # readers are asked when every producer is gone
+            wait_until(lambda: "p0" not in load.workload.running(), what="the end of p0", timeout_s=20)
+        time.sleep(0.3)
+        os.kill(victim, signal.SIGKILL)
+
+    killer = threading.Thread(target=die_once_asked)
+    killer.start()
     with pytest.raises(ClientDied, match=f"{client} ended by itself with status -9"):
         load.workload.stop()
+    killer.join()
     assert [event.client for event in load.events() if event.kind == "client-died"] == [client]
 
 
@@ -255,13 +266,13 @@ def test_stop_of_a_stuck_cluster_is_bounded_and_leaves_nothing_open(kafka, load)
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 50, "acks")
     kafka.fail(PRODUCE, [7] * 5000)
-    before = load.workload.sent()
-    load.until(lambda: load.workload.sent() >= before + 100, "sends")
+    before = load.sent()
+    load.until(lambda: load.sent() >= before + 100, "sends")
     began = time.monotonic()
     load.workload.stop()
     assert time.monotonic() - began < 8
     rows = load.produced().to_pylist()
-    assert load.workload.sent() == len(rows)
+    assert load.sent() == len(rows)
     assert {row["outcome"] for row in rows} == {Outcome.ACKED, Outcome.INDETERMINATE}
     assert (load.run.produced / "client=p0" / "END").exists()
 

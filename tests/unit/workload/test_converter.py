@@ -12,10 +12,10 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import PRODUCED
 from ackproof.workload import converter
 from ackproof.workload.converter import Converter
-from ackproof.workload.journal import DONE, RESULT, SENT, Chunk, Journal, JournalMeta, chunk_files
+from ackproof.workload.journal import DONE, RESULT, SENT, Chunk, Journal, chunk_files
+from ackproof.workload.settings import ProducerSettings
 
 ROWS, CHUNKS, LATER = 64, 9, 3
-META = JournalMeta("p0", 0, 0, (TopicPartition("orders", 0), TopicPartition("orders", 1)))
 
 
 @pytest.mark.parametrize(("paced", "at_once"), [(True, CHUNKS - 1), (False, CHUNKS - 1 - LATER)])
@@ -24,7 +24,7 @@ def test_how_many_wait_for_the_end(
 ) -> None:
     monkeypatch.setattr(converter, "_LATER", LATER)
     monkeypatch.setattr(converter, "_LOOK_EVERY_S", 0.01)
-    journal = Journal(tmp_path / "journal", META, ROWS)
+    journal = Journal(tmp_path / "journal", ROWS)
     for number in range(CHUNKS):
         journal.extend()
         matrix = journal.current.matrix
@@ -38,7 +38,20 @@ def test_how_many_wait_for_the_end(
         return look()
 
     monkeypatch.setattr(journal, "resolved", counted)
-    one = Converter(journal, ledger, paced=paced)
+    whose = ProducerSettings(
+        client="p0",
+        run_id="00" * 8,
+        case_dir=str(tmp_path),
+        places=(TopicPartition("orders", 0), TopicPartition("orders", 1)),
+        origin_ns=0,
+        config={},
+        producer=0,
+        first_place=0,
+        value_size=100,
+        rate=100.0 if paced else None,
+        chunk_rows=ROWS,
+    )
+    one = Converter(whose, journal, ledger)
     # every look but the first comes after the one before has converted what it wanted to
     wait_until(lambda: looks[0] >= 3, what="looks at the journal", timeout_s=30)
     late = len(chunk_files(journal.folder))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -13,15 +13,20 @@ import pytest
 import ackproof.workload.final_read as module
 import ackproof.workload.final_readers as readers
 from ackproof.base.errors import Interrupted
-from ackproof.base.processes import find_children
-from ackproof.rundir.documents import Client, FinalReadFile
+from ackproof.base.processes import RunTag, find_children
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED
-from ackproof.workload.final_read import End, final_read
-from ackproof.workload.final_readers import FinalReadOrder
-from ackproof.workload.handles import Handle, Launcher
+from ackproof.workload.clients import Workload
+from ackproof.workload.final_read import End, Read, final_read
+from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome
+from ackproof.workload.launch import Handle, Launcher
+from ackproof.workload.settings import ReaderSettings
 
+RUN_ID = "00112233aabbccdd"
 REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_stable=0, log_end=0)
 
 
@@ -32,20 +37,50 @@ class Scripted:
         self.say = say
         self.looks = 0
 
-    def look(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
+    def __call__(self, places: Sequence[tuple[str, int]]) -> Mapping[tuple[str, int], End]:
         self.looks += 1
         return self.say(self.looks)
 
 
-@pytest.fixture
-def written(kafka, load):
+@dataclass
+class Written:
+    """What a load has written to a cluster, and a run of its own that reads it back."""
+
+    workload: Workload
+    produced: list[dict]
+    clock: RunClock
+    run: CaseDir
+
+    @property
+    def tag(self) -> RunTag:
+        return RunTag(RUN_ID, self.run.path, self.run.path)
+
+
+@pytest.fixture(scope="module")
+def source(shared_kafka, shared_load):
     """A load that has written some hundred records to orders/0 and orders/1, and nothing to empty/0."""
-    load = load(kafka, topics={"orders": 2}, rate="2000/s")
-    kafka.create_topic("empty", 1)
-    load.workload.start()
-    load.until(lambda: load.workload.acked() >= 500, "acks")
-    load.workload.stop()
-    return load
+    made = shared_load(shared_kafka, topics={"orders": 2}, rate="20000/s")
+    shared_kafka.create_topic("empty", 1)
+    made.workload.start()
+    made.until(lambda: made.workload.acked() >= 500, "acks")
+    made.workload.stop()
+    return made
+
+
+@pytest.fixture
+def written(source, tmp_path: Path) -> Written:
+    return Written(source.workload, source.produced().to_pylist(), source.clock, CaseDir(tmp_path))
+
+
+@pytest.fixture(autouse=True)
+def soon_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rest is said after a tenth of a second, but to the test that is about the second."""
+    monkeypatch.setattr(module, "REST_S", 0.1)
+
+
+def here(starts: tuple[int, ...], goals: tuple[int, ...]) -> ReadOutcome:
+    """A reader that comes to every end, without a process."""
+    return ReadOutcome(goals, {}, [])
 
 
 def ends_of(load) -> dict[TopicPartition, End]:
@@ -58,7 +93,9 @@ def ends_of(load) -> dict[TopicPartition, End]:
     return ends
 
 
-def read(load, ends, *, stop: threading.Event | None = None, **order: object) -> FinalReadFile:
+def read(
+    load, ends, *, stop: threading.Event | None = None, by: Read | None = None, **order: object
+) -> FinalReadFile:
     places = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("empty", 0))
     settings: dict[str, object] = {"settle_s": 5.0, "idle_s": 3.0, **order}
     file = final_read(
@@ -70,10 +107,10 @@ def read(load, ends, *, stop: threading.Event | None = None, **order: object) ->
             **settings,
         ),
         ends,
-        load.run,
         load.clock,
         load.tag,
         stop=stop,
+        read=by,
     )
     assert FinalReadFile.load(load.run.final_read) == file
     assert not [child for child in find_children() if child.directory == load.run.path]
@@ -97,7 +134,7 @@ def test_complete(written) -> None:
         assert (partition.epoch, partition.epoch_after, partition.complete) == (4, 4, True)
     found = rows(written)
     assert {(row["producer"], row["seq"]) for row in found} == {
-        (row["producer"], row["seq"]) for row in written.produced().to_pylist()
+        (row["producer"], row["seq"]) for row in written.produced
     }
     assert len(found) == written.workload.acked()
     assert {(row["reader"], row["phase"], row["assignment"], row["intact"]) for row in found} == {
@@ -122,7 +159,8 @@ def test_a_second_reader_reads_transactions_at_read_committed(written) -> None:
     assert settings["config"]["isolation.level"] == "read_committed"
 
 
-def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
+def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
     good = ends_of(written)
     first = TopicPartition("orders", 0)
     unrest: list[dict[TopicPartition, End]] = [
@@ -142,7 +180,7 @@ def test_it_waits_for_two_looks_a_second_apart_in_one_epoch(written) -> None:
         seen.append(written.clock.now() / 1e9)
         return unrest[look - 1] if look <= len(unrest) else good
 
-    assert read(written, Scripted(say)).complete
+    assert read(written, Scripted(say), by=here).complete
     # the looks from the ninth on agree: at least a second passes from it to the last one before the read
     assert seen[-2] - seen[8] >= 1.0
 
@@ -178,21 +216,17 @@ def test_a_partition_without_a_leader_is_named(written) -> None:
     ],
 )
 def test_what_changes_during_the_read_makes_it_incomplete(
-    written, monkeypatch: pytest.MonkeyPatch, change: dict[str, int], reason: str
+    written, change: dict[str, int], reason: str
 ) -> None:
     good = ends_of(written)
     place = TopicPartition("orders", 0)
-    reading = module.read_by_processes
-    state = {"read": False}
+    now = [good]
 
-    def read_and_note(*arguments: object) -> object:
-        outcome = reading(*arguments)
-        state["read"] = True
-        return outcome
+    def read_and_change(starts: tuple[int, ...], goals: tuple[int, ...]) -> ReadOutcome:
+        now[0] = {**good, place: replace(good[place], **change)}
+        return here(starts, goals)
 
-    monkeypatch.setattr(module, "read_by_processes", read_and_note)
-    after = {**good, place: replace(good[place], **change)}
-    file = read(written, Scripted(lambda look: after if state["read"] else good))
+    file = read(written, Scripted(lambda look: now[0]), by=read_and_change)
     assert not file.complete
     assert [text for text in file.reasons if text.startswith(f"orders/0: {reason}")]
     assert len(file.reasons) == 1
@@ -205,11 +239,10 @@ def test_leaders_are_asked_again_after_the_read(
     monkeypatch.setattr(module, "_AFTER_S", 1.0)
     good, first = ends_of(written), TopicPartition("orders", 0)
     before = [0]
-    read_then = module.read_by_processes
 
-    def read_and_note(*arguments: object, **named: object) -> object:
+    def read_and_note(starts: tuple[int, ...], goals: tuple[int, ...]) -> ReadOutcome:
         before[0] = scripted.looks
-        return read_then(*arguments, **named)  # type: ignore[arg-type]
+        return here(starts, goals)
 
     def say(look: int) -> Mapping[TopicPartition, End]:
         late = before[0] and look - before[0] <= silent
@@ -218,9 +251,8 @@ def test_leaders_are_asked_again_after_the_read(
             {**good, first: replace(good[first], log_end=-1)} if late and look % 2 else {} if late else good
         )
 
-    monkeypatch.setattr(module, "read_by_processes", read_and_note)
     scripted = Scripted(say)
-    file = read(written, scripted)
+    file = read(written, scripted, by=read_and_note)
     if silent < 10**6:
         assert file.complete
         assert scripted.looks == before[0] + silent + 1
@@ -244,7 +276,23 @@ def test_a_partition_that_does_not_get_on_is_named_with_its_position(written) ->
     assert len(rows(written)) == written.workload.acked(), "what could be read is there"
 
 
-def test_a_start_that_the_log_has_left_is_a_reason(written, kafka) -> None:
+def test_a_read_that_takes_too_long_is_ended(written, shared_kafka) -> None:
+    ends = ends_of(written)
+    shared_kafka.down()
+    try:
+        file = read(written, Scripted(lambda look: ends), idle_s=60.0, read_s=1.0)
+    finally:
+        shared_kafka.up()
+    assert file.reasons[0].startswith("waited 1 s for the final read to end")
+
+
+def test_a_start_that_the_log_has_left_is_a_reason(kafka, load, tmp_path: Path) -> None:
+    other = load(kafka, topics={"orders": 2}, rate="20000/s")
+    kafka.create_topic("empty", 1)
+    other.workload.start()
+    other.until(lambda: other.workload.acked() >= 500, "acks")
+    other.workload.stop()
+    written = Written(other.workload, other.produced().to_pylist(), other.clock, CaseDir(tmp_path / "read"))
     ends = ends_of(written)
     kafka.delete_records("orders", 0, 20)
     file = read(written, Scripted(lambda look: ends), idle_s=1.0)
@@ -258,13 +306,6 @@ def test_a_reader_that_cannot_work_is_a_reason(written) -> None:
     file = read(written, Scripted(lambda look: ends), config={"no.such.setting": "1"})
     assert not file.complete
     assert "no.such.setting" in file.reasons[0]
-
-
-def test_a_read_that_takes_too_long_is_ended(written, kafka) -> None:
-    ends = ends_of(written)
-    kafka.down()
-    file = read(written, Scripted(lambda look: ends), idle_s=60.0, read_s=1.0)
-    assert file.reasons[0].startswith("waited 1 s for the final read to end")
 
 
 def test_stop_ends_the_reader(written) -> None:
@@ -291,7 +332,7 @@ def test_processes_share_the_partitions_of_a_reader(written, two_processes: None
     found = rows(written)
     assert len(found) == written.workload.acked()
     assert {(row["producer"], row["seq"]) for row in found} == {
-        (row["producer"], row["seq"]) for row in written.produced().to_pylist()
+        (row["producer"], row["seq"]) for row in written.produced
     }
     assert len({row["read_seq"] for row in found}) == len(found)
     assert {row["reader"] for row in found} == {9}
@@ -304,9 +345,9 @@ def test_processes_share_the_partitions_of_a_reader(written, two_processes: None
 def test_a_process_that_dies_leaves_the_read_incomplete(
     written, two_processes: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def start(self: Launcher, client: Client, *arguments: object) -> Handle:
-        handle = begun(self, client, *arguments)
-        if client.id == "f0.1":
+    def start(self: Launcher, settings: ReaderSettings) -> Handle:
+        handle = begun(self, settings)
+        if settings.process == "f0.1":
             handle.child.kill()
         return handle
 

@@ -21,22 +21,40 @@ from ackproof.workload.journal import (
     SENT,
     WORDS,
     Journal,
-    JournalMeta,
     TornJournal,
     chunk_path,
     pack_result,
     read_chunk,
 )
 from ackproof.workload.salvage import produced_rows, salvage
+from ackproof.workload.settings import ProducerSettings
 
 PLACES = (TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("audit", 0))
 ORIGIN = 1_000_000
 ROWS = 64
 
 
+def whose(client: str = "p0") -> ProducerSettings:
+    return ProducerSettings(
+        client=client,
+        run_id="00" * 8,
+        case_dir="",
+        places=PLACES,
+        origin_ns=ORIGIN,
+        config={},
+        producer=0,
+        first_place=0,
+        value_size=100,
+        rate=None,
+        chunk_rows=ROWS,
+    )
+
+
 def fill(run: CaseDir, count: int, *, resolved: int, client: str = "p0") -> Journal:
     """A journal with `count` sends, the first `resolved` of which have a report; every tenth an error."""
-    journal = Journal(run.journal / client, JournalMeta(client, 0, ORIGIN, PLACES), ROWS)
+    (run.clients / client).mkdir(parents=True, exist_ok=True)
+    whose(client).write(run.clients / client / "settings.json")
+    journal = Journal(run.journal / client, ROWS)
     for seq in range(count):
         if seq % ROWS == 0:
             words = journal.extend()
@@ -117,7 +135,7 @@ def test_a_chunk_whose_part_is_there_is_not_written_again(tmp_path: Path) -> Non
         write_produced(
             run.produced / "client=p0",
             chunk.index,
-            produced_rows(journal.meta, chunk.first_seq, chunk.matrix),
+            produced_rows(whose(), chunk.first_seq, chunk.matrix),
         )
     assert len(salvage(run).parts) == 2
     assert salvaged(run) == expected(200, 200)
@@ -167,11 +185,11 @@ def test_a_damaged_header_is_refused(tmp_path: Path, at: int) -> None:
     assert path.exists()
 
 
-def test_without_its_meta_a_journal_is_refused(tmp_path: Path) -> None:
+def test_without_the_settings_of_its_client_a_journal_is_refused(tmp_path: Path) -> None:
     run = CaseDir(tmp_path)
     fill(run, 10, resolved=10)
-    (run.journal / "p0" / "journal.json").write_text('{"client"')
-    assert "journal.json" in salvage(run).refused[0]
+    (run.clients / "p0" / "settings.json").write_text('{"client"')
+    assert "settings.json" in salvage(run).refused[0]
     assert chunk_path(run.journal / "p0", 0).exists()
 
 
@@ -184,4 +202,4 @@ def test_a_row_that_names_no_place_is_refused(tmp_path: Path) -> None:
 
 def test_rows_must_be_a_power_of_two(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="power of two"):
-        Journal(tmp_path / "p0", JournalMeta("p0", 0, 0, PLACES), 100)
+        Journal(tmp_path / "p0", 100)

@@ -65,8 +65,8 @@ def test_each_code_of_a_broker_without_retries(kafka, load) -> None:
     assert failed == {19, 10, 18, 87, 21}
     assert all(outcome is Outcome.INDETERMINATE for code, outcome in seen.items() if code not in failed)
     assert all(row["offset"] == -1 and row["done_ns"] > row["sent_ns"] for row in rows[: len(CODES)])
-    assert load.workload.failed() == 5
-    assert load.workload.indeterminate() == len(CODES) - 5
+    assert load.failed() == 5
+    assert load.indeterminate() == len(CODES) - 5
 
 
 def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_open(kafka, load) -> None:
@@ -76,7 +76,7 @@ def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_
     load.until(lambda: load.workload.acked() >= 100, "acks, and statistics meanwhile")
     kafka.new_epoch("orders", 0)
     kafka.fail(PRODUCE, [6] + [19] * 150)
-    load.until(lambda: load.workload.failed() >= 20, "errors")
+    load.until(lambda: load.failed() >= 20, "errors")
     before = load.workload.acked()
     load.until(lambda: load.workload.acked() >= before + 3, "acks")
     load.workload.stop()
@@ -88,8 +88,8 @@ def test_librdkafka_sends_again_without_retries_so_a_change_of_leader_leaves_it_
     assert all(
         row["outcome"] == Outcome.FAILED for row in errors if row["done_ns"] - row["sent_ns"] < 400_000_000
     )
-    assert load.workload.failed() == sum(row["outcome"] == Outcome.FAILED for row in errors)
-    assert load.workload.indeterminate() == sum(row["outcome"] == Outcome.INDETERMINATE for row in errors)
+    assert load.failed() == sum(row["outcome"] == Outcome.FAILED for row in errors)
+    assert load.indeterminate() == sum(row["outcome"] == Outcome.INDETERMINATE for row in errors)
 
 
 def test_old_records_are_failed_when_their_partition_kept_its_leader(kafka, load) -> None:
@@ -99,21 +99,21 @@ def test_old_records_are_failed_when_their_partition_kept_its_leader(kafka, load
     load.until(lambda: load.workload.acked() >= 300, "acks, and statistics meanwhile")
     kafka.rtt(700)
     kafka.fail(PRODUCE, [19] * 200)
-    load.until(lambda: load.workload.failed() >= 100, "errors")
+    load.until(lambda: load.failed() >= 100, "errors")
     kafka.rtt(0)
     load.workload.stop()
     errors = [row for row in load.produced().to_pylist() if row["error"]]
     assert {(row["error"], row["outcome"]) for row in errors} == {(19, Outcome.FAILED)}
     assert max(row["done_ns"] - row["sent_ns"] for row in errors) >= 600_000_000
-    assert load.workload.failed() == len(errors)
-    assert load.workload.indeterminate() == 0
+    assert load.failed() == len(errors)
+    assert load.indeterminate() == 0
 
 
 def test_a_refused_topic_is_failed(kafka, load) -> None:
     load = load(kafka, topics={"orders": 1}, retries=0, rate="200/s", **ONE_BY_ONE)
     kafka.fail(PRODUCE, [29])
     load.workload.start()
-    load.until(lambda: load.workload.failed() >= 3, "errors, which librdkafka now makes up by itself")
+    load.until(lambda: load.failed() >= 3, "errors, which librdkafka now makes up by itself")
     load.workload.stop()
     errors = {(row["error"], Outcome(row["outcome"])) for row in load.produced().to_pylist() if row["error"]}
     assert errors == {(29, Outcome.FAILED)}
@@ -140,14 +140,14 @@ def test_with_retries_a_final_error_of_a_broker_is_indeterminate(kafka, load, id
     assert set(errors) >= set(permanent) - {0} or idempotence
     assert set(errors.values()) <= {Outcome.INDETERMINATE}
     assert not {19, 20, 7} & set(errors), "these are retried until they succeed"
-    assert load.workload.failed() == 0
+    assert load.failed() == 0
 
 
 def test_time_out_after_retries_is_indeterminate(kafka, load) -> None:
     load = load(kafka, rate="50/s", delivery_timeout="1s")
     kafka.fail(PRODUCE, [7] * 2000)
     load.workload.start()
-    load.until(lambda: load.workload.indeterminate() >= 5, "time-outs")
+    load.until(lambda: load.indeterminate() >= 5, "time-outs")
     kafka.clear(PRODUCE)
     load.workload.stop()
     codes = {(row["error"], Outcome(row["outcome"])) for row in load.produced().to_pylist() if row["error"]}
@@ -159,7 +159,7 @@ def test_all_brokers_down(kafka, load) -> None:
     load.workload.start()
     load.until(lambda: load.workload.acked() >= 5, "acks")
     kafka.down()
-    load.until(lambda: load.workload.indeterminate() >= 5, "time-outs")
+    load.until(lambda: load.indeterminate() >= 5, "time-outs")
     load.workload.stop()
     rows = load.produced().to_pylist()
     assert {Outcome(row["outcome"]) for row in rows if row["error"]} == {Outcome.INDETERMINATE}
@@ -171,9 +171,9 @@ def test_without_retries_a_lost_connection_is_indeterminate(kafka, load) -> None
     load = load(kafka, rate="500/s", retries=0, delivery_timeout="1s")
     kafka.rtt(100)
     load.workload.start()
-    load.until(lambda: load.workload.sent() >= 20, "sends")
+    load.until(lambda: load.sent() >= 20, "sends")
     kafka.down()
-    load.until(lambda: load.workload.indeterminate() >= 10, "errors")
+    load.until(lambda: load.indeterminate() >= 10, "errors")
     load.workload.stop()
     rows = load.produced().to_pylist()
     assert {Outcome(row["outcome"]) for row in rows if row["error"]} == {Outcome.INDETERMINATE}
@@ -182,7 +182,7 @@ def test_without_retries_a_lost_connection_is_indeterminate(kafka, load) -> None
 def test_what_the_library_refuses_is_failed_with_its_code(kafka, load) -> None:
     load = load(kafka, value_size=3000, config={"message.max.bytes": "2000"})
     load.workload.start()
-    load.until(lambda: load.workload.failed() >= 5, "refusals")
+    load.until(lambda: load.failed() >= 5, "refusals")
     load.workload.stop()
     rows = load.produced().to_pylist()
     assert {(row["error"], Outcome(row["outcome"])) for row in rows} == {(10, Outcome.FAILED)}

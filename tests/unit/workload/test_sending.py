@@ -15,7 +15,7 @@ from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.workload import sending
 from ackproof.workload.counters import SharedCounters
-from ackproof.workload.journal import DONE, RESULT, SENT, Journal, JournalMeta
+from ackproof.workload.journal import DONE, RESULT, SENT, Journal
 from ackproof.workload.sending import Sender
 from ackproof.workload.settings import ProducerSettings
 
@@ -114,20 +114,16 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
         first_place=1,
         value_size=100,
         rate=None,
-        acks="1",
-        resend_after_s=0.0,
-        delivery_timeout_s=1.0,
         origin_ns=0,
         chunk_rows=ROWS,
-        control_fd=0,
         config={},
     )
-    SharedCounters.create(tmp_path / "counters", len(PLACES))
-    journal = Journal(tmp_path / "journal", JournalMeta("p0", 0, 0, PLACES), ROWS)
+    SharedCounters(tmp_path / "counters", len(PLACES), create=True)
+    journal = Journal(tmp_path / "journal", ROWS)
     journal.extend()
     journal.current.matrix[:, RESULT] = (np.arange(ROWS) + 1) % len(PLACES)
     library, errors = Library(), list[KafkaError]()
-    counters = SharedCounters.open(tmp_path / "counters", len(PLACES))
+    counters = SharedCounters(tmp_path / "counters", len(PLACES))
     sender = Sender(
         library,  # type: ignore[arg-type]
         journal,

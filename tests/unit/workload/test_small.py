@@ -17,18 +17,13 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.spec import ProducerSpec
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientReset, Note
-from ackproof.workload.config import (
-    acks_of,
-    delivery_timeout_s,
-    producer_config,
-    reader_config,
-    resend_after_s,
-)
+from ackproof.workload.config import producer_config, reader_config
 from ackproof.workload.control import Events
 from ackproof.workload.counters import SharedCounters, State
-from ackproof.workload.epochs import Epochs
-from ackproof.workload.inbox import Inbox
-from ackproof.workload.pace import Pace
+from ackproof.workload.launch import Inbox
+from ackproof.workload.producer import Pace
+from ackproof.workload.reports import Epochs
+from ackproof.workload.settings import delivery_timeout_s, resend_after_s
 
 
 @settings(deadline=None)
@@ -56,12 +51,10 @@ def test_what_was_delayed_is_not_made_up_for_by_a_burst() -> None:
 
 
 def test_a_board_is_seen_from_both_sides(tmp_path: Path) -> None:
-    ours, theirs = (
-        SharedCounters.create(tmp_path / "counters", 3),
-        SharedCounters.open(tmp_path / "counters", 3),
-    )
+    ours = SharedCounters(tmp_path / "counters", 3, create=True)
+    theirs = SharedCounters(tmp_path / "counters", 3)
     assert ours.state is State.STARTING
-    theirs.state = State.READY
+    theirs.stage = State.READY
     theirs.counts[2] += 5
     theirs.counts[0] = 1
     theirs.sent, theirs.failed, theirs.indeterminate = 7, 8, 9
@@ -76,7 +69,7 @@ def test_config_of_a_producer() -> None:
     assert config["client.rack"] == "a"
     with pytest.raises(BadInput, match="use the field delivery_timeout"):
         producer_config(ProducerSpec(config={"delivery.timeout.ms": "7000"}), "h:1", "p0")
-    assert acks_of(producer_config(ProducerSpec(acks="0"), "", "")) == "0"
+    assert producer_config(ProducerSpec(acks="0"), "", "")["acks"] == "0"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pyarrow as pa
 from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
-from ackproof.workload.txn_log import read_log
+from ackproof.workload.salvage import read_log
 
 END_TXN = 26
 ADD_PARTITIONS = 24
