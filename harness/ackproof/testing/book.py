@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ackproof.rundir.delivery import NO_ERROR, REFUSED, reported
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.payload import Identity
+from ackproof.testing.identity import identity_of
+
+if TYPE_CHECKING:
+    from confluent_kafka import Message
 
 NOT_TAKEN: Final = "BufferError: the client's queue was full"
 
@@ -20,6 +24,11 @@ class Content(NamedTuple):
     topic: str
     key: bytes | None
     value: bytes | None
+
+
+def known(number: int | None) -> int:
+    """What a message says of itself; -1 for nothing."""
+    return -1 if number is None else number
 
 
 @dataclass(slots=True)
@@ -93,6 +102,20 @@ class Book:
         """Nanoseconds since the run's start."""
         return time.monotonic_ns() - self.origin_ns
 
+    def read(self, message: Message, assignment: int) -> Read:
+        """What a reader was handed, now."""
+        identity = identity_of(self.run_id, message.headers(), message.key(), message.value())  # type: ignore[arg-type]
+        return Read(
+            assignment,
+            message.topic() or "",
+            known(message.partition()),
+            known(message.offset()),
+            known(message.leader_epoch()),
+            identity,
+            self.now(),
+            message.timestamp()[1],
+        )
+
     def new_producer(self) -> ProducerBook:
         """A producer more."""
         with self.lock:
@@ -108,6 +131,11 @@ class Book:
     def attempts(self) -> list[Attempt]:
         """Every accepted attempt."""
         return [attempt for producer in self.producers for attempt in producer.attempts]
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing went through any client."""
+        return not (self.attempts() or self.not_taken() or any(reader.reads for reader in self.readers))
 
     def not_taken(self) -> list[Attempt]:
         """Every call that a full queue turned away."""

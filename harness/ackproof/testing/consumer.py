@@ -1,43 +1,32 @@
-"""A confluent-kafka consumer whose every record is written down; to the code under test it is the consumer itself."""
+"""A confluent-kafka consumer whose every record is written down."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from ackproof.testing.book import Book, Read
-from ackproof.testing.ended import EndedClient
-from ackproof.testing.identity import identity_of, others
+from ackproof.testing.audited import Audited, plain
+from ackproof.testing.book import Book
+from ackproof.testing.identity import others
 
 OnRebalance: TypeAlias = Callable[[Any, list[TopicPartition]], object]
 
 
-class AuditedConsumer:
-    """Everything but what is defined here goes to the consumer as it is. The header `ackproof` is taken off."""
+class AuditedConsumer(Audited[Consumer]):
+    """A consumer. The header `ackproof` is taken off what it reads."""
 
     def __init__(self, given: Consumer | Mapping[str, Any], book: Book) -> None:
         self._book = book
         self._own = book.new_reader()
         self._assignment = 0
-        if isinstance(given, Mapping):
-            self._real = Consumer(dict(given))
-        else:
-            _refuse_deserializing(given)
-            self._real = given
-        self._kind = type(self._real)
-
-    @property  # type: ignore[misc]  # typeshed has a setter
-    def __class__(self) -> type:
-        """It passes for a consumer where somebody asks."""
-        return self._kind
-
-    @property
-    def audited(self) -> Consumer:
-        """The consumer itself."""
-        return self._real
+        advice = "read as bytes: hand over a plain Consumer and deserialise in your code"
+        super().__init__(
+            Consumer(dict(given))
+            if isinstance(given, Mapping)
+            else plain(given, Consumer, "DeserializingConsumer", advice)
+        )
 
     def poll(self, *args: Any, **options: Any) -> Message | None:  # noqa: ANN401 — as the consumer takes it
         """As `Consumer.poll`."""
@@ -94,54 +83,9 @@ class AuditedConsumer:
     def _take(self, message: Message) -> None:
         if message.error() is not None:
             return
-        book, own = self._book, self._own
-        headers = message.headers()
-        identity = identity_of(book.run_id, headers, message.key(), message.value())  # type: ignore[arg-type]
-        epoch, (_, timestamp) = message.leader_epoch(), message.timestamp()
-        own.reads.append(
-            Read(
-                self._assignment,
-                message.topic() or "",
-                _number(message.partition()),
-                _number(message.offset()),
-                _number(epoch),
-                identity,
-                book.now(),
-                timestamp,
-            )
-        )
-        book.changes += 1
-        if headers:
+        self._own.reads.append(self._book.read(message, self._assignment))
+        self._book.changes += 1
+        if headers := message.headers():
             theirs = others(headers)
             if len(theirs) != len(headers):
                 message.set_headers(theirs)
-
-    def end(self) -> None:
-        """The test is over: let the client go."""
-        self._real = cast("Consumer", EndedClient())
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the consumer has
-        return getattr(self._real, name)
-
-    def __enter__(self) -> AuditedConsumer:
-        self._real.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Any:  # noqa: ANN401 — whatever the consumer says
-        return self._real.__exit__(kind, error, trace)
-
-
-def _number(said: int | None) -> int:
-    return -1 if said is None else said
-
-
-def _refuse_deserializing(consumer: object) -> None:
-    names = {kind.__name__ for kind in type(consumer).__mro__}
-    if "DeserializingConsumer" in names:
-        raise TypeError(
-            "the ledger audits what is read as bytes: hand over a plain Consumer and deserialise in your code"
-        )
-    if not isinstance(consumer, Consumer):
-        raise TypeError(f"expected a confluent_kafka.Consumer or its configuration, not {consumer!r}")

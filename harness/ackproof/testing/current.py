@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -20,17 +23,15 @@ CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
 def session_of(config: pytest.Config) -> PluginSession:
     """The session, made when it is first asked for."""
     if _SESSION not in config.stash:
-        from ackproof.testing.session import PluginSession, SessionSettings
+        from ackproof.testing.session import PluginSession
 
         out: str | None = config.getoption("ackproof_out")
         config.stash[_SESSION] = PluginSession(
-            SessionSettings(
-                out=config.rootpath / "runs" if out is None else config.invocation_params.dir / out,
-                seed=config.getoption("ackproof_seed"),
-                keep_data=config.getoption("ackproof_keep_data"),
-                worker=worker_of(config),
-                command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
-            )
+            out=config.rootpath / "runs" if out is None else config.invocation_params.dir / out,
+            seed=config.getoption("ackproof_seed"),
+            keep_data=config.getoption("ackproof_keep_data"),
+            worker=worker_of(config),
+            command=shlex.join(["pytest", *map(str, config.invocation_params.args)]),
         )
     return config.stash[_SESSION]
 
@@ -50,3 +51,11 @@ def shown(path: Path) -> str:
     """`path` as one would type it: relative where it is below the present folder."""
     here, whole = Path.cwd(), path.absolute()
     return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
+
+
+@contextmanager
+def own_warnings() -> Iterator[None]:
+    """What libraries of the harness warn of is not about the tests, which may hold every warning for an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

@@ -2,25 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import shutil
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
+
+import numpy as np
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message
+from confluent_kafka import TopicPartition as ClientPartition
 
 from ackproof.audit.results import AuditResult
 from ackproof.base.errors import AuditFailed, EvidenceMissing
 from ackproof.base.wait import wait_until
-from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.layout import CaseDir, client_folder
+from ackproof.rundir.ledger import ConsumedRows, ProducedRows, mark_end, write_consumed, write_produced
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
-from ackproof.testing.book import Attempt, Book, Content
+from ackproof.testing.book import Attempt, Book, Content, ProducerBook, Read
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.final_reader import FinalReader, FinalRecord
-from ackproof.testing.ledger_files import write_ledgers
+from ackproof.workload.config import reader_config
 from ackproof.workload.final_read import ends_of, final_read
-from ackproof.workload.final_readers import FinalReadOrder
+from ackproof.workload.final_readers import FinalReadOrder, ReadOutcome
 
 Audit = Callable[[Path], AuditResult]
+T = TypeVar("T")
 _DESCRIBE_S: Final = 10.0
+_BATCH: Final = 1000
+_WAIT_S: Final = 0.05
+_IDLE_S: Final = 20.0
 
 
 @dataclass(frozen=True)
@@ -37,19 +49,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known once all was read back."""
+    """What is known once all was read back: what the audit found, and how many copies there are of what was written."""
 
-    audit: AuditFile
     findings: tuple[Finding, ...]
-    places: tuple[TopicPartition, ...]
-    final: tuple[FinalRecord, ...]
-
-    def contents(self) -> dict[Content, int]:
-        """How many copies there are of what was written."""
-        copies: dict[Content, int] = {}
-        for record in self.final:
-            copies[record.content] = copies.get(record.content, 0) + 1
-        return copies
+    copies: Mapping[Content, int]
 
 
 def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> Evidence:
@@ -60,7 +63,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     topics = {attempt.content.topic for attempt in [*book.attempts(), *book.not_taken()]}
     topics |= {read.topic for reader in book.readers for read in reader.reads}
     places, copies = _describe(cluster, topics)
-    reader = FinalReader(places, cluster.bootstrap, book.run_id, book.origin_ns)
+    reader = FinalReader(places, cluster.bootstrap, book)
     order = FinalReadOrder(
         places=places,
         isr_sizes=copies,
@@ -70,7 +73,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     )
     ends = ends_of(cluster.cluster)
     read = final_read(order, ends, cluster.clock, cluster.tag, read=reader.read)
-    write_ledgers(cluster.run, book, places, reader.records)
+    write_ledgers(cluster.run, book, reader.reads)
     result = audit(cluster.run.path)
     lacks = [*read.reasons, *result.reasons]
     if result.file is not None and result.file.final_read.count:
@@ -78,8 +81,7 @@ def gather(cluster: KafkaCluster, book: Book, audit: Audit, settle_s: float) -> 
     if lacks:
         text = f"nothing can be said: {'; '.join(lacks)} (run directory: {cluster.run.path})"
         raise AuditFailed(text, result.code) if result.file is None else EvidenceMissing(text)
-    assert result.file is not None
-    return Evidence(result.file, tuple(_findings(cluster, book)), places, tuple(reader.records))
+    return Evidence(tuple(_findings(cluster, book)), reader.copies)
 
 
 def _describe(
@@ -102,20 +104,18 @@ def _describe(
 def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
     import pyarrow.parquet as pq
 
-    found: list[Finding] = []
-    for part in sorted(cluster.run.findings.glob("*.parquet")):
-        found += [
-            Finding(
-                row["class"],
-                row["topic"],
-                row["partition"],
-                row["offset"],
-                row["detail"],
-                _attempt(book, row["producer"], row["seq"]),
-            )
-            for row in pq.read_table(part, partitioning=None).to_pylist()
-        ]
-    return found
+    return [
+        Finding(
+            row["class"],
+            row["topic"],
+            row["partition"],
+            row["offset"],
+            row["detail"],
+            _attempt(book, row["producer"], row["seq"]),
+        )
+        for part in sorted(cluster.run.findings.glob("*.parquet"))
+        for row in pq.read_table(part, partitioning=None).to_pylist()
+    ]
 
 
 def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
@@ -123,3 +123,132 @@ def _attempt(book: Book, producer: int, seq: int) -> Attempt | None:
         return None
     attempts = book.producers[producer].attempts
     return attempts[seq] if 0 <= seq < len(attempts) else None
+
+
+class FinalReader:
+    """Reads places from offsets to offsets, in this process; `reads` and `copies` hold what it found."""
+
+    def __init__(self, places: Sequence[TopicPartition], bootstrap: str, book: Book) -> None:
+        self.reads: list[Read] = []
+        self.copies: Counter[Content] = Counter()
+        self._places = tuple(places)
+        self._number = {place: number for number, place in enumerate(places)}
+        self._book = book
+        self._config = reader_config({}, "read_uncommitted", bootstrap, "f0", final=True)
+        self._problems: dict[str, str] = {}
+
+    def read(self, starts: tuple[int, ...], ends: tuple[int, ...]) -> ReadOutcome:
+        """Read each place up to its end, or until nothing comes for long. See `final_read.Read`."""
+        reached = list(starts)
+        try:
+            consumer = Consumer({**self._config, "log_level": 0})
+        except KafkaException as error:
+            return ReadOutcome(starts, {}, [f"the final reader could not start: {error}"])
+        try:
+            consumer.assign(
+                [
+                    ClientPartition(place.topic, place.partition, start)
+                    for place, start, end in zip(self._places, starts, ends, strict=True)
+                    if start < end
+                ]
+            )
+            moved = time.monotonic()
+            while any(at < end for at, end in zip(reached, ends, strict=True)):
+                before = sum(reached)
+                for message in consumer.consume(_BATCH, _WAIT_S):
+                    self._take(message, reached)
+                now = time.monotonic()
+                if sum(reached) != before:
+                    moved = now
+                elif now - moved > _IDLE_S:
+                    break
+        finally:
+            consumer.close()
+        return ReadOutcome(tuple(reached), self._problems, [])
+
+    def _take(self, message: Message, reached: list[int]) -> None:
+        read = self._book.read(message, 0)
+        place = TopicPartition(read.topic, read.partition)
+        number = self._number[place]
+        error = message.error()
+        if error is None:
+            self.reads.append(read)
+            self.copies[Content(place.topic, message.key(), message.value())] += 1
+            reached[number] = max(reached[number], read.offset + 1)
+        elif error.code() == KafkaError._PARTITION_EOF:
+            reached[number] = max(reached[number], read.offset)
+        else:
+            self._problems[str(place)] = error.str()
+
+
+def write_ledgers(run: CaseDir, book: Book, final: Sequence[Read]) -> None:
+    """A book and a final read → both ledgers, in the documented schema, in place of older ones."""
+    if run.ledger.exists():
+        shutil.rmtree(run.ledger)
+    found = {(read.identity.producer, read.identity.seq): read.partition for read in final}
+    for producer in book.producers:
+        folder = run.produced / client_folder(f"p{producer.number}")
+        if producer.attempts:
+            write_produced(folder, 0, _produced(producer, found))
+        mark_end(folder)
+    for reader in book.readers:
+        folder = run.consumed / client_folder(f"r{reader.number}")
+        if reader.reads:
+            write_consumed(folder, 0, _consumed(reader.number, ReadPhase.LIVE, reader.reads))
+        mark_end(folder)
+    folder = run.consumed / client_folder("f0")
+    if final:
+        write_consumed(folder, 0, _consumed(len(book.readers), ReadPhase.FINAL, final))
+    mark_end(folder)
+
+
+def _produced(producer: ProducerBook, found: dict[tuple[int, int], int]) -> ProducedRows:
+    rows = producer.attempts
+    # as given or reported, else where the final read found it, else -1
+    partitions = [
+        row.partition if row.partition >= 0 else found.get((row.producer, row.seq), -1) for row in rows
+    ]
+    places, place = _numbered(
+        TopicPartition(row.content.topic, partition) for row, partition in zip(rows, partitions, strict=True)
+    )
+    return ProducedRows(
+        producer=producer.number,
+        places=places,
+        place=np.array(place, np.int64),
+        seq=np.array([row.seq for row in rows], np.int64),
+        outcome=np.array([row.outcome for row in rows], np.int8),
+        error=np.array([row.code for row in rows], np.int16),
+        offset=np.array([-1 if producer.offsets_lie else row.offset for row in rows], np.int64),
+        sent_ns=np.array([row.sent_ns for row in rows], np.int64),
+        done_ns=np.array([row.done_ns for row in rows], np.int64),
+    )
+
+
+def _consumed(reader: int, phase: ReadPhase, rows: Sequence[Read]) -> ConsumedRows:
+    places, place = _numbered(TopicPartition(row.topic, row.partition) for row in rows)
+    origins, origin = _numbered(row.identity.origin_topic for row in rows)
+    return ConsumedRows(
+        reader=reader,
+        phase=phase,
+        places=places,
+        origins=origins,
+        place=np.array(place, np.int32),
+        assignment=np.array([row.assignment for row in rows], np.int32),
+        read_seq=np.arange(len(rows), dtype=np.int64),
+        offset=np.array([row.offset for row in rows], np.int64),
+        leader_epoch=np.array([row.leader_epoch for row in rows], np.int32),
+        producer=np.array([row.identity.producer for row in rows], np.int32),
+        seq=np.array([row.identity.seq for row in rows], np.int64),
+        origin=np.array(origin, np.int32),
+        origin_partition=np.array([row.identity.origin_partition for row in rows], np.int32),
+        intact=np.array([row.identity.intact for row in rows], np.bool_),
+        read_ns=np.array([row.read_ns for row in rows], np.int64),
+        timestamp_ms=np.array([row.timestamp_ms for row in rows], np.int64),
+    )
+
+
+def _numbered(values: Iterable[T]) -> tuple[list[T], list[int]]:
+    """The distinct values, and of each value which of these it is."""
+    number: dict[T, int] = {}
+    indices = [number.setdefault(value, len(number)) for value in values]
+    return list(number), indices

@@ -10,10 +10,9 @@ import pytest
 from ackproof.base.errors import AckproofError
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.current import CLUSTERS, session_of
+from ackproof.testing.current import CLUSTERS, own_warnings, session_of
 from ackproof.testing.ledger import Ledger
 from ackproof.testing.marker import read_marker
-from ackproof.testing.own_warnings import own_warnings
 
 
 def cluster_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[KafkaCluster]:

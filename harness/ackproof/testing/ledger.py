@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from ackproof.base.errors import BadInput, EvidenceMissing
 from ackproof.rundir.anomalies import TABLE, Anomaly, Concern
 from ackproof.rundir.outcome import Outcome
-from ackproof.testing import wording
 from ackproof.testing.book import Attempt, Book, Content
 from ackproof.testing.cluster import KafkaCluster
 from ackproof.testing.consumer import AuditedConsumer
 from ackproof.testing.evidence import Audit, Evidence, Finding, gather
-from ackproof.testing.producer import AuditedProducer
+from ackproof.testing.producer import AuditedProducer, as_bytes
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Producer
 
 FLUSH_S: Final = 30.0
+_MOST: Final = 10
+_LONGEST: Final = 60
 _KAFKAS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.DURABILITY)
 """Classes that `assert_durable` does not suffer. Retries may duplicate and reorder: that is asked for separately."""
 _READERS: Final = frozenset(row.name for row in TABLE.values() if row.concern is Concern.READING)
@@ -71,7 +72,7 @@ class Ledger:
 
         Without `key` or `topic` it is meant whatever its key or topic is.
         """
-        self._given_up.append((_bytes(value), _bytes(key), topic))
+        self._given_up.append((as_bytes(value), as_bytes(key), topic))
 
     def assert_durable(self, *, settle_s: float = 60.0) -> None:
         """Every record is where it was acknowledged, and the code under test kept quiet about none that is not.
@@ -91,13 +92,13 @@ class Ledger:
         if broken:
             lines += [
                 "Kafka, as it is configured here, did not keep what it acknowledged.",
-                *wording.findings(broken),
+                *_findings(broken),
             ]
         if swallowed:
             lines += [
                 f"{_count(swallowed, 'record')} not delivered, and the code under test did not say so.",
                 f"swallowed: {len(swallowed)}",
-                *wording.undelivered(swallowed),
+                *_undelivered(swallowed),
                 "What is given up on purpose is declared: ledger.gave_up(value).",
             ]
         self._fail_with(lines)
@@ -110,12 +111,12 @@ class Ledger:
         """
         __tracebackhide__ = True
         evidence = self._gather(settle_s)
-        lines = wording.findings([one for one in evidence.findings if one.anomaly == Anomaly.DUPLICATE])
+        lines = _findings([one for one in evidence.findings if one.anomaly == Anomaly.DUPLICATE])
         if by_content:
-            several = {content: n for content, n in evidence.contents().items() if n > 1}
+            several = {content: n for content, n in evidence.copies.items() if n > 1}
             if several:
                 lines.append(f"by content: {len(several)} (same topic, key and value)")
-                lines += [_copies(content, n) for content, n in list(several.items())[: wording.MOST]]
+                lines += [_copies(content, n) for content, n in list(several.items())[:_MOST]]
         self._fail_with(lines)
 
     def assert_read_in_order(self, *, settle_s: float = 60.0) -> None:
@@ -124,7 +125,7 @@ class Ledger:
         evidence = self._gather(settle_s)
         if not any(reader.reads for reader in self._book.readers):
             raise EvidenceMissing("no record went through a consumer of this ledger: nothing can be said")
-        self._fail_with(wording.findings([one for one in evidence.findings if one.anomaly in _READERS]))
+        self._fail_with(_findings([one for one in evidence.findings if one.anomaly in _READERS]))
 
     def end(self) -> None:
         """The test is over: let all clients go."""
@@ -140,9 +141,7 @@ class Ledger:
         self._cluster.check()
         state = (self._book.changes, len(self._cluster.faults))
         if self._evidence is None or self._evidence[0] != state:
-            if not (
-                self._book.attempts() or self._book.not_taken() or any(r.reads for r in self._book.readers)
-            ):
+            if self._book.empty:
                 raise EvidenceMissing("nothing went through a client of this ledger: nothing can be said")
             self._evidence = state, gather(self._cluster, self._book, self._audit, settle_s)
         return self._evidence[1]
@@ -166,7 +165,7 @@ class Ledger:
                 )
 
     def _swallowed(self, evidence: Evidence) -> list[Attempt]:
-        there = evidence.contents()
+        there = evidence.copies
         return [
             attempt
             for attempt in sorted(
@@ -206,9 +205,48 @@ def _count(found: list[Attempt], what: str) -> str:
 
 
 def _copies(content: Content, count: int) -> str:
-    key = "" if content.key is None else f"key {wording.short(content.key)}, "
-    return f"  {content.topic}: {key}value {wording.short(content.value)}: {count} copies"
+    key = "" if content.key is None else f"key {_short(content.key)}, "
+    return f"  {content.topic}: {key}value {_short(content.value)}: {count} copies"
 
 
-def _bytes(part: str | bytes | None) -> bytes | None:
-    return part.encode() if isinstance(part, str) else part
+def _short(part: bytes | None) -> str:
+    """A key or a value, cut where it is long."""
+    text = repr(part)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}… ({len(part or b'')} bytes)"
+
+
+def _record(attempt: Attempt) -> str:
+    """A record by name: what it says and who sent it when."""
+    key = "" if attempt.content.key is None else f"key {_short(attempt.content.key)}, "
+    number = f"p{attempt.producer} #{attempt.seq}" if attempt.taken else f"p{attempt.producer}"
+    return f"{key}value {_short(attempt.content.value)} ({number}, sent at {attempt.sent_ns / 1e9:.2f} s)"
+
+
+def _findings(found: Sequence[Finding]) -> list[str]:
+    """A few lines a class."""
+    lines: list[str] = []
+    for anomaly in dict.fromkeys(one.anomaly for one in found):
+        of_class = [one for one in found if one.anomaly == anomaly]
+        row = TABLE.get(anomaly)
+        lines.append(f"{anomaly}: {len(of_class)}" + (f" ({row.short})" if row else ""))
+        lines += [f"  {_finding(one)}" for one in of_class[:_MOST]]
+        lines += _more(len(of_class))
+    return lines
+
+
+def _undelivered(attempts: Sequence[Attempt]) -> list[str]:
+    """Attempts with what became of them."""
+    lines = [f"  {one.content.topic}: {_record(one)}: {one.error}" for one in attempts[:_MOST]]
+    return lines + _more(len(attempts))
+
+
+def _finding(one: Finding) -> str:
+    where = f"{one.topic}/{one.partition}" if one.partition >= 0 else one.topic
+    at = f" offset {one.offset}" if one.offset >= 0 else ""
+    who = f": {_record(one.attempt)}" if one.attempt is not None else ""
+    detail = f" — {one.detail}" if one.detail else ""
+    return f"{where}{at}{who}{detail}"
+
+
+def _more(count: int) -> list[str]:
+    return [f"  … and {count - _MOST} more"] if count > _MOST else []

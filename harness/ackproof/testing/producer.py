@@ -1,30 +1,70 @@
-"""A confluent-kafka producer whose every attempt is written down; to the code under test it is the producer itself."""
+"""A confluent-kafka producer whose every attempt is written down."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, cast
+import gc
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.outcome import Outcome
-from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content
-from ackproof.testing.callbacks import OnDelivery, config_callback, configured_callback
-from ackproof.testing.ended import EndedClient
+from ackproof.testing.audited import Audited, plain
+from ackproof.testing.book import NOT_TAKEN, Attempt, Book, Content, known
 from ackproof.testing.identity import HEADER, Headers, encode, others
 from ackproof.workload.settings import resend_after_s
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
+OnDelivery: TypeAlias = "Callable[[KafkaError | None, Message], object]"
 ONLY_ERRORS = "delivery.report.only.error"
 _UNASSIGNED = -1
 
 
-class AuditedProducer:
-    """Everything but what is defined here goes to the producer as it is."""
+class HiddenCallback(TypeError):
+    """It cannot be told whether a producer has a delivery callback of its own."""
+
+
+def configured_callback(producer: Producer) -> OnDelivery | None:
+    """The `on_delivery` of the configuration that `producer` was made with, None if it has none.
+
+    The client library does not tell. But the garbage collector knows what a producer holds: its delivery callback,
+    then those for errors, throttling and statistics. Of all these only the first is called with two arguments.
+    Raises `HiddenCallback` where that does not decide.
+    """
+    held = [one for one in gc.get_referents(producer) if _is_callback(one)]
+    sure = [one for one in held if _takes(one, 2) and not _takes(one, 1)]
+    if sure:
+        found: OnDelivery = sure[0]
+        return found
+    if any(_takes(one, 2) for one in held):
+        raise HiddenCallback(
+            "a callback of this producer's configuration takes any arguments, so that it cannot be told from a "
+            "delivery callback; hand the configuration over instead: ledger.producer({...})"
+        )
+    return None
+
+
+def _is_callback(held: object) -> bool:
+    # A subclass in Python refers to its class and its attributes too.
+    return callable(held) and not isinstance(held, type)
+
+
+def _takes(callback: Callable[..., object], arguments: int) -> bool:
+    try:
+        inspect.signature(callback).bind(*[None] * arguments)
+    except TypeError:
+        return False
+    except ValueError:  # a builtin that does not say
+        return True
+    return True
+
+
+class AuditedProducer(Audited[Producer]):
+    """A producer. Its delivery callback is ours, which calls theirs."""
 
     def __init__(self, given: Producer | Mapping[str, Any], book: Book) -> None:
         self._book = book
@@ -36,24 +76,13 @@ class AuditedProducer:
             config = dict(given)
             # Ours must be told of successes; theirs is not, as they wished.
             self._only_errors = str(config.pop(ONLY_ERRORS, False)).lower() == "true"
-            self._default = config_callback(config)
+            self._default: OnDelivery | None = config.get("on_delivery")
             self._resend_after_s = resend_after_s({"enable.idempotence": False, **_plain(config)})
-            self._real = Producer(config)
+            super().__init__(Producer(config))
         else:
-            _refuse_serializing(given)
-            self._default = configured_callback(given)
-            self._real = given
-        self._kind = type(self._real)
-
-    @property  # type: ignore[misc]  # typeshed has a setter
-    def __class__(self) -> type:
-        """It passes for a producer where somebody asks."""
-        return self._kind
-
-    @property
-    def audited(self) -> Producer:
-        """The producer itself."""
-        return self._real
+            advice = "sent as bytes: serialise in your code and hand over a plain Producer"
+            super().__init__(plain(given, Producer, "SerializingProducer", advice))
+            self._default = configured_callback(self._real)
 
     def produce(
         self,
@@ -68,7 +97,7 @@ class AuditedProducer:
     ) -> None:
         """As `Producer.produce`. Raises what that raises."""
         theirs = callback or on_delivery or self._default
-        content = Content(topic, _bytes(key), _bytes(value))
+        content = Content(topic, as_bytes(key), as_bytes(value))
         book, own = self._book, self._own
         options: dict[str, Any] = {"value": value, "key": key}
         if partition != _UNASSIGNED:
@@ -147,12 +176,11 @@ class AuditedProducer:
 
     def _reporter(self, attempt: Attempt, theirs: OnDelivery | None) -> OnDelivery:
         def report(error: KafkaError | None, message: Message) -> None:
-            partition = message.partition()
             self._book.report(
                 attempt,
                 0 if error is None else error.code(),
                 "" if error is None else f"{error.name()}: {error.str()}",
-                partition=-1 if partition is None else partition,
+                partition=known(message.partition()),
                 offset=message.offset(),
                 resend_after_s=self._resend_after_s,
             )
@@ -165,10 +193,7 @@ class AuditedProducer:
         """The test is over: let the client go."""
         with contextlib.suppress(RuntimeError, KafkaException):  # it is closed
             self._real.purge()
-        self._real = cast("Producer", EndedClient())
-
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 — whatever the producer has
-        return getattr(self._real, name)
+        super().end()
 
     def __len__(self) -> int:
         return len(self._real)
@@ -176,17 +201,9 @@ class AuditedProducer:
     def __bool__(self) -> bool:
         return True
 
-    def __enter__(self) -> AuditedProducer:
-        self._real.__enter__()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Any:  # noqa: ANN401 — whatever the producer says
-        return self._real.__exit__(kind, error, trace)
-
-
-def _bytes(part: str | bytes | None) -> bytes | None:
+def as_bytes(part: str | bytes | None) -> bytes | None:
+    """A key or value as it is sent."""
     if isinstance(part, str):
         return part.encode()
     return None if part is None else bytes(part)
@@ -194,13 +211,3 @@ def _bytes(part: str | bytes | None) -> bytes | None:
 
 def _plain(config: Mapping[str, Any]) -> dict[str, str | int | float | bool]:
     return {name: value for name, value in config.items() if isinstance(value, (str, int, float, bool))}
-
-
-def _refuse_serializing(producer: object) -> None:
-    names = {kind.__name__ for kind in type(producer).__mro__}
-    if "SerializingProducer" in names:
-        raise TypeError(
-            "the ledger audits what is sent as bytes: serialise in your code and hand over a plain Producer"
-        )
-    if not isinstance(producer, Producer):
-        raise TypeError(f"expected a confluent_kafka.Producer or its configuration, not {producer!r}")

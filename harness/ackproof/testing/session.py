@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ackproof import audit
@@ -16,28 +16,24 @@ from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
 from ackproof.run.case import CaseOptions, run_case
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.rundir.layout import CaseDir, safe_name
-from ackproof.testing.own_warnings import own_warnings
+from ackproof.testing.current import own_warnings
 
 
-@dataclass(frozen=True)
-class SessionSettings:
-    """What pytest was told. `worker` is the xdist worker's name or ''; `command` the call that repeats all of it."""
+@dataclass
+class PluginSession:
+    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark.
+
+    What pytest was told: `worker` is the xdist worker's name or ''; `command` the call that repeats all of it.
+    """
 
     out: Path
-    seed: int | None = None
-    keep_data: bool = False
-    worker: str = ""
-    command: str = "pytest"
-
-
-class PluginSession:
-    """Runs cases one after another, each audited and judged at once. `finish` writes the report and ends Spark."""
-
-    def __init__(self, settings: SessionSettings) -> None:
-        self.settings = settings
-        self._batch: Batch | None = None
-        self._installed: dict[str, Installation] = {}
-        self._spark = ExitStack()
+    seed: int | None
+    keep_data: bool
+    worker: str
+    command: str
+    _batch: Batch | None = field(default=None, init=False)
+    _installed: dict[str, Installation] = field(default_factory=dict, init=False)
+    _spark: ExitStack = field(default_factory=ExitStack, init=False)
 
     def installed(self, version: str) -> Installation:
         """This version of Kafka, provisioned once. Raises as `ackproof.provision` does."""
@@ -56,7 +52,7 @@ class PluginSession:
         options = CaseOptions(
             batch=str(batch.directory.path),
             replay=replay_of(file, case),
-            keep_data=self.settings.keep_data,
+            keep_data=self.keep_data,
             installed=installed,
         )
         with own_warnings(), sigterm_as_interrupt():
@@ -95,10 +91,9 @@ class PluginSession:
 
     def _batch_with(self, case: Case) -> Batch:
         if self._batch is None:
-            settings = self.settings
-            name = f"pytest-{settings.worker}" if settings.worker else "pytest"
-            seed = case.experiment.seed if settings.seed is None else settings.seed
-            self._batch = new_batch(settings.out, name, seed, settings.command)
+            name = f"pytest-{self.worker}" if self.worker else "pytest"
+            seed = case.experiment.seed if self.seed is None else self.seed
+            self._batch = new_batch(self.out, name, seed, self.command)
         return self._batch
 
 

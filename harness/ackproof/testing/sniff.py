@@ -9,7 +9,6 @@ import re
 from pathlib import Path
 from typing import Final
 
-SUFFIXES: Final = frozenset({".yaml", ".yml"})
 _MOST_BYTES: Final = 1 << 20
 """A larger file is no experiment that somebody wrote."""
 _TOP_LEVEL: Final = re.compile(rb"""^["']?([A-Za-z_][\w.-]*)["']?[ \t]*:(?=[ \t\r\n]|$)""", re.MULTILINE)

@@ -10,9 +10,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from ackproof.rundir.outcome import Outcome
 from ackproof.testing.book import Book
-from ackproof.testing.callbacks import HiddenCallback
 from ackproof.testing.consumer import AuditedConsumer
-from ackproof.testing.producer import AuditedProducer
+from ackproof.testing.producer import AuditedProducer, HiddenCallback
 
 RUN = "0123456789abcdef"
 MOCK = {"bootstrap.servers": "mock", "test.mock.num.brokers": 1, "log_level": 0, "linger.ms": 0}
