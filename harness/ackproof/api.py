@@ -6,8 +6,9 @@
     print(batch.verdict, [run.verdict.reasons for run in batch.runs if run.verdict])
 
 A result is a view of the files that a run left: what is read is what is on disk now. Importing this module loads
-nothing heavy; calling into it does. Errors are those of `ackproof.base.errors`: `BadInput` for what the caller must
-mend, other `AckproofError`s where the harness itself failed. What Kafka did wrong is never raised: it is a verdict.
+neither Kafka's client, Arrow nor Spark; calling into it does. Errors are those of `ackproof.base.errors`: `BadInput`
+for what the caller must mend, other `AckproofError`s where the harness itself failed. What Kafka did wrong is never
+raised: it is a verdict.
 
 The functions stand here and not in `ackproof` itself, because `run`, `plan`, `audit` and `judge` are rooms of the
 house too: importing one of those binds its name in the package, whatever stood there.
@@ -18,22 +19,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.prediction import PredictionFile
+from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
 
     from ackproof.audit.results import AuditResult
     from ackproof.experiment.case import Case
-    from ackproof.rundir.conformance import ConformanceFile
-    from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, FinalReadFile, VerdictFile
-    from ackproof.rundir.layout import CaseDir
-    from ackproof.rundir.outcome import Verdict
-    from ackproof.rundir.prediction import PredictionFile
-    from ackproof.rundir.timeline import Event
 
 __all__ = ["Batch", "Run", "audit", "judge", "open_run", "plan", "report", "run"]
 
+T = TypeVar("T", bound=Document)
 AnyPath: TypeAlias = str | Path
 Progress: TypeAlias = Callable[[str], None]
 """Is told, in words, of what takes long."""
@@ -48,54 +52,35 @@ class Run:
     @property
     def case(self) -> CaseFile:
         """The resolved case: settings, seed, backend, clients, and the command that repeats it."""
-        from ackproof.rundir.documents import CaseFile
-
         return CaseFile.load(self._files.case_json)
 
     @property
     def audit(self) -> AuditFile | None:
         """What was counted: findings by class, rows of the ledgers by outcome."""
-        from ackproof.rundir.documents import AuditFile
-
-        path = self._files.audit_json
-        return AuditFile.load(path) if path.exists() else None
+        return _if_there(AuditFile, self._files.audit_json)
 
     @property
     def verdict(self) -> VerdictFile | None:
         """The verdict, its reasons, and what is said of each class."""
-        from ackproof.rundir.documents import VerdictFile
-
-        path = self._files.verdict_json
-        return VerdictFile.load(path) if path.exists() else None
+        return _if_there(VerdictFile, self._files.verdict_json)
 
     @property
     def prediction(self) -> PredictionFile | None:
         """What the reference implementation says may happen under these settings and the faults observed."""
-        from ackproof.rundir.prediction import PredictionFile
-
-        path = self._files.prediction_json
-        return PredictionFile.load(path) if path.exists() else None
+        return _if_there(PredictionFile, self._files.prediction_json)
 
     @property
     def replay(self) -> ConformanceFile | None:
         """The run replayed through the reference implementation, and the losses that its steps explain."""
-        from ackproof.rundir.conformance import ConformanceFile
-
-        path = self._files.conformance_json
-        return ConformanceFile.load(path) if path.exists() else None
+        return _if_there(ConformanceFile, self._files.conformance_json)
 
     @property
     def final_read(self) -> FinalReadFile | None:
         """Start, end, epoch and position of the complete read of every partition. Offsets as the brokers said."""
-        from ackproof.rundir.documents import FinalReadFile
-
-        path = self._files.final_read
-        return FinalReadFile.load(path) if path.exists() else None
+        return _if_there(FinalReadFile, self._files.final_read)
 
     def timeline(self) -> tuple[Event, ...]:
         """Phases, faults, deaths, elections, in order; `t_ns` counts nanoseconds since the run's start."""
-        from ackproof.rundir.timeline import read_timeline
-
         return tuple(read_timeline(self._files.timeline)[0])
 
     def produced(self) -> ds.Dataset:
@@ -112,8 +97,6 @@ class Run:
 
     @property
     def _files(self) -> CaseDir:
-        from ackproof.rundir.layout import CaseDir
-
         return CaseDir(self.directory)
 
 
@@ -126,9 +109,6 @@ class Batch:
     @property
     def document(self) -> BatchFile:
         """`batch.json`: a line for each case, with verdict, reasons, counts, and what went wrong."""
-        from ackproof.rundir.documents import BatchFile
-        from ackproof.rundir.layout import BatchDir
-
         return BatchFile.load(BatchDir(self.directory).batch_json)
 
     @property
@@ -144,8 +124,6 @@ class Batch:
     @property
     def report(self) -> Path:
         """The report as one HTML page."""
-        from ackproof.rundir.layout import BatchDir
-
         return BatchDir(self.directory).report_html
 
 
@@ -234,9 +212,7 @@ def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run,
     Of a batch, what was never audited is audited first, and its report is written again. Raises `BadInput` for a
     folder that is neither, and for a run alone that was never audited.
     """
-    from ackproof.run.conclude import conclude_again
-    from ackproof.run.stages import run_stages
-    from ackproof.rundir.layout import BatchDir, CaseDir
+    from ackproof.run.conclude import conclude_again, run_stages
 
     path = Path(directory).resolve()
     if BatchDir(path).batch_json.exists():
@@ -263,10 +239,12 @@ def open_run(directory: AnyPath) -> Run:
     return found
 
 
+def _if_there(kind: type[T], path: Path) -> T | None:
+    return kind.load(path) if path.exists() else None
+
+
 def _tables(folder: Path, parts: str) -> ds.Dataset:
     import pyarrow.dataset as ds
-
-    from ackproof.base.errors import BadInput
 
     found = [str(path) for path in sorted(folder.glob(parts))]
     if not found:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
@@ -24,6 +24,9 @@ from rich.text import Text
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind, PhaseBegan, fault_name
+
+if TYPE_CHECKING:
+    from ackproof_reference.explore.search import Progress as SearchProgress
 
 _STYLE = {
     Verdict.PASS: "green",
@@ -78,25 +81,7 @@ def _first_line(value: object) -> str:
 _SHOWN = frozenset(
     {"kind", "role", "nodes", "witness", "reason", "leader", "epoch", "isr", "phase", "status", "error"}
 )
-
-
 _QUIET_S = 10.0
-
-
-class Searching(Protocol):
-    """How far a search is."""
-
-    @property
-    def states(self) -> int:
-        """Distinct states seen."""
-
-    @property
-    def depth(self) -> int:
-        """Steps from the first state."""
-
-    @property
-    def rate(self) -> float:
-        """States per second."""
 
 
 class Console:
@@ -130,12 +115,12 @@ class Console:
         sys.stdout.flush()
 
     @contextmanager
-    def searching(self) -> Iterator[Callable[[Searching], None]]:
+    def searching(self) -> Iterator[Callable[[SearchProgress], None]]:
         """Says on standard error how far a search is: live on a terminal, a line every ten seconds elsewhere."""
         console, said = self._errors, time.monotonic()
         with console.status("searching") as status:
 
-            def watch(progress: Searching) -> None:
+            def watch(progress: SearchProgress) -> None:
                 nonlocal said
                 told = f"{progress.states} states, depth {progress.depth}, {progress.rate:.0f} a second"
                 if console.is_terminal:

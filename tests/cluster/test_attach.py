@@ -21,7 +21,8 @@ from ackproof.cluster.protocol import local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.plan.cases import cases, load
-from ackproof.run.case import CaseOptions, run_case
+from ackproof.run.case import run_case
+from ackproof.run.phases import CaseOptions
 from ackproof.rundir.documents import CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind

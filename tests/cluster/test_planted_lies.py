@@ -22,7 +22,8 @@ from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.faults import processes as faults
-from ackproof.run.case import Phase, Running
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Phase
 from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
@@ -144,12 +145,12 @@ TOLD_AFTERWARDS: dict[str, tuple[str, Callable[[lies.Rows], lies.Rows]]] = {
 }
 
 
-def cluster_of(running: Running) -> ProcessCluster:
+def cluster_of(running: CaseRun) -> ProcessCluster:
     assert isinstance(running.cluster, ProcessCluster)
     return running.cluster
 
 
-def cut_all_replicas(running: Running) -> None:
+def cut_all_replicas(running: CaseRun) -> None:
     """All brokers shut down, the same tail cut off on each, all brokers started again."""
     brokers = cluster_of(running).brokers()
     for broker in brokers:
@@ -168,7 +169,7 @@ def cut_all_replicas(running: Running) -> None:
         broker.await_ready(60)
 
 
-def send_to_another_partition(running: Running) -> None:
+def send_to_another_partition(running: CaseRun) -> None:
     """What producer 0 sent to one partition, written once more to the other."""
     run_id = CaseFile.load(running.run.case_json).run_id
     value = encoder(run_id, 0, "orders", STRANGER % 2, 100)(STRANGER)
@@ -177,18 +178,18 @@ def send_to_another_partition(running: Running) -> None:
     assert producer.flush(10) == 0
 
 
-def kill_node_2(running: Running) -> None:
+def kill_node_2(running: CaseRun) -> None:
     node = cluster_of(running).node(2)
     node.kill()
     wait_until(lambda: node.state() is NodeState.GONE, what="node 2 to be gone", timeout_s=10)
 
 
-def kill_the_follower(running: Running) -> None:
+def kill_the_follower(running: CaseRun) -> None:
     (leader, *_) = {state.leader for state in cluster_of(running).topic_state(["orders"]).values()}
     cluster_of(running).node(2 if leader == 1 else 1).kill()
 
 
-def kill_a_producer_between_send_and_outcome(running: Running) -> None:
+def kill_a_producer_between_send_and_outcome(running: CaseRun) -> None:
     """The broker stands still, so that sends go on and outcomes do not; then the producer is killed."""
     workload, node = running.workload, cluster_of(running).node(1)
     assert workload is not None

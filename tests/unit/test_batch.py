@@ -12,7 +12,6 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
-from ackproof.run import stages
 from ackproof.run.batch import run_batch
 from ackproof.run.conclude import conclude_again
 from ackproof.run.options import BatchOptions, command_of, plan_cases
@@ -121,8 +120,8 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
     monkeypatch.setattr(room, "CaseRun", FakeRun)
     monkeypatch.setattr(room, "install", lambda *_: None)
     monkeypatch.setattr(concluding, "render_batch", lambda _: None)
-    monkeypatch.setattr(stages.audit, "run", audited)
-    monkeypatch.setattr(stages, "run_stages", judged)
+    monkeypatch.setattr(concluding.audit, "run", audited)
+    monkeypatch.setattr(concluding, "run_stages", judged)
     monkeypatch.setattr(FakeRun, "errors", {})
     monkeypatch.setattr(FakeRun, "log", [])
     return FakeRun
@@ -203,7 +202,7 @@ def test_a_case_that_cannot_be_audited_says_so(
         first, *others = directories
         return [AuditResult(first, None, 254, ("a column is missing",)), *audited(others)]
 
-    monkeypatch.setattr(stages.audit, "run", torn)
+    monkeypatch.setattr(concluding.audit, "run", torn)
     document = _run(file, tmp_path / "runs", Watcher()).document()
     assert [case.error for case in document.cases] == ["audit: a column is missing", None, None]
     assert [case.verdict for case in document.cases] == [None, Verdict.FAIL, Verdict.FAIL]

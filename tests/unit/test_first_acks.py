@@ -9,6 +9,7 @@ import pytest
 
 from ackproof.run import case as conductor
 from ackproof.run.case import CaseRun
+from ackproof.rundir.partition import TopicPartition
 from ackproof.workload.clients import Workload
 
 
@@ -18,6 +19,7 @@ class Slow:
     def __init__(self, places: int) -> None:
         self.acks = [0] * places
         self.looks = 0
+        self.written = [TopicPartition("t", number) for number in range(places)]
 
     def check(self) -> None:
         self.looks += 1
@@ -31,16 +33,12 @@ class Slow:
         return 0
 
 
-def run_of(
-    workload: Slow, partitions: int, faults: tuple[str, ...] = ("a kill",)
-) -> tuple[CaseRun, list[str]]:
+def run_of(workload: Slow, faults: tuple[str, ...] = ("a kill",)) -> tuple[CaseRun, list[str]]:
     notes: list[str] = []
     run = object.__new__(CaseRun)
     vars(run).update(
         spec=SimpleNamespace(
             faults=faults,
-            topics={"t": SimpleNamespace(partitions=partitions)},
-            topic_names=lambda: ("t",),
             evidence=SimpleNamespace(node_deaths=False),
         ),
         cluster=SimpleNamespace(check=lambda: None),
@@ -54,7 +52,7 @@ def run_of(
 
 def test_it_waits_for_the_last_partition() -> None:
     slow = Slow(3)
-    run, notes = run_of(slow, 3)
+    run, notes = run_of(slow)
     run._first_acks(cast(Workload, slow))
     assert slow.acks == [1, 1, 1]
     assert notes == []
@@ -62,17 +60,17 @@ def test_it_waits_for_the_last_partition() -> None:
 
 def test_without_faults_it_does_not_wait() -> None:
     slow = Slow(3)
-    run, _ = run_of(slow, 3, faults=())
+    run, _ = run_of(slow, faults=())
     run._first_acks(cast(Workload, slow))
     assert slow.looks == 0
 
 
 def test_it_does_not_wait_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conductor, "FIRST_ACKS_BOUND_S", 0.1)
-    slow = Slow(0)
+    slow = Slow(2)
     slow.acks = [1, 0]
     slow.check = lambda: None  # type: ignore[method-assign]
-    run, notes = run_of(slow, 2)
+    run, notes = run_of(slow)
     run._first_acks(cast(Workload, slow))
     assert len(notes) == 1
     assert notes[0].startswith(

@@ -11,6 +11,7 @@ import io
 import signal
 import sys
 import traceback
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -263,8 +264,7 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases anew, from what is on disk."""
     from ackproof.base.errors import BadInput
-    from ackproof.run.conclude import conclude_again
-    from ackproof.run.stages import run_stages
+    from ackproof.run.conclude import conclude_again, run_stages
     from ackproof.rundir.documents import VerdictFile
     from ackproof.rundir.layout import BatchDir, CaseDir
     from ackproof.rundir.outcome import worst_exit_code
@@ -353,13 +353,13 @@ def list_(out: Path, machine: bool) -> int:
     found, alive = batches(out), running()
     if machine:
         console.document(
-            {"batches": [batch.as_json() for batch in found], "running": [run.as_json() for run in alive]}
+            {"batches": [asdict(batch) for batch in found], "running": [asdict(run) for run in alive]}
         )
         return 0
-    console.table(("batch", "cases", "verdict"), [(b.name, str(b.cases), b.verdict) for b in found])
+    console.table(("batch", "cases", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
     for run in alive:
         console.line(
-            f"running: {run.directory} ({run.children} processes{'' if run.owned else ', left behind'})"
+            f"running: {run.directory} ({run.processes} processes{', left behind' if run.left_behind else ''})"
         )
     return 0
 
@@ -378,10 +378,5 @@ def clean(machine: bool) -> int:
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
 
 
-main.add_command(explain)
-main.add_command(image)
-main.add_command(releases)
-main.add_command(simulate)
-main.add_command(predict)
-main.add_command(explore)
-main.add_command(validate)
+for command in (explain, image, releases, simulate, predict, explore, validate):
+    main.add_command(command)

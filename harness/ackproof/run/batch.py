@@ -21,11 +21,10 @@ from ackproof.faults.command import require
 from ackproof.plan.on_model import MODEL
 from ackproof.provision.progress import Progress
 from ackproof.run.case import CaseRun
-from ackproof.run.conclude import CaseResult, conclude, entry_with, merged, publish
+from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
-from ackproof.run.stages import Step
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode

@@ -9,7 +9,6 @@ Phases, in order; a hook may be called before each (tests plant lies there)::
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Self
 
 from ackproof.base.errors import AckproofError, ClientDied, NodeDied, WaitTimeout
 from ackproof.base.interrupts import interrupts_wait
-from ackproof.base.processes import RunTag, end_children, started
+from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.metadata.choice import write_metadata_log
@@ -39,18 +38,16 @@ from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
-from ackproof.run.phases import CaseOptions, Hook, Phase, Running, Watcher
+from ackproof.run.phases import CaseOptions, Phase, Watcher
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.registry import RunEntry, register
+from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 from ackproof.workload.clients import Workload
 from ackproof.workload.final_read import ends_of, final_read
 from ackproof.workload.final_readers import FinalReadOrder
-
-__all__ = ["CaseOptions", "CaseRun", "Hook", "Phase", "Running", "Watcher", "run_case"]
 
 COUNTERS_LAG_S = 0.1
 """The clients' counters are up to 50 ms behind: what they show later than this was acknowledged after the healing."""
@@ -120,15 +117,7 @@ class CaseRun:
 
     def __enter__(self) -> Self:
         self.run.path.mkdir(parents=True, exist_ok=True)
-        own = os.getpid()
-        self._entry = register(
-            RunEntry(
-                run_id=self.run_id,
-                case_dir=str(self.run.path),
-                owner_pid=own,
-                owner_started=started(own) or 0,
-            )
-        )
+        self._entry = register(self.run_id, self.run)
         self.timeline = Timeline(self.run.timeline, RunClock.start(), self.watcher.event)
         return self
 
@@ -190,7 +179,7 @@ class CaseRun:
         self.timeline.add(PhaseBegan(phase=phase.value))
         hook = self.options.hooks.get(phase)
         if hook is not None:
-            hook(Running(self.case, self.run, self.cluster, self.workload))
+            hook(self)
 
     def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
@@ -234,7 +223,7 @@ class CaseRun:
             return
         try:
             self._watch(
-                lambda: all(workload.acked(*place) for place in self._written()),
+                lambda: all(workload.acked(*place) for place in workload.written),
                 FIRST_ACKS_BOUND_S,
                 "a first acknowledgement on every partition",
             )
@@ -254,7 +243,7 @@ class CaseRun:
         def seen() -> bool:
             since = time.monotonic() - began
             if not before and since >= COUNTERS_LAG_S:
-                before.update((place, workload.acked(*place)) for place in self._written())
+                before.update((place, workload.acked(*place)) for place in workload.written)
             return since >= AFTER_HEALING_S and (
                 not self.spec.evidence.ack_after_healing
                 or all(workload.acked(*place) > count for place, count in before.items())
@@ -271,14 +260,6 @@ class CaseRun:
         except ClientDied as error:
             self.timeline.add(Note(note=str(error)))
         self._save_case(workload.clients)
-
-    def _written(self) -> list[TopicPartition]:
-        """The partitions that producers write to."""
-        return [
-            TopicPartition(name, number)
-            for name in self.spec.topic_names()
-            for number in range(self.spec.topics[name].partitions)
-        ]
 
     def _watch(self, done: Callable[[], bool], bound_s: float, what: str = "the end of the load") -> None:
         """Let the load go on until `done`, showing it, and noticing at once when a client or node has died."""

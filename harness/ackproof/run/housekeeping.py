@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import Found, end_children, find_children, is_alive
@@ -29,26 +30,18 @@ from ackproof.workload.salvage import salvage
 class BatchLine:
     """A batch on disk."""
 
-    name: str
+    batch: str
     cases: int
     verdict: str
-
-    def as_json(self) -> dict[str, str | int]:
-        """For `--json`."""
-        return {"batch": self.name, "cases": self.cases, "verdict": self.verdict}
 
 
 @dataclass(frozen=True)
 class RunLine:
-    """A run with living processes."""
+    """A run with living processes. It is left behind if the harness of one of them is dead."""
 
     directory: str
-    children: int
-    owned: bool
-
-    def as_json(self) -> dict[str, str | int | bool]:
-        """For `--json`."""
-        return {"directory": self.directory, "processes": self.children, "left_behind": not self.owned}
+    processes: int
+    left_behind: bool
 
 
 def batches(out: Path) -> list[BatchLine]:
@@ -78,9 +71,22 @@ def running() -> list[RunLine]:
     for child in find_children():
         by_directory.setdefault(str(child.directory), []).append(child)
     return [
-        RunLine(directory, len(children), all(child.owner_alive for child in children))
+        RunLine(directory, len(children), not all(child.owner_alive for child in children))
         for directory, children in sorted(by_directory.items())
     ]
+
+
+_IN_WORDS: Final = {
+    "ended": "ended {}",
+    "containers": "removed {}",
+    "stuck": "could not end {}",
+    "mounts": "unmounted {}",
+    "ledgers": "kept what clients had written: {}",
+    "data": "removed broker data: {}",
+    "failed": "could not remove {}",
+    "rules": "removed packet rules: nft table {}",
+    "elsewhere": "a killed run left {}; delete them there",
+}
 
 
 @dataclass
@@ -102,39 +108,18 @@ class Swept:
 
     def lines(self) -> Iterator[str]:
         """In words."""
-        for child in self.ended:
-            yield f"ended {_who(child)}"
-        for thing in self.containers:
-            yield f"removed {thing}"
-        for child, why in self.stuck:
-            yield f"could not end {_who(child)}: {why}"
-        for path in self.mounts:
-            yield f"unmounted {path}"
-        for path in self.ledgers:
-            yield f"kept what clients had written: {path}"
-        for path in self.data:
-            yield f"removed broker data: {path}"
-        for path in self.failed:
-            yield f"could not remove {path}"
-        for table in self.rules:
-            yield f"removed packet rules: nft table {table}"
-        for topics in self.elsewhere:
-            yield f"a killed run left {topics}; delete them there"
-        if not any(self.as_json().values()):
+        done = self.as_json()
+        for name, words in _IN_WORDS.items():
+            yield from (words.format(one) for one in done[name])
+        if not any(done.values()):
             yield "nothing was left behind"
 
     def as_json(self) -> dict[str, list[str]]:
         """For `--json`."""
         return {
+            **vars(self),
             "ended": [_who(child) for child in self.ended],
             "stuck": [f"{_who(child)}: {why}" for child, why in self.stuck],
-            "mounts": self.mounts,
-            "failed": self.failed,
-            "data": self.data,
-            "ledgers": self.ledgers,
-            "rules": self.rules,
-            "elsewhere": self.elsewhere,
-            "containers": self.containers,
         }
 
 

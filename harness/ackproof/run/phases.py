@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.install import Installation
-from ackproof.cluster.protocol import RunningCluster
-from ackproof.experiment.case import Case
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event
-from ackproof.workload.clients import Workload
+
+if TYPE_CHECKING:
+    from ackproof.run.case import CaseRun
 
 
 class Phase(StrEnum):
@@ -37,19 +36,8 @@ class Watcher(Protocol):
         """A look at the running case, a few times a second."""
 
 
-@dataclass
-class Running:
-    """What a hook may lay hands on."""
-
-    case: Case
-    run: CaseDir
-    cluster: RunningCluster | None
-    """None before the phase `start` is over."""
-    workload: Workload | None
-    """None before the phase `load` is over."""
-
-
-Hook = Callable[[Running], None]
+Hook: TypeAlias = "Callable[[CaseRun], None]"
+"""May lay hands on the run. It has no cluster before `start` is over, no workload before `load` is."""
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 import threading
 from contextlib import ExitStack
 
-from ackproof.run.case import CaseRun, Watcher
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Watcher
 from ackproof.rundir.timeline import Event
 
 

@@ -10,7 +10,9 @@ import os
 from pathlib import Path
 
 from ackproof.base.errors import BadInput
+from ackproof.base.processes import started
 from ackproof.rundir.documents import Document
+from ackproof.rundir.layout import CaseDir
 
 
 def state_directory() -> Path:
@@ -32,10 +34,11 @@ def _folder() -> Path:
     return state_directory() / "runs"
 
 
-def register(entry: RunEntry) -> Path:
-    """Write down that a run is under way; the file to remove when it has ended."""
-    path = _folder() / f"{entry.run_id}.json"
-    entry.save(path)
+def register(run_id: str, run: CaseDir) -> Path:
+    """Write down that a run of this process is under way; the file to remove when it has ended."""
+    own = os.getpid()
+    path = _folder() / f"{run_id}.json"
+    RunEntry(run_id=run_id, case_dir=str(run.path), owner_pid=own, owner_started=started(own) or 0).save(path)
     return path
 
 

@@ -6,7 +6,6 @@ did had no effect that anybody can see.
 
 from __future__ import annotations
 
-import os
 import random
 import re
 import secrets
@@ -17,7 +16,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError, BadInput
-from ackproof.base.processes import RunTag, end_children, started
+from ackproof.base.processes import RunTag, end_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
@@ -34,7 +33,7 @@ from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.registry import RunEntry, register
+from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Timeline
 from ackproof.testing.marker import Wanted, read_topic
 
@@ -70,15 +69,7 @@ class KafkaCluster:
         self._field = FaultContext(self._cluster, self._stop, holds=self._holds)
 
     def __enter__(self) -> Self:
-        own = os.getpid()
-        self._entry = register(
-            RunEntry(
-                run_id=self.run_id,
-                case_dir=str(self.run.path),
-                owner_pid=own,
-                owner_started=started(own) or 0,
-            )
-        )
+        self._entry = register(self.run_id, self.run)
         try:
             self._cluster.start()
             self._cluster.create_topics(self._wanted.topics)

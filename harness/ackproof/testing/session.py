@@ -13,8 +13,9 @@ from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
 from ackproof.run.batch import Batch, PlannedCase, Silent, new_batch
-from ackproof.run.case import CaseOptions, run_case
+from ackproof.run.case import run_case
 from ackproof.run.options import BatchOptions, command_of
+from ackproof.run.phases import CaseOptions
 from ackproof.rundir.layout import CaseDir, safe_name
 from ackproof.testing.current import own_warnings
 

@@ -66,7 +66,7 @@ class Workload:
         self.places = tuple(
             TopicPartition(name, number) for name in topics for number in range(topics[name].partitions)
         )
-        self._written = tuple(place for place in self.places if place.topic in written)
+        self.written = tuple(place for place in self.places if place.topic in written)
         self._seed = seed
         self._chunk_rows = chunk_rows
         self._timeline = timeline
@@ -281,11 +281,11 @@ class Workload:
             client=name,
             run_id=self.tag.run_id,
             case_dir=str(self.run.path.absolute()),
-            places=self._written,
+            places=self.written,
             origin_ns=self._timeline.clock.origin_ns,
             config=producer_config(spec, self.bootstrap, name, self.transactional_id(name)),
             producer=number,
-            first_place=(self._seed + number) % len(self._written),
+            first_place=(self._seed + number) % len(self.written),
             value_size=spec.value_size,
             rate=None if spec.rate is None else spec.rate / spec.count,
             chunk_rows=self._chunk_rows,

@@ -50,7 +50,6 @@ class FinalReadOrder:
     settle_s: float = 60.0
     idle_s: float = 20.0
     read_s: float = 1800.0
-    config: Mapping[str, str] = field(default_factory=dict)
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Settings of librdkafka that let the reader in, and are written nowhere."""
 
@@ -133,9 +132,7 @@ def read_by_processes(
                     places=_of(group, order.places),
                     origin_ns=clock.origin_ns,
                     flush_s=_FLUSH_S,
-                    config=reader_config(
-                        order.config, order.isolations[number], order.bootstrap, process, final=True
-                    ),
+                    config=reader_config({}, order.isolations[number], order.bootstrap, process, final=True),
                     committed=number > 0,
                     starts=_of(group, starts),
                     ends=_of(group, goals),

@@ -113,24 +113,19 @@ class ProducerProcess:
             ending=self._ending,
             failed=self.reports.ended_by,
         )
-        self.transactions = self._transactions(folder) if settings.transaction_size else None
-        starts = None if self.transactions is None else self.transactions.starts
+        self.transactions: Transactions | None = None
+        starts: list[int] | None = None
+        if settings.transaction_size:
+            self.transactions = Transactions(
+                self.client,
+                folder / TRANSACTIONS_LOG,
+                settings,
+                flush=self._flush,
+                ending=self._ending,
+                fatal=self.reports.ended_by,
+            )
+            starts = self.transactions.starts
         self.converter = Converter(settings, self.journal, self.ledger, starts)
-
-    def _transactions(self, folder: Path) -> Transactions:
-        settings = self.settings
-        return Transactions(
-            self.client,
-            folder / TRANSACTIONS_LOG,
-            size=settings.transaction_size,
-            abort_share=settings.abort_share,
-            seed=f"{settings.first_place}/{settings.producer}",
-            origin_ns=settings.origin_ns,
-            bound_s=delivery_timeout_s(settings.config),
-            flush=self._flush,
-            ending=self._ending,
-            fatal=self.reports.ended_by,
-        )
 
     def run(self) -> int:
         """Send until asked to stop or until the client is dead; leave the ledger whole. The exit status."""

@@ -16,6 +16,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.outcome import TxnOutcome
+from ackproof.workload.settings import ProducerSettings, delivery_timeout_s
 
 _ASK_S: Final = 2.0
 _FENCED: Final = frozenset({KafkaError._FENCED, 47, 90})
@@ -23,7 +24,7 @@ _FENCED: Final = frozenset({KafkaError._FENCED, 47, 90})
 
 
 class Transactions:
-    """The transactions of one producer process, one after the other, of `size` records each.
+    """The transactions of one producer process, one after the other, of `settings.transaction_size` records each.
 
     `starts[k]` is the first seq of transaction k. `gave_up` is set once one could not be brought to an end: the
     client must not be used any more.
@@ -33,12 +34,8 @@ class Transactions:
         self,
         client: Producer,
         log: Path,
+        settings: ProducerSettings,
         *,
-        size: int,
-        abort_share: float,
-        seed: str,
-        origin_ns: int,
-        bound_s: float,
         flush: Callable[[], None],
         ending: Callable[[], bool],
         fatal: Callable[[KafkaError], None],
@@ -47,11 +44,9 @@ class Transactions:
         self.gave_up = ""
         self._client = client
         self._log = log
-        self._size = size
-        self._abort_share = abort_share
-        self._draw = random.Random(seed)
-        self._origin_ns = origin_ns
-        self._bound_s = bound_s
+        self._settings = settings
+        self._size = settings.transaction_size
+        self._draw = random.Random(f"{settings.first_place}/{settings.producer}")
         self._flush = flush
         self._ending = ending
         self._fatal = fatal
@@ -73,7 +68,7 @@ class Transactions:
     def room(self, seq: int) -> int:
         """How many records, from `seq` on, belong to the present transaction; begins and ends them. 0: no more."""
         if self._open and seq - self.starts[-1] >= self._size:
-            self.finish(commit=self._draw.random() >= self._abort_share)
+            self.finish(commit=self._draw.random() >= self._settings.abort_share)
         if self.gave_up:
             return 0
         if not self._open:
@@ -106,7 +101,7 @@ class Transactions:
 
     def _try(self, call: Callable[[float], None], good: TxnOutcome) -> TxnOutcome:
         """Ask until there is an answer. ABORTED for a commit: it must be aborted instead."""
-        deadline = time.monotonic() + self._bound_s
+        deadline = time.monotonic() + delivery_timeout_s(self._settings.config)
         while True:
             try:
                 call(_ASK_S)
@@ -126,4 +121,4 @@ class Transactions:
 
     def _write(self, line: str) -> None:
         with self._log.open("a", encoding="ascii") as file:
-            file.write(f"{line} {time.monotonic_ns() - self._origin_ns}\n")
+            file.write(f"{line} {time.monotonic_ns() - self._settings.origin_ns}\n")

@@ -10,8 +10,9 @@ from pathlib import Path
 from ackproof import audit
 from ackproof.cluster.install import Installation
 from ackproof.plan import cases, load
-from ackproof.run.case import CaseOptions, Hook, Phase, run_case
-from ackproof.run.stages import run_stages
+from ackproof.run.case import run_case
+from ackproof.run.conclude import run_stages
+from ackproof.run.phases import CaseOptions, Hook, Phase
 from ackproof.rundir.documents import AuditFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import Event, EventKind, read_timeline

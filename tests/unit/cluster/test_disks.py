@@ -17,7 +17,7 @@ from ackproof.cluster.disks.node_disk import OWNER_FILE
 from ackproof.cluster.disks.sweep import mounts_below, orphans
 from ackproof.experiment.needs import Need
 from ackproof.run.housekeeping import sweep
-from ackproof.rundir.registry import RunEntry, register
+from ackproof.rundir.registry import RunEntry, state_directory
 
 root = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
 
@@ -123,7 +123,8 @@ def test_a_sweep_goes_on_when_one_run_is_held_and_says_why(tmp_path: Path) -> No
     owner = killed_owner(data)
     (other / "nodes" / "1" / "data").mkdir(parents=True)
     for name, case in (("run-1", held), ("run-2", other)):
-        register(RunEntry(run_id=name, case_dir=str(case), owner_pid=owner.pid, owner_started=1))
+        entry = RunEntry(run_id=name, case_dir=str(case), owner_pid=owner.pid, owner_started=1)
+        entry.save(state_directory() / "runs" / f"{name}.json")
     with subprocess.Popen(["sleep", "60"], cwd=data) as holder:
         try:
             swept = sweep()

@@ -56,15 +56,19 @@ class Written:
         return RunTag(RUN_ID, self.run.path, self.run.path)
 
 
-@pytest.fixture(scope="module")
-def source(shared_kafka, shared_load):
+def filled(kafka, load):
     """A load that has written some hundred records to orders/0 and orders/1, and nothing to empty/0."""
-    made = shared_load(shared_kafka, topics={"orders": 2}, rate="20000/s")
-    shared_kafka.create_topic("empty", 1)
+    made = load(kafka, topics={"orders": 2}, rate="20000/s")
+    kafka.create_topic("empty", 1)
     made.workload.start()
     made.until(lambda: made.workload.acked() >= 500, "acks")
     made.workload.stop()
     return made
+
+
+@pytest.fixture(scope="module")
+def source(shared_kafka, shared_load):
+    return filled(shared_kafka, shared_load)
 
 
 @pytest.fixture
@@ -287,11 +291,7 @@ def test_a_read_that_takes_too_long_is_ended(written, shared_kafka) -> None:
 
 
 def test_a_start_that_the_log_has_left_is_a_reason(kafka, load, tmp_path: Path) -> None:
-    other = load(kafka, topics={"orders": 2}, rate="20000/s")
-    kafka.create_topic("empty", 1)
-    other.workload.start()
-    other.until(lambda: other.workload.acked() >= 500, "acks")
-    other.workload.stop()
+    other = filled(kafka, load)
     written = Written(other.workload, other.produced().to_pylist(), other.clock, CaseDir(tmp_path / "read"))
     ends = ends_of(written)
     kafka.delete_records("orders", 0, 20)
@@ -303,7 +303,7 @@ def test_a_start_that_the_log_has_left_is_a_reason(kafka, load, tmp_path: Path) 
 
 def test_a_reader_that_cannot_work_is_a_reason(written) -> None:
     ends = ends_of(written)
-    file = read(written, Scripted(lambda look: ends), config={"no.such.setting": "1"})
+    file = read(written, Scripted(lambda look: ends), hidden={"no.such.setting": "1"})
     assert not file.complete
     assert "no.such.setting" in file.reasons[0]
 
@@ -370,39 +370,3 @@ def test_readers_of_both_isolation_levels_have_the_processors_between_them(
     file = read(written, Scripted(lambda look: ends), transactions=True)
     assert file.complete, file.reasons
     assert {path.name for path in written.run.clients.glob("f*")} == {"f0", "f1"}
-
-
-@pytest.mark.parametrize(
-    ("sizes", "processes", "groups"),
-    [
-        ([5, 5, 5, 5], 2, ((0, 2), (1, 3))),
-        ([9, 1, 1, 1], 2, ((0,), (1, 2, 3))),
-        ([1, 2, 3], 1, ((0, 1, 2),)),
-        ([4, 0, 0, 4], 2, ((0, 1), (2, 3))),
-        ([7], 4, ((0,),)),
-        ([3, 3, 3], 8, ((0,), (1,), (2,))),
-    ],
-)
-def test_partitions_are_dealt_out_by_size(
-    sizes: list[int], processes: int, groups: tuple[tuple[int, ...], ...]
-) -> None:
-    assert readers.dealt(sizes, processes) == groups
-
-
-@pytest.mark.parametrize(
-    ("sizes", "readers_", "processes"),
-    [
-        ([400_000, 400_000], 1, 1),
-        ([500_000, 500_000], 1, 2),
-        ([5_000_000] * 8, 1, 4),
-        ([5_000_000] * 8, 2, 2),
-        ([5_000_000] * 8, 5, 1),
-        ([9_000_000, 0, 0], 1, 1),
-        ([], 1, 1),
-    ],
-)
-def test_a_process_is_started_where_it_is_worth_it(
-    sizes: list[int], readers_: int, processes: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(readers.os, "sched_getaffinity", lambda pid: set(range(4)))
-    assert readers._processes(sizes, readers_) == processes
