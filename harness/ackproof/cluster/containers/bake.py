@@ -14,7 +14,7 @@ from typing import Final
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.processes import RunTag
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers.container import ContainerPlan, ContainerProcess, NodeContainer
+from ackproof.cluster.containers.container import NODE_FOLDER, ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.cluster.containers.engine import Engine, make_bridge, spoken
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.cluster.containers.leftovers import labels
@@ -23,8 +23,6 @@ from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.warm_up import warm_up
 from ackproof.rundir.layout import CaseDir
 
-NODE_FOLDER: Final = "/mnt/node"
-_CONFIG: Final = "/opt/kafka/config"
 _CLIENTS: Final = 9094
 _SUBNETS: Final = tuple(f"10.212.{third}" for third in range(1, 255))
 _READY_WITHIN_S: Final = 120.0
@@ -48,7 +46,7 @@ def bake(engine: Engine, image: str, work: CaseDir, tag: RunTag) -> str:
         for node in (_MAIN, _PEER):
             container = _container(engine, image, node, ports, network, work, tag, cluster_id)
             open_things.callback(container.close)
-            served[node] = container.start(f"node {node}")
+            served[node] = container.start()
         bootstrap = f"127.0.0.1:{ports[_MAIN - 1]}"
         _await_both(bootstrap, served)
         said = _java_version(served[_MAIN].container)
@@ -85,8 +83,6 @@ def _container(
     tag: RunTag,
     cluster_id: str,
 ) -> NodeContainer:
-    folder = work.nodes / str(node)
-    (folder / "config").mkdir(parents=True)
     controller = node == _MAIN
     own, peers = f"node-{node}", f"1@node-{_MAIN}:9093"
     listeners = [
@@ -119,23 +115,19 @@ def _container(
         "KAFKA_HEAP_OPTS": "-Xmx256m -Xms64m",
         "KAFKA_JVM_PERFORMANCE_OPTS": JVM_FLAGS,
         **({"KAFKA_OPTS": dump} if controller else {}),
-        **tag.environment(own),
     }
     return NodeContainer(
+        engine,
+        tag,
         ContainerPlan(
             image=image,
-            name=f"ackproof-{tag.run_id}-{own}",
+            role=own,
             hostname=own,
             network=network,
             environment=environment,
-            labels=labels(tag, own),
-            user=engine.user,
-            workdir=NODE_FOLDER,
-            mounts={folder: NODE_FOLDER, folder / "config": _CONFIG},
+            folder=work.nodes / str(node),
             published={_CLIENTS: ("127.0.0.1", ports[node - 1])},
-            aliases=(own,),
         ),
-        folder / "stdout.log",
     )
 
 

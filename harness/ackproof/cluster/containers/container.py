@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -17,9 +17,10 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import ProcessState, process_state, started
+from ackproof.base.processes import ProcessState, RunTag, process_state, started
 from ackproof.base.wait import wait_until
-from ackproof.cluster.containers.engine import TIMEOUT_S, EngineFailed, EngineLost, spoken
+from ackproof.cluster.containers.engine import TIMEOUT_S, Engine, EngineFailed, EngineLost, spoken
+from ackproof.cluster.containers.leftovers import labels
 from docker import types
 
 testcontainers_config.ryuk_disabled = True  # no second broom: ours finds what is left by its labels
@@ -37,50 +38,54 @@ _ENDED_BY: Final = {
 """Statuses that say which signal ended a JVM. By SIGTERM it ends itself, with 143: that is an exit status."""
 
 
+NODE_FOLDER: Final = "/mnt/node"
+"""Where a node's own folder is in its container: what it works in."""
+_CONFIG: Final = "/opt/kafka/config"
+"""What the image makes of its variables."""
 _PROC: Final = Path("/proc")
 _GROUPS: Final = Path("/sys/fs/cgroup")
 
 
 @dataclass(frozen=True)
 class ContainerPlan:
-    """What a container is made from. `address`: fixed, in the subnet of `network`; `mounts`: folder of this machine
-    → folder in the container, writable; `published`: port in the container → address and port of this machine."""
+    """What a container is made from. `role`: what its node is called; `folder`: the node's own, on this machine;
+    `address`: fixed, in the subnet of `network`; `published`: port in the container → address and port of this machine.
+    """
 
     image: str
-    name: str
+    role: str
     hostname: str
     network: str
     environment: Mapping[str, str]
-    labels: Mapping[str, str]
-    user: str
-    workdir: str
-    mounts: Mapping[Path, str]
+    folder: Path
     published: Mapping[int, tuple[str, int]]
     address: str | None = None
     command: tuple[str, ...] = ()
-    aliases: tuple[str, ...] = field(default=())
 
 
 class NodeContainer:
-    """A container. `output`: the file that gets what its process printed, when it has ended."""
+    """A container of a run, whose files belong to whoever runs the harness."""
 
-    def __init__(self, plan: ContainerPlan, output: Path) -> None:
-        self.plan = plan
-        self._output = output
+    def __init__(self, engine: Engine, tag: RunTag, plan: ContainerPlan) -> None:
+        self.role = plan.role
+        self._output = plan.folder / "stdout.log"
+        config = plan.folder / "config"
+        config.mkdir(parents=True, exist_ok=True)
         endpoint = types.EndpointConfig(
-            DEFAULT_DOCKER_API_VERSION, aliases=list(plan.aliases), ipv4_address=plan.address
+            DEFAULT_DOCKER_API_VERSION, aliases=[plan.hostname], ipv4_address=plan.address
         )
         self._made = (
             DockerContainer(plan.image, docker_client_kw={"timeout": TIMEOUT_S})
-            .with_name(plan.name)
-            .with_envs(**plan.environment)
+            .with_name(f"ackproof-{tag.run_id}-{plan.role}")
+            .with_envs(**plan.environment, **tag.environment(plan.role))
             .with_kwargs(
-                labels=dict(plan.labels),
+                labels=labels(tag, plan.role),
                 hostname=plan.hostname,
-                user=plan.user,
-                working_dir=plan.workdir,
+                user=engine.user,
+                working_dir=NODE_FOLDER,
                 mounts=[
-                    types.Mount(target, str(source), type="bind") for source, target in plan.mounts.items()
+                    types.Mount(NODE_FOLDER, str(plan.folder), type="bind"),
+                    types.Mount(_CONFIG, str(config), type="bind"),
                 ],
                 network=plan.network,
                 networking_config={plan.network: endpoint},
@@ -98,14 +103,14 @@ class NodeContainer:
         return self._made.get_wrapped_container()
 
     @spoken
-    def start(self, role: str) -> ContainerProcess:
-        """Make it if it was not made yet, and start it. `role`: what its process is called in messages."""
+    def start(self) -> ContainerProcess:
+        """Make it if it was not made yet, and start it."""
         if self._made._container is None:
             self._made.start()
         else:
             self.container.start()
         self.container.reload()
-        return ContainerProcess(self, int(self.container.attrs["State"]["Pid"]), role)
+        return ContainerProcess(self, int(self.container.attrs["State"]["Pid"]))
 
     @spoken
     def status(self) -> int | None:
@@ -160,10 +165,10 @@ def _freeze(container: Container) -> None:
 class ContainerProcess:
     """The first process of a container: its pid is that of this machine."""
 
-    def __init__(self, container: NodeContainer, pid: int, role: str) -> None:
+    def __init__(self, container: NodeContainer, pid: int) -> None:
         self.container = container
         self.pid = pid
-        self.role = role
+        self.role = container.role
         self.started = (started(pid) or 0) if pid else 0
         self._status: int | None = None
 

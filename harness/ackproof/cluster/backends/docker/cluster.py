@@ -15,9 +15,10 @@ from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster import clocks, lease
+from ackproof.cluster.addresses import node_name
 from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses, subnet
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
-from ackproof.cluster.containers.container import ContainerPlan, ContainerProcess, NodeContainer
+from ackproof.cluster.containers.container import NODE_FOLDER, ContainerPlan, ContainerProcess, NodeContainer
 from ackproof.cluster.containers.engine import Engine, EngineFailed, connect, gateway, make_bridge
 from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_environment
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
@@ -31,9 +32,6 @@ from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
 from ackproof.provision.jvm import SERVER, configuration, logging_by
 
-NODE_FOLDER: Final = "/mnt/node"
-"""Where a node's own folder is in its container."""
-_CONFIG: Final = "/opt/kafka/config"
 _SUBNET_TRIES: Final = 8
 
 
@@ -100,8 +98,7 @@ class DockerCluster(OwnCluster):
         )
 
     def _lay_more(self, files: NodeFiles) -> None:
-        # what the image makes of its variables; and how the node logs, into its folder as everywhere
-        (files.folder / "config").mkdir(exist_ok=True)
+        # how the node logs, into its folder as everywhere
         logging = configuration(self.spec.kafka)
         shutil.copyfile(logging, files.folder / logging.name)
         if self._clocks:
@@ -119,8 +116,9 @@ class DockerCluster(OwnCluster):
         containers = self._ground.containers
         container = containers.get(node.id)
         if container is None:
-            container = containers[node.id] = NodeContainer(self._plan(node), node.files.stdout)
-        return container.start(node.name)
+            engine = self._ground.engine
+            container = containers[node.id] = NodeContainer(engine, self._tag, self._plan(node))
+        return container.start()
 
     def _plan(self, node: ProcessNode) -> ContainerPlan:
         ground, addresses = self._ground, self._ground.addresses
@@ -129,26 +127,20 @@ class DockerCluster(OwnCluster):
             published[addresses.external_port] = addresses.client(node.id)
         if node.is_controller:
             published[addresses.controller_port] = addresses.controller(node.id)
-        name = f"node-{node.id}.test"
+        is_kafka = self._is_kafka(node)
         return ContainerPlan(
             image=ground.image.reference,
-            name=f"ackproof-{self._tag.run_id}-{node.name}",
-            hostname=name,
+            role=node.name,
+            hostname=node_name(node.id),
             network=ground.network,
-            environment=self._variables(node) | self._clock_variables(node),
-            labels=labels(self._tag, node.name),
-            user=ground.engine.user,
-            workdir=NODE_FOLDER,
-            mounts={node.files.folder: NODE_FOLDER, node.files.folder / "config": _CONFIG},
+            environment=(self._variables(node) if is_kafka else {}) | self._clock_variables(node),
+            folder=node.files.folder,
             published=published,
             address=addresses.node(node.id),
-            aliases=(name,),
-            command=self._command(node),
+            command=() if is_kafka else self._command(node),
         )
 
     def _variables(self, node: ProcessNode) -> dict[str, str]:
-        if not self._is_kafka(node):
-            return self._tag.environment(node.name)
         heap = self.spec.heap >> 20
         return {
             **settings_as_environment(settings(self.layout, node.id, node.files.data.name)),
@@ -158,7 +150,6 @@ class DockerCluster(OwnCluster):
             "KAFKA_OPTS": _names(node),
             "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
             "LOG_DIR": NODE_FOLDER,
-            **self._tag.environment(node.name),
         }
 
     def _clock_variables(self, node: ProcessNode) -> dict[str, str]:
@@ -168,9 +159,7 @@ class DockerCluster(OwnCluster):
         return clocks.preload(folder / node.files.clock.name, folder / node.files.clock_library.name)
 
     def _command(self, node: ProcessNode) -> tuple[str, ...]:
-        """What runs in its container: nothing but the image's own start, except for a ZooKeeper server."""
-        if self._is_kafka(node):
-            return ()
+        """A ZooKeeper server: both images have it among Kafka's jars, and neither starts it."""
         heap = self.spec.heap >> 20
         words = [
             f"-Xmx{heap}m",
@@ -179,7 +168,6 @@ class DockerCluster(OwnCluster):
             _names(node),
             *self._logging(node),
         ]
-        # both images have ZooKeeper among Kafka's jars, and neither starts it
         return (
             "java",
             *words,
