@@ -23,7 +23,6 @@ class Detach(OfLinks, NodeFault):
     KIND = "detach"
     SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
     HEALING = "attach again"
-
     NEEDS = LINKS
 
     def effect(self) -> Effect:
