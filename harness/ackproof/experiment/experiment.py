@@ -3,19 +3,92 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
-from pydantic import Field, SerializeAsAny, field_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    JsonValue,
+    PlainSerializer,
+    ValidationInfo,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
 
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
-from ackproof.experiment.expectations import ExpectSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.quantities import wrong
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.quantities import FROM_FILE, unknown, wrong
 from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
+from ackproof.rundir.anomalies import TABLE
+from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+
+def _read_scalar(value: object) -> object:
+    if isinstance(value, (dict, list, tuple)):
+        raise wrong("expected a single value")
+    return value
+
+
+def _read_values(value: object) -> object:
+    if not value or not isinstance(value, (list, tuple)):
+        raise wrong("expected a list of values such as [1, 2]")
+    return value
+
+
+def _read_class(name: object) -> object:
+    if name not in TABLE:
+        raise unknown("anomaly class", [*TABLE, "given"])
+    return name
+
+
+def _read_bound(value: object) -> object:
+    if isinstance(value, Bound):
+        return value
+    try:
+        return Bound.parse(value)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+
+
+Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
+AnomalyClass: TypeAlias = Annotated[str, BeforeValidator(_read_class)]
+BoundField: TypeAlias = Annotated[Bound, BeforeValidator(_read_bound)]
+
+
+class ExpectSpec(Spec):
+    """Bounds for the cases that have the `given` settings; without `given`, for every case.
+
+    A setting is named by its path or by the end of it (`acks`, `min.insync.replicas`). In a file the bounds stand
+    beside `given`.
+    """
+
+    given: dict[str, Single] = Field(default_factory=dict)
+    bounds: dict[AnomalyClass, BoundField] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _bounds_stand_beside(cls, data: object, info: ValidationInfo) -> object:
+        if info.context is not FROM_FILE or not isinstance(data, dict):
+            return data
+        given = {"given": data["given"]} if "given" in data else {}
+        return {**given, "bounds": {name: bound for name, bound in data.items() if name != "given"}}
+
+    @model_serializer
+    def _as_in_a_file(self) -> dict[str, JsonValue]:
+        given: dict[str, JsonValue] = {"given": dict(self.given)} if self.given else {}
+        return given | {
+            name: bound.value if bound.op == "==" else str(bound) for name, bound in self.bounds.items()
+        }
+
+    def __str__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.given.items()) or "every case"
+        return f"{given}: " + ", ".join(f"{name} {bound}" for name, bound in self.bounds.items())
 
 
 class ExperimentSpec(Spec):
@@ -33,11 +106,13 @@ class ExperimentSpec(Spec):
     cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
     topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")
     workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")
-    matrix: dict[Text, tuple[Scalar, ...]] = Field(
+    matrix: dict[Text, Annotated[tuple[Single, ...], BeforeValidator(_read_values)]] = Field(
         default_factory=dict, description="Settings to vary, by their path: every combination is a case."
     )
-    faults: tuple[SerializeAsAny[FaultSpec], ...] = Field((), description="The faults, in order.")
-    expect: tuple[ExpectSpec, ...] = Field((), description="What is expected to be seen.")
+    faults: tuple[Annotated[FaultSpec, PlainSerializer(FaultSpec.entry, return_type=JsonValue)], ...] = Field(
+        (), description="The faults, in order."
+    )
+    expect: tuple[ExpectSpec, ...] = Field((), max_length=200, description="What is expected to be seen.")
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."
     )
@@ -57,6 +132,11 @@ class ExperimentSpec(Spec):
     def ground(self) -> BackendRow:
         """What its backend is."""
         return BACKENDS[self.backend]
+
+    def data(self) -> dict[str, Data]:
+        """All of it, defaults filled in, in the grammar of a file; a field that is unset (None) is left out."""
+        data: dict[str, Data] = self.model_dump(mode="json", exclude_none=True)
+        return data
 
     def topic_names(self) -> tuple[str, ...]:
         """The topics that producers write to, in file order."""

@@ -23,7 +23,7 @@ from ackproof.experiment.problems import Path
 from ackproof.experiment.quantities import Duration, duration_text
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.experiment.triggers import After, Trigger
+from ackproof.experiment.triggers import After, Frame, Trigger
 from ackproof.rundir.timeline import DRAWN_FROM
 
 HoldKey = Literal["for", "restart_after"]
@@ -147,6 +147,14 @@ class FaultSpec(Spec):
         """Its own fields as a storm draws them, in the words of a file; None: a storm's menu must give them."""
         own = (field for name, field in cls.model_fields.items() if name not in COMMON)
         return None if any(field.is_required() for field in own) else {}
+
+    def entry(self) -> dict[str, Data]:
+        """Itself in the words of a file, as one of `faults:`; a field that is unset (None) is left out."""
+        body: Data = self.model_dump(mode="json", exclude_none=True, exclude=set(COMMON), by_alias=True)
+        data = {self.KIND: body, **Frame.of(self.trigger).model_dump(mode="json", exclude_none=True)}
+        if self.hold is not None and self.HOLD_KEY is not None:
+            data[self.HOLD_KEY] = duration_text(self.hold)
+        return data
 
     def __str__(self) -> str:
         return " ".join([self.kind, ", ".join(map(str, self.targets))]).rstrip()

@@ -17,7 +17,9 @@ T = TypeVar("T")
 
 FROM_FILE: Final = {"source": "file"}
 WRONG: Final = "wrong"
-"""Error type of every refusal of this room; its message is shown as it is."""
+"""Error type of a refusal of this room; its message is shown as it is."""
+UNKNOWN: Final = "unknown"
+"""Likewise, of a name that nobody knows."""
 
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?(us|ms|s|m|min|h)\Z")
 _SECONDS: Final = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
@@ -49,6 +51,11 @@ RATE_PATTERN: Final = r"^([0-9]+(\.[0-9]+)? ?/ ?(s|min)|full)$"
 def wrong(message: str) -> PydanticCustomError:
     """A refusal whose message is shown to the user as it is."""
     return PydanticCustomError(WRONG, "{text}", {"text": message})
+
+
+def unknown(what: str, valid: Sequence[str]) -> PydanticCustomError:
+    """A refusal of a name that is none of these."""
+    return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid})
 
 
 def parse_duration(text: str) -> float:

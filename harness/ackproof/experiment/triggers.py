@@ -15,13 +15,13 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, ClassVar, Final, TypeAlias
 
-from pydantic import WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
-from ackproof.experiment.base import text_field
+from ackproof.experiment.base import Spec, Whole, text_field
 from ackproof.experiment.problems import hint
-from ackproof.experiment.quantities import duration_text
+from ackproof.experiment.quantities import Duration, duration_text
 from ackproof.rundir.bounds import OPERATORS
 from ackproof.rundir.partition import TopicPartition
 
@@ -118,8 +118,15 @@ class When:
 class After:
     """After another fault: `after: {fault: 1, by: 1s}`. `by` counts in seconds from that fault's confirmation."""
 
-    fault: int
-    by: float = 0.0
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    fault: Annotated[
+        Whole,
+        Field(
+            description="Number of a fault before this one; the first is 1.", json_schema_extra={"minimum": 1}
+        ),
+    ]
+    by: Annotated[Duration, Field(description="How long after its confirmation.")] = 0.0
 
     def __str__(self) -> str:
         return f"{duration_text(self.by)} after fault {self.fault} is confirmed"
@@ -140,6 +147,44 @@ ConditionField: TypeAlias = Annotated[
         }
     ),
 ]
+
+
+class Frame(Spec):
+    """What stands beside the kind of a fault in a file: its trigger, and how long it lasts."""
+
+    at: Duration | None = Field(None, description="Begins at this time after the start of the workload.")
+    when: ConditionField | None = Field(
+        None,
+        description="Begins in this state: acked, read, isr(t/p) or lag(t/p), compared with a number.",
+    )
+    at_latest: Duration | None = Field(
+        None, gt=0, description="Begins at this time even if the state of 'when' did not come."
+    )
+    after: After | None = Field(None, description="Begins after another fault is confirmed.")
+    for_: Duration | None = Field(
+        None, gt=0, alias="for", description="How long it lasts; without it until the end of the run."
+    )
+    restart_after: Duration | None = Field(
+        None, gt=0, description="When the node is started again; without it at the end of the run."
+    )
+
+    @classmethod
+    def of(cls, trigger: Trigger) -> Frame:
+        """How a file writes this trigger."""
+        match trigger:
+            case At():
+                return cls(at=trigger.at)
+            case After():
+                return cls(after=trigger)
+            case _:
+                return cls(when=trigger.condition, at_latest=trigger.at_latest)
+
+    @property
+    def trigger(self) -> Trigger | None:
+        """Its trigger; the first, where there are several."""
+        if self.when is not None:
+            return When(self.when, self.at_latest)
+        return self.after if self.at is None else At(self.at)
 
 
 def surely_fires(trigger: Trigger, fate: Callable[[int], bool | Trigger]) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.experiment import ExpectSpec
 from ackproof.reference.predict.answers import USUAL_STATES, remembered
 from ackproof.reference.predict.prediction import predict_case, scopes_of
 from ackproof.rundir.prediction import Chance, PredictionFile

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.promises import Promises, Ruling, rule
 from ackproof.rundir.anomalies import TABLE, RuledBy
 from ackproof.rundir.prediction import Chance, PredictionFile

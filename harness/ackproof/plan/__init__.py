@@ -9,7 +9,7 @@ from __future__ import annotations
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import InvalidExperiment, Problem
-from ackproof.plan.cases import Plan, cases, load, plan_of
+from ackproof.plan.cases import Plan, cases, load
 from ackproof.plan.schedule import PlannedFault, describe, timeline
 
 __all__ = [
@@ -22,6 +22,5 @@ __all__ = [
     "cases",
     "describe",
     "load",
-    "plan_of",
     "timeline",
 ]

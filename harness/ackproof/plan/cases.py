@@ -19,17 +19,15 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, Drawn
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import ScalarNode, root_of
+from ackproof.experiment.nodes import ScalarNode
 from ackproof.experiment.problems import hint
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.checks_storm import able_here
-from ackproof.plan.fault_reader import read_drawn
-from ackproof.plan.grammar import experiment_data, fault_data
+from ackproof.plan.entries import read_drawn, spelt_out
 from ackproof.plan.matrix import MAX_CASES, Cell, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.reader import reread
-from ackproof.plan.short_forms import spelt_out
 from ackproof.plan.source import read
 from ackproof.rundir.documents import Document, Scalar
 
@@ -60,11 +58,11 @@ def case_to_json(case: Case) -> JsonValue:
         orders=case.orders,
         storms={
             number: _ResolvedStorm(
-                left_out=drawn.left_out, faults=tuple(fault_data(fault) for fault in drawn.faults)
+                left_out=drawn.left_out, faults=tuple(fault.entry() for fault in drawn.faults)
             )
             for number, drawn in case.drawn.items()
         },
-        experiment=experiment_data(case.experiment),
+        experiment=case.experiment.data(),
     ).model_dump(mode="json")
 
 
@@ -115,11 +113,6 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
     if backend is not None:
         root = override(root, ("backend",), ScalarNode(backend, backend))
     return Plan(*analyse(file, root))
-
-
-def plan_of(spec: ExperimentSpec) -> Plan:
-    """An experiment that was made in Python, checked as a file is. Raises `InvalidExperiment`."""
-    return Plan(*analyse(f"experiment {spec.name}", root_of(experiment_data(spec))))
 
 
 def cases(

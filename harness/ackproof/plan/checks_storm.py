@@ -11,10 +11,9 @@ from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import Storm, roles_for, sample
-from ackproof.plan.diagnostics import Problems
+from ackproof.plan.diagnostics import Problems, ordered, path_of
 from ackproof.plan.ground import has
 from ackproof.plan.on_model import MODEL, lacks
-from ackproof.plan.refusals import ordered, report_error
 
 CheckFields = Callable[[ExperimentSpec, FaultSpec, Path, Problems], None]
 
@@ -47,12 +46,12 @@ def check_storm(
             one = sample(storm, name, roles_for(storm, name, spec), spec)
         except ValidationError as error:
             for detail in ordered(error):
-                below = tuple(part for part in detail["loc"] if part != "[key]")
+                below = path_of(detail)
                 if detail["type"] == "missing":
                     say = f"a storm cannot draw '{below[-1]}' of a {name}: give it here"
                     found.report(path, f"{say}, {name}: {{weight: {dish.weight}, {below[-1]}: …}}", key=True)
                 else:
-                    report_error(found, detail, path, below)
+                    found.refuse(detail, path + below)
             continue
         if dish.fields:
             check_fields(spec, one, path, found)

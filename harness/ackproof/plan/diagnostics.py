@@ -1,11 +1,76 @@
-"""Problems of one document while it is being understood: where they are, and what they make meaningless."""
+"""Problems of one document while it is being understood: where they are, and what they make meaningless.
+
+What pydantic refuses is said in the words of the file: path, what was expected, what stands there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
+from typing import Final, TypeVar
 
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
+from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
+from ackproof.experiment.spec import (
+    ClusterSpec,
+    ConsumerSpec,
+    EvidenceSpec,
+    ProducerSpec,
+    TopicSpec,
+    WorkloadSpec,
+)
+from ackproof.experiment.triggers import After
+
+M = TypeVar("M", bound=BaseModel)
+
+_MODELS: Final[dict[Path, type[BaseModel]]] = {
+    (): ExperimentSpec,
+    ("cluster",): ClusterSpec,
+    ("topics", "*"): TopicSpec,
+    ("workload",): WorkloadSpec,
+    ("workload", "producers"): ProducerSpec,
+    ("workload", "consumers"): ConsumerSpec,
+    ("evidence",): EvidenceSpec,
+}
+GROUPS: Final = {path: tuple(model.model_fields) for path, model in _MODELS.items()}
+"""The fields of an experiment's groups, by the path of the group; `*` is any name."""
+
+_EXPECTED: Final = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": "a text",
+    "dict_type": "a mapping",
+    "mapping_type": "a mapping",
+    "model_type": "a mapping",
+    "model_attributes_type": "a mapping",
+    "dataclass_type": "another fault such as {{fault: 1, by: 1s}}",
+    "list_type": "a list",
+    "tuple_type": "a list",
+    "greater_than": "more than {gt}",
+    "greater_than_equal": "at least {ge}",
+    "less_than": "less than {lt}",
+    "less_than_equal": "at most {le}",
+    "finite_number": "a finite number",
+    "string_too_long": "at most {max_length} characters",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
+    "int_parsing_size": "a smaller number",
+    "literal_error": "{expected}",
+}
+
+
+def group_of(path: Path) -> tuple[str, ...]:
+    """The fields right below `path`; none where they have no fixed names."""
+    if path[:1] == ("faults",) and path[2:] == ("after",):
+        return tuple(field.name for field in fields(After))
+    return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path, ())
 
 
 class Problems:
@@ -89,6 +154,36 @@ class Problems:
         """Whether nothing at `path` or below it has a problem."""
         return not any(broken[: len(path)] == path for broken in self._broken)
 
+    def validated(self, path: Path, model: type[M], data: Mapping[str, object]) -> M | None:
+        """What a file has at `path` as this type, None (and its problems) if it is none."""
+        try:
+            return model.model_validate(data, context=FROM_FILE)
+        except ValidationError as error:
+            for detail in ordered(error):
+                self.refuse(detail, path + path_of(detail))
+            return None
+
+    def refuse(self, detail: ErrorDetails, path: Path) -> None:
+        """Turn one of pydantic's errors into a problem of the field at `path`."""
+        if self.full or path in self._broken:
+            self.breaks(path)
+            return
+        kind, context, node = detail["type"], detail.get("ctx", {}), self.node(path)
+        of_key = detail["loc"][-1:] == ("[key]",)
+        if kind == UNKNOWN:
+            self.unknown(path, context["what"], context["valid"])
+        elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
+            siblings = group_of(path[:-1])
+            self.unknown(path, "field", siblings, hint=_belongs(str(path[-1]), siblings))
+        elif kind == "missing":
+            if not self.misspelt(path):
+                self.report(path, f"the field '{path[-1]}' is missing")
+        elif isinstance(node, ScalarNode) and node.value is None and "config" not in path and not of_key:
+            self.report(path, "expected a value, not nothing; leave the field out to have its default")
+        else:
+            there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
+            self.report(path, _expected(detail, there), _meant(detail, there), key=of_key)
+
     def node(self, path: Path) -> Node | None:
         """The node at `path`, None if the file does not have it."""
         node: Node | None = self.root
@@ -125,7 +220,7 @@ def describe(node: Node | None) -> str:
         case MapNode():
             return "a mapping"
         case ListNode():
-            return "a list"
+            return "a list" if node.items else "an empty list"
         case ScalarNode(value=None):
             return "nothing" if node.text == "" else f"'{node.text}'"
         case ScalarNode(value=bool()):
@@ -134,3 +229,49 @@ def describe(node: Node | None) -> str:
             return f"the text '{shorten(node.text)}'"
         case _:
             return f"the number {node.text}"
+
+
+def ordered(error: ValidationError) -> list[ErrorDetails]:
+    """Unknown fields before missing ones: what is misspelt is not missing."""
+    return sorted(error.errors(include_url=False), key=lambda detail: detail["type"] == "missing")
+
+
+def path_of(detail: ErrorDetails) -> Path:
+    """Where an error is, as a file has it: bounds stand beside `given`."""
+    path = tuple(part for part in detail["loc"] if part != "[key]")
+    return path[:2] + path[3:] if path[:1] == ("expect",) and path[2:3] == ("bounds",) else path
+
+
+def _expected(detail: ErrorDetails, node: Node | None) -> str:
+    """What was expected, and what stands there."""
+    kind, context = detail["type"], detail.get("ctx", {})
+    if kind == WRONG:
+        text = str(context["text"])
+        told = not text.startswith("expected") or ", not " in text or ";" in text
+        return text if told else f"{text}, not {describe(node)}"
+    if kind not in _EXPECTED:
+        return detail["msg"]
+    length = context.get("actual_length") if isinstance(node, ListNode) else None
+    there = describe(node) if length is None else f"one of {length}"
+    return f"expected {_EXPECTED[kind].format(**context)}, not {there}"
+
+
+def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
+    """What somebody probably meant who wrote this value."""
+    if not isinstance(node, ScalarNode):
+        return None
+    if detail["type"] == "bool_type":
+        return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
+    valid = str(detail.get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
+    return (
+        nearest(node.text, [name.strip("'") for name in valid]) if detail["type"] == "literal_error" else None
+    )
+
+
+def _belongs(name: str, siblings: Iterable[str]) -> str:
+    """Where a field of this name would be right, if it is wrong here and near to nothing here."""
+    if nearest(name, siblings):
+        return ""
+    homes = [path for path, fields in GROUPS.items() if path and name in fields]
+    shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
+    return f"it belongs under {' or '.join(shown)}" if shown else ""

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackproof.experiment.expectations import ExpectSpec
-from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
 from ackproof.experiment.nodes import Data, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.grammar import experiment_data
 from ackproof.plan.paths import (
     ends,
     is_called,
@@ -21,6 +19,7 @@ from ackproof.plan.paths import (
     value_text,
 )
 from ackproof.plan.reader import read_experiment
+from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.documents import Scalar
 
 
@@ -34,7 +33,7 @@ class Expecting:
         self._found = found
         self._spec = spec
         self._axes = axes
-        self._leaves = leaves(experiment_data(spec))
+        self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
 
     def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[tuple[ExpectSpec, ...]]:
@@ -44,11 +43,12 @@ class Expecting:
 
         Reports settings that do not exist, expectations that speak of no cell, and such as contradict each other.
         """
-        data = [experiment_data(cell) for cell in cells]
+        data = [cell.data() for cell in cells]
         matched: list[list[tuple[int, ExpectSpec]]] = [[] for _ in cells]
         for index, expectation in enumerate(self._spec.expect):
             if not self._found.sound(("expect", index)):
                 continue
+            self._check_bounds(("expect", index), expectation)
             given = self._resolve(("expect", index, "given"), expectation.given)
             if given is None:
                 continue
@@ -68,6 +68,14 @@ class Expecting:
         for one in matched:
             self._check_contradictions(one)
         return [tuple(expectation for _, expectation in one) for one in matched]
+
+    def _check_bounds(self, where: Path, expectation: ExpectSpec) -> None:
+        if not expectation.bounds and self._found.sound_below(where):
+            self._found.report(where, "nothing is expected: name a class and its bound, such as lost: 0")
+        for name, bound in expectation.bounds.items():
+            if TABLE[name].always_forbidden and bound.highest != 0:
+                message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
+                self._found.report((*where, name), message)
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
         """The settings' paths, each with its name and its value as the experiment understands it."""
@@ -116,7 +124,7 @@ class Expecting:
             trial = Problems("", override(self._found.root, path, node))
             spec = read_experiment(trial)
             right = spec is not None and trial.sound(path)
-            data = value_at(experiment_data(spec), path) if spec is not None and right else None
+            data = value_at(spec.data(), path) if spec is not None and right else None
             self._known[asked] = data, right
         return self._known[asked]
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Final, get_args
-
-from pydantic import BaseModel
+from typing import Final
 
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.experiment.releases import ELR
-from ackproof.plan.refusals import GROUPS
+from ackproof.plan.diagnostics import GROUPS, group_of
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
@@ -78,18 +76,17 @@ def _wrong_below(path: Path) -> tuple[str, str | None] | None:
     """Walk the named fields of the groups along `path`."""
     for depth in range(1, len(path)):
         above: Path = path[:depth]
-        model = GROUPS.get(("topics", "*") if len(above) == 2 and above[0] == "topics" else above)
-        if model is None:
+        fields = group_of(above)
+        if not fields:
             if above == ("topics",):
                 continue
             return _wrong_map(path, depth)
         name = path[depth]
-        if name not in model.model_fields:
-            near = nearest(str(name), model.model_fields) or None
+        if name not in fields:
+            near = nearest(str(name), fields)
             there = near and path_text((*above, near, *path[depth + 1 :]))
             return f"'{path_text(above)}' has no field '{name}'", there or _deep_match(path)
-    model = GROUPS.get(path)
-    if model is not None or path == ("topics",) or (len(path) == 2 and path[0] == "topics"):
+    if group_of(path) or path == ("topics",):
         return "this is a group of settings; name one of its fields", None
     if path[-1] in _MAPS:
         example = ELR if path[-1] == "features" else "min.insync.replicas"
@@ -110,17 +107,11 @@ def _wrong_map(path: Path, depth: int) -> tuple[str, str | None] | None:
 
 def _deep_match(path: Path) -> str | None:
     """A full path whose last name is that of `path`: `acks` → `workload.producers.acks`."""
-    for above, model in GROUPS.items():
-        if above and "*" not in above and path[-1] in model.model_fields and _is_leaf(model, str(path[-1])):
-            return path_text((*above, path[-1]))
+    for above, fields in GROUPS.items():
+        there = (*above, path[-1])
+        if above and "*" not in above and path[-1] in fields and there not in GROUPS:
+            return path_text(there)
     return None
-
-
-def _is_leaf(model: type[BaseModel], name: str) -> bool:
-    annotation = model.model_fields[name].annotation
-    return not any(
-        isinstance(kind, type) and issubclass(kind, BaseModel) for kind in (annotation, *get_args(annotation))
-    )
 
 
 def override(root: MapNode, path: Path, value: ScalarNode) -> MapNode:

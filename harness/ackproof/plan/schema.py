@@ -13,7 +13,6 @@ from typing import Final, cast
 
 from pydantic import JsonValue
 
-from ackproof.experiment.expectations import BOUND_PATTERN
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.quantities import (
@@ -25,13 +24,13 @@ from ackproof.experiment.quantities import (
 )
 from ackproof.experiment.triggers import CONDITION_PATTERN, TRIGGER_KEYS
 from ackproof.faults.registry import fault_kinds
-from ackproof.plan.fault_reader import HOLD_KEYS
-from ackproof.plan.short_forms import fields_beside
+from ackproof.plan.entries import HOLD_KEYS, fields_beside
 from ackproof.rundir.anomalies import TABLE
 
 Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _SCALAR: Final[Schema] = {"type": ["string", "number", "boolean", "null"]}
+BOUND_PATTERN: Final = r"^ *(>=|<=|==|>|<)? *[0-9]+ *$"
 _NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ackproof.experiment.expectations import ExpectSpec
+from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.verdict import OF_THE_MODEL

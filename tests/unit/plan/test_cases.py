@@ -10,10 +10,9 @@ import pytest
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.roles import Role
-from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.experiment.triggers import After, At, Condition, When
 from ackproof.faults.processes import Kill, Pause
-from ackproof.plan import ExperimentSpec, InvalidExperiment, Plan, cases, describe, load, plan_of, timeline
+from ackproof.plan import InvalidExperiment, Plan, cases, describe, load, timeline
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.layout import safe_name
@@ -178,20 +177,6 @@ def test_repeat_and_too_many(load_text: Load) -> None:
         cases(spec, repeat=0)
     with pytest.raises(InvalidExperiment, match="more than 10000 cases"):
         load_text(SMALL + f"repeat: 501\nmatrix: {{topics.t.partitions: {list(range(1, 21))}}}\n")
-
-
-def test_experiments_made_in_python() -> None:
-    spec = ExperimentSpec(
-        name="made",
-        cluster=ClusterSpec(brokers=1),
-        topics={"t": TopicSpec(replication_factor=1)},
-        faults=(Kill(number=1, target=Role.parse("leader(t/0)"), trigger=At(1.0)),),
-        matrix={"workload.producers.acks": (1, "all")},
-    )
-    assert [case.id for case in cases(plan_of(spec))] == ["acks=1#1", "acks=all#1"]
-    wrong = spec.model_copy(update={"topics": {"t": TopicSpec(replication_factor=2)}})
-    with pytest.raises(InvalidExperiment, match=r"experiment made:.*need as many brokers"):
-        plan_of(wrong)
 
 
 def test_schedule(load_text: Load) -> None:
