@@ -12,7 +12,6 @@ from pathlib import Path
 
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json
-from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
@@ -147,7 +146,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
         settings=case.settings,
         repeat=case.repeat,
         seed=case.seed,
-        backend=MODEL,
+        backend="model",
         replay=replay,
         resolved=case_to_json(case),
         clients=clients_of(simulation),

@@ -13,7 +13,7 @@ from pydantic import JsonValue
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.plan.cases import case_from_json, case_to_json, reseeded
-from ackproof.plan.on_model import lacks
+from ackproof.plan.checks_backend import lacks
 from ackproof.reference.predict import workers
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir

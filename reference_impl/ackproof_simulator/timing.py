@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ackproof.experiment.node_settings import SESSION_TIME_OUT, configured
+from ackproof.experiment.node_settings import configured
 from ackproof.experiment.spec import ClusterSpec
 from ackproof_simulator.clock import MS, SECOND
 
@@ -80,7 +80,7 @@ def timing_of(cluster: ClusterSpec) -> Timing:
         return round(float(found[name]) * MS)
 
     zookeeper = cluster.metadata.broker_controls
-    session = ms(SESSION_TIME_OUT[cluster.mode])
+    session = ms(cluster.metadata.session)
     return Timing(
         fetch_wait=ms("replica.fetch.wait.max.ms"),
         fetch_backoff=ms("replica.fetch.backoff.ms"),

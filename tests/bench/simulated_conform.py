@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.on_model import lacks
+from ackproof.plan.checks_backend import lacks
 from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir

@@ -10,7 +10,7 @@ import pytest
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.install import Installation
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.faults.disks import empty_disk, log_dirs, log_files
 from faultbench import Bench
 

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.cluster.network.proxied import ProxiedMesh
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster

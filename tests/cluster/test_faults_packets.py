@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from faultbench import Bench
 from faultbench.links import PACKET_FAULTS, no_bite_astray, tables_of
 

@@ -14,7 +14,7 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.metadata.zookeeper import servers
 from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper, end_session
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import TopicSpec
 from ackproof.faults import zookeeper as faults_zookeeper
 from ackproof.rundir.partition import TopicPartition

@@ -8,7 +8,7 @@ import pytest
 
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from faultbench import Bench
 
 pytestmark = pytest.mark.docker

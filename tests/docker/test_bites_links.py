@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.cluster.network.mesh import Cut, Link
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from faultbench import Bench
 from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray, tables_of
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from faultbench import Bench, planned
 
 pytestmark = [pytest.mark.docker, pytest.mark.nightly]

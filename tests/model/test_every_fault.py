@@ -12,7 +12,6 @@ from ackproof.experiment.problems import InvalidExperiment
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.on_model import MODEL
 from ackproof.reference.predict.cases import counted_for
 from ackproof.reference.predict.incidents import unpredictable
 from ackproof.reference.replay.document import conform
@@ -133,7 +132,7 @@ def test_prediction_takes_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize("kind", sorted(fault_kinds()))
 def test_the_model_does_it_or_says_why_not(tmp_path: Path, kind: str) -> None:
     if kind in NOT_SIMULATED:
-        assert NOT_SIMULATED[kind] in str(fault_kinds()[kind].not_on(MODEL))
+        assert NOT_SIMULATED[kind] in str(fault_kinds()[kind].not_on("model"))
         with pytest.raises(InvalidExperiment, match=NOT_SIMULATED[kind]):
             case_of(tmp_path, kind, "model")
         return

@@ -12,7 +12,6 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.faults.storm import Storm
 from ackproof.plan import load
 from ackproof.plan.cases import cases
-from ackproof.plan.on_model import MODEL
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.timeline import EventKind, read_timeline
@@ -99,7 +98,7 @@ def test_another_seed_leaves_another_run() -> None:
 def test_what_the_model_can_do_is_what_validation_lets_through() -> None:
     for name, kind in fault_kinds().items():
         played = kind is Storm or maker_of(kind) is not None
-        assert (kind.not_on(MODEL) is None) is played, name
+        assert (kind.not_on("model") is None) is played, name
 
 
 @pytest.mark.parametrize(

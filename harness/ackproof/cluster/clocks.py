@@ -18,7 +18,7 @@ from typing import Final
 
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.provision.clock import library
 
 _STAMPED: Final = re.compile(

@@ -35,7 +35,7 @@ from ackproof.cluster.readiness import Readiness, give_head_start
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Access, Connection
-from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore

@@ -1,4 +1,4 @@
-"""Where a case can run: one row for each backend, with what it lacks and why.
+"""Where a case can run: one row for each backend, with what it lacks and why; and what faults need of its ground.
 
 A new backend is a row here (and a word of `Backend`), and a folder in `ackproof.cluster.backends`.
 """
@@ -11,9 +11,25 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias
 
-from ackproof.experiment.needs import DISKS, LINKS, Need
-
 Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
+
+
+class Need(StrEnum):
+    """What a fault needs before a cluster starts; the union over all faults of a case is laid."""
+
+    BROKER_LINKS = "links among brokers, and from brokers to controllers"
+    CONTROLLER_LINKS = "links among controllers"
+    CLIENT_LINKS = "links from clients to brokers"
+    PACKETS = "rules for single packets"
+    CLOCKS = "wall clocks of the nodes that can be set"
+    DISKS = "file systems of their own for the nodes' data"
+    DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
+
+
+LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
+"""Needs of which each is a class of links."""
+DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
+"""Needs of disks; the second is met in part on any machine."""
 
 
 class Ability(StrEnum):

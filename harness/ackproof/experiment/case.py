@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ackproof.experiment.backends import Need
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.needs import Need
 from ackproof.rundir.documents import Scalar
 
 

@@ -84,7 +84,7 @@ class Draw:
         place, cluster = self.other_place(), self.experiment.cluster
         links = [f"{who}({place}) -> leader({place})" for who in ("follower", "followers")]
         links += [f"clients -> leader({place})", f"leader({place}) -> follower({place})"]
-        if cluster.mode == "zookeeper":
+        if cluster.metadata.broker_controls:
             links.append(f"leader({place}) -> zookeeper")
         elif not cluster.combined:
             links.append("broker -> controller")

@@ -57,6 +57,7 @@ def _read_bound(value: object) -> object:
 
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
+Values: TypeAlias = Annotated[tuple[Single, ...], Field(min_length=1), BeforeValidator(_read_values)]
 AnomalyClass: TypeAlias = Annotated[str, BeforeValidator(_read_class)]
 BoundField: TypeAlias = Annotated[Bound, BeforeValidator(_read_bound)]
 
@@ -68,7 +69,11 @@ class ExpectSpec(Spec):
     beside `given`.
     """
 
-    given: dict[str, Single] = Field(default_factory=dict)
+    given: dict[str, Single] = Field(
+        default_factory=dict,
+        description="The settings of the cases that this speaks of, by their path or the end of it.",
+        json_schema_extra={"examples": [{"acks": "all"}]},
+    )
     bounds: dict[AnomalyClass, BoundField] = Field(default_factory=dict)
 
     @model_validator(mode="before")
@@ -106,8 +111,10 @@ class ExperimentSpec(Spec):
     cluster: ClusterSpec = Field(default_factory=ClusterSpec, description="The cluster under test.")
     topics: dict[TopicName, TopicSpec] = Field(description="The topics, by name.")
     workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")
-    matrix: dict[Text, Annotated[tuple[Single, ...], BeforeValidator(_read_values)]] = Field(
-        default_factory=dict, description="Settings to vary, by their path: every combination is a case."
+    matrix: dict[Text, Values] = Field(
+        default_factory=dict,
+        description="Settings to vary, by their path: every combination is a case.",
+        json_schema_extra={"examples": [{"workload.producers.acks": [0, 1, "all"]}]},
     )
     faults: tuple[Annotated[FaultSpec, PlainSerializer(FaultSpec.entry, return_type=JsonValue)], ...] = Field(
         (), description="The faults, in order."

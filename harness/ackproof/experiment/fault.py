@@ -13,11 +13,10 @@ from typing import ClassVar, Final, Literal, Protocol
 
 from pydantic import Field
 
-from ackproof.experiment.backends import BACKENDS, Ability
+from ackproof.experiment.backends import BACKENDS, Ability, Need
 from ackproof.experiment.base import Spec
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import Path
 from ackproof.experiment.quantities import Duration, duration_text

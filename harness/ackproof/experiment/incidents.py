@@ -68,7 +68,7 @@ class Exposure:
         """How many brokers with a replica of the topic can hold this role at once."""
         cluster, rf = self.experiment.cluster, self.replicas
         controllers = 0
-        if cluster.mode == "zookeeper":
+        if cluster.metadata.broker_controls:
             controllers = 1
         elif cluster.combined:
             controllers = 1 if role.kind is RoleKind.CONTROLLER else cluster.brokers

@@ -11,8 +11,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
-from ackproof.experiment.needs import Need
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import ROLE_PATTERN, Role, RoleKind

@@ -31,31 +31,6 @@ _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
     }
 )
 
-_CHAOS_KRAFT: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # A dead broker is noticed within this session; a paused one keeps its place for as long.
-        "broker.session.timeout.ms": "3000",
-        "broker.heartbeat.interval.ms": "300",
-        "controller.quorum.election.timeout.ms": "300",
-        "controller.quorum.election.backoff.max.ms": "300",
-        "controller.quorum.fetch.timeout.ms": "1000",
-        "controller.quorum.request.timeout.ms": "1000",
-        "controller.quorum.retry.backoff.ms": "20",
-        "metadata.max.idle.interval.ms": "500",
-        "unclean.leader.election.interval.ms": "2000",
-    }
-)
-_CHAOS_ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        # As long as a KRaft broker's session above.
-        "zookeeper.session.timeout.ms": "3000",
-        # A broker exits when it has no session within this, by default as long as a session lasts: too short for
-        # a machine on which ZooKeeper itself only starts.
-        "zookeeper.connection.timeout.ms": "60000",
-        "controlled.shutdown.retry.backoff.ms": "500",
-    }
-)
-
 
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     """The settings of a node that do not depend on where it stands: all but the necessities."""
@@ -90,7 +65,7 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
 
 
 def _chaos(spec: ClusterSpec) -> dict[str, str]:
-    return {**_CHAOS, **(_CHAOS_ZOOKEEPER if spec.mode == "zookeeper" else _CHAOS_KRAFT)}
+    return {**_CHAOS, **spec.metadata.timing}
 
 
 _KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
@@ -100,12 +75,6 @@ _KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
         "zookeeper.session.timeout.ms": 18_000,
     }
 )
-
-
-SESSION_TIME_OUT: Final[Mapping[str, str]] = MappingProxyType(
-    {"kraft": "broker.session.timeout.ms", "zookeeper": "zookeeper.session.timeout.ms"}
-)
-"""Which setting says how long a broker may be silent, by `ClusterSpec.mode`."""
 
 
 def time_out(spec: ClusterSpec, name: str) -> int:

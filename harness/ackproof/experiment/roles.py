@@ -144,6 +144,18 @@ def minority_of(brokers: int) -> int:
     return max(0, (brokers - 1) // 2)
 
 
+PartitionField: TypeAlias = Annotated[
+    TopicPartition,
+    *text_field(TopicPartition.parse, TopicPartition, "a partition such as orders/0"),
+    WithJsonSchema(
+        {
+            "type": "string",
+            "pattern": r"^[A-Za-z0-9._-]+/[0-9]+$",
+            "title": "Partition",
+            "description": "One partition, such as orders/0.",
+        }
+    ),
+]
 RoleField: TypeAlias = Annotated[
     Role,
     *text_field(Role.parse, Role, "a role such as leader(orders/0) or controller"),

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.nodes import shorten
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.releases import RELEASES, numbers
@@ -135,7 +136,7 @@ def wrong_topic_setting(name: str, value: str, spec: SystemUnderTest) -> Wrong |
     Which release someone else's cluster has is not known: there only a near miss of a known name is wrong.
     """
     near = nearest(name, TOPIC_SETTINGS, cutoff=0.8)
-    foreign, kafka = spec.backend == "attach", spec.cluster.kafka
+    foreign, kafka = BACKENDS[spec.backend].foreign, spec.cluster.kafka
     if name not in TOPIC_SETTINGS:
         return (
             None if foreign and near is None else Wrong(f"Kafka has no topic setting '{name}'", nearest=near)

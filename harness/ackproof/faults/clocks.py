@@ -14,11 +14,10 @@ from pydantic import Field, field_validator
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import LocalNode, NodeState, clock_of
-from ackproof.experiment.backends import Ability
+from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Shift, shift_text, wrong
 from ackproof.experiment.releases import numbers

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.checks import (
     acks,
     counting,
@@ -20,7 +21,6 @@ from ackproof.judge.checks import (
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
-from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 
@@ -33,7 +33,7 @@ Check = Callable[[Facts], Iterator[Opinion]]
 
 def _reach(facts: Facts) -> Iterator[Opinion]:
     """What this verdict cannot speak of, whatever the run shows."""
-    if facts.backend == MODEL:
+    if BACKENDS[facts.backend].simulated:
         yield not_judged(OF_THE_MODEL)
     for reason in facts.prediction.not_predicted:
         yield not_judged(f"predictions: {reason}")

@@ -22,7 +22,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import ScalarNode
 from ackproof.experiment.problems import hint
 from ackproof.faults.storm import Storm, draw_storm
-from ackproof.plan.checks_storm import able_here
+from ackproof.plan.checks_backend import able_here
 from ackproof.plan.entries import read_drawn, spelt_out
 from ackproof.plan.matrix import MAX_CASES, Cell, analyse
 from ackproof.plan.overrides import with_settings
@@ -133,8 +133,27 @@ def cases(
         raise BadInput(f"repeat: each case runs at least once, not {times} times")
     if len(plan.cells) * times > MAX_CASES:
         raise BadInput(f"{len(plan.cells)} cells × {times} repeats are more than {MAX_CASES} cases")
-    every = [_case(cell, number, own) for cell in plan.cells for number in range(1, times + 1)]
-    return every if only is None else _chosen(every, [only] if isinstance(only, str) else only)
+    every = {f"{cell.name}#{number}": (cell, number) for cell in plan.cells for number in range(1, times + 1)}
+    wanted = [only] if isinstance(only, str) else only or ()
+    for name in wanted:
+        if not any(name in _names(case_id) for case_id in every):
+            raise BadInput(f"no case is called '{name}'{hint(name, list(every), 'there is', most=8)}")
+    return [
+        _drawn(
+            case_id,
+            cell.settings,
+            number,
+            case_seed(own, case_id),
+            cell.experiment.model_copy(update={"seed": own}),
+        )
+        for case_id, (cell, number) in every.items()
+        if only is None or _names(case_id) & set(wanted)
+    ]
+
+
+def _names(case_id: str) -> set[str]:
+    """What a case is called: its id, or that of its cell."""
+    return {case_id, case_id.rpartition("#")[0]}
 
 
 def reseeded(case: Case, seed: int) -> Case:
@@ -146,12 +165,6 @@ def case_seed(seed: int, case_id: str) -> int:
     """The seed of one case: the first 63 bits of SHA-256 over the experiment's seed and the case's id."""
     digest = hashlib.sha256(f"{seed}/{case_id}".encode()).digest()
     return int.from_bytes(digest[:8], "big") >> 1
-
-
-def _case(cell: Cell, number: int, seed: int) -> Case:
-    case_id = f"{cell.name}#{number}"
-    experiment = cell.experiment.model_copy(update={"seed": seed})
-    return _drawn(case_id, cell.settings, number, case_seed(seed, case_id), experiment)
 
 
 def _drawn(
@@ -171,12 +184,3 @@ def _order(seed: int, fault: FaultSpec, experiment: ExperimentSpec) -> tuple[int
     brokers = list(experiment.cluster.broker_ids)
     random.Random(f"{seed}/fault/{fault.number}").shuffle(brokers)
     return tuple(brokers)
-
-
-def _chosen(every: list[Case], only: Sequence[str]) -> list[Case]:
-    ids = [case.id for case in every]
-    chosen = [case for case in every if {case.id, case.id.rpartition("#")[0]} & set(only)]
-    for wanted in only:
-        if not any(wanted in (name, name.rpartition("#")[0]) for name in ids):
-            raise BadInput(f"no case is called '{wanted}'{hint(wanted, ids, 'there is', most=8)}")
-    return chosen

@@ -26,11 +26,9 @@ from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, Quantity, When
 from ackproof.faults.storm import Storm
-from ackproof.plan.checks_settings import check_settings
-from ackproof.plan.checks_storm import check_storm
-from ackproof.plan.checks_workload import check_workload
+from ackproof.plan.checks_backend import check_on_model, check_possible, check_storm
+from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
-from ackproof.plan.on_model import check_on_model
 from ackproof.rundir.partition import TopicPartition
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -64,7 +62,7 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
 def _check_mode(spec: ExperimentSpec, found: Problems) -> None:
     """What there is not with ZooKeeper."""
     cluster, mode = spec.cluster, ("cluster", "mode")
-    if cluster.mode != "zookeeper" or not found.sound(mode):
+    if not cluster.metadata.broker_controls or not found.sound(mode):
         return
     if cluster.kafka not in WITH_ZOOKEEPER and found.sound(("cluster", "kafka")):
         last = WITH_ZOOKEEPER[-1]
@@ -149,7 +147,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
     for name in spec.topics:
         if name == _METADATA_TOPIC:
             found.report(("topics", name), f"Kafka keeps its metadata in '{name}'", key=True)
-        if spec.backend == "attach" and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
+        if spec.ground.foreign and len(name) > _LONGEST_ATTACHED and found.sound(("backend",)):
             most = f"at most {_LONGEST_ATTACHED} characters"
             found.report(("topics", name), f"with the run's own prefix it gets too long; {most}", key=True)
         # Kafka's metrics write '.' as '_', so it refuses to have both names.
@@ -163,13 +161,7 @@ def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:
 def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> None:
     entry: Path = ("faults", fault.number - 1)
     body: Path = (*entry, fault.kind)
-    backend: Path = ("backend",)
-    why = fault.not_on(spec.backend)
-    if why is not None and found.sound(backend):
-        found.report(body, f"not possible on the backend {spec.backend}, because {why}", key=True)
-    mode = spec.cluster.mode
-    if mode in fault.NOT_IN and why is None and found.sound(("cluster", "mode")):
-        found.report(body, f"not possible with cluster.mode: {mode}, because {fault.NOT_IN[mode]}", key=True)
+    check_possible(spec, type(fault), body, found)
     _check_fields(spec, fault, body, found)
     if isinstance(fault, Storm):
         check_storm(spec, fault, body, found, _check_given)
@@ -201,12 +193,9 @@ def _check_fields(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Pro
 
 def _wrong_in_mode(spec: ExperimentSpec, role: Role) -> str | None:
     """Why nobody can hold this role in the cluster's mode."""
-    if spec.cluster.mode == "kraft":
-        return (
-            f"{role} is nobody: there is no ZooKeeper in KRaft mode"
-            if role.kind is RoleKind.ZOOKEEPER
-            else None
-        )
+    if not spec.cluster.metadata.broker_controls:
+        of_zookeeper = role.kind is RoleKind.ZOOKEEPER
+        return f"{role} is nobody: there is no ZooKeeper in KRaft mode" if of_zookeeper else None
     if role.kind is RoleKind.CONTROLLERS or (role.kind is RoleKind.CONTROLLER and role.node is not None):
         return f"{role} is nobody: with ZooKeeper one of the brokers is the controller; aim at controller or zookeeper"
     return None

@@ -1,4 +1,4 @@
-"""What does not fit together in a workload, and what librdkafka has against its settings."""
+"""What does not fit together in a workload, and which settings of nodes and clients a file may not give."""
 
 from __future__ import annotations
 
@@ -7,16 +7,36 @@ from functools import cache
 from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.nodes import MapNode, ScalarNode
 from ackproof.experiment.problems import Path
-from ackproof.experiment.settings import Scope, field_of
-from ackproof.plan.checks_settings import check_settings
-from ackproof.plan.diagnostics import Problems
+from ackproof.experiment.settings import Scope, field_of, refusal
+from ackproof.plan.diagnostics import Problems, describe
 from ackproof.rundir.payload import smallest_size
 from ackproof.workload.config import objection, producer_config, reader_config
 from ackproof.workload.settings import ConfigValue
 
 _PRODUCERS: Final[Path] = ("workload", "producers")
 _CONSUMERS: Final[Path] = ("workload", "consumers")
+_WHOLE: Final = re.compile(r"[0-9]{1,15}\Z")
+_NUMBERS: Final = (
+    "min.insync.replicas",
+    "replica.lag.time.max.ms",
+    "broker.session.timeout.ms",
+    "zookeeper.session.timeout.ms",
+)
+"""Settings of nodes that ackproof reckons with."""
+
+
+def check_settings(found: Problems, path: Path, scope: Scope) -> None:
+    """Settings that ackproof makes itself may not be given."""
+    node = found.node(path)
+    for name, value in node.entries.items() if isinstance(node, MapNode) else ():
+        if (why := refusal(scope, name)) is not None:
+            found.report((*path, name), why, key=True)
+        elif scope is Scope.BROKER and name in _NUMBERS and found.sound((*path, name)):
+            text = value.text if isinstance(value, ScalarNode) else ""
+            if not _WHOLE.match(text):
+                found.report((*path, name), f"expected a whole number, not {describe(value)}")
 
 
 def check_workload(spec: ExperimentSpec, found: Problems) -> None:

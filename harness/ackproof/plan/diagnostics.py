@@ -5,7 +5,7 @@ What pydantic refuses is said in the words of the file: path, what was expected,
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields
 from typing import Final, TypeVar
 
@@ -16,28 +16,23 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
 from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
-from ackproof.experiment.spec import (
-    ClusterSpec,
-    ConsumerSpec,
-    EvidenceSpec,
-    ProducerSpec,
-    TopicSpec,
-    WorkloadSpec,
-)
+from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
 
 M = TypeVar("M", bound=BaseModel)
 
-_MODELS: Final[dict[Path, type[BaseModel]]] = {
-    (): ExperimentSpec,
-    ("cluster",): ClusterSpec,
-    ("topics", "*"): TopicSpec,
-    ("workload",): WorkloadSpec,
-    ("workload", "producers"): ProducerSpec,
-    ("workload", "consumers"): ConsumerSpec,
-    ("evidence",): EvidenceSpec,
+
+def _groups(model: type[BaseModel], path: Path = ()) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    yield path, tuple(model.model_fields)
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from _groups(field.annotation, (*path, name))
+
+
+GROUPS: Final[dict[Path, tuple[str, ...]]] = {
+    **dict(_groups(ExperimentSpec)),
+    ("topics", "*"): tuple(TopicSpec.model_fields),
 }
-GROUPS: Final = {path: tuple(model.model_fields) for path, model in _MODELS.items()}
 """The fields of an experiment's groups, by the path of the group; `*` is any name."""
 
 _EXPECTED: Final = {

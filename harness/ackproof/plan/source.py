@@ -44,8 +44,14 @@ MAX_NODES: Final = 20_000
 MAX_NUMBER: Final = 40
 """Longest plain scalar, in characters, that is read as a number."""
 
-
 _CORE_TAG: Final = "tag:yaml.org,2002:"
+_SCALARS: Final[dict[str, tuple[type, ...]]] = {
+    "str": (str,),
+    "int": (int,),
+    "float": (int, float),
+    "bool": (bool,),
+    "null": (type(None),),
+}
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -245,16 +251,16 @@ class _Composer:
 
     def _scalar(self, event: ScalarEvent, mark: Mark) -> ScalarNode:
         text = self._characters(event.value, mark)
-        kind = self._check_tag(event, "str", "int", "float", "bool", "null")
-        value: Scalar = text
-        plain = event.implicit[0] and not event.style
-        if kind is not None or plain:
-            try:
-                understood = plain_scalar(text)
-            except ValueError as error:
-                self._report(mark, str(error))
-                understood = 0
-            value = understood if kind is None else self._tagged(kind, text, understood, mark)
+        kind = self._check_tag(event, *_SCALARS)
+        if kind == "str" or (kind is None and (event.style or not event.implicit[0])):
+            return ScalarNode(text, text, mark)
+        try:
+            value = plain_scalar(text)
+        except ValueError as error:
+            self._report(mark, str(error))
+            return ScalarNode(0, text, mark)
+        if kind is not None and type(value) not in _SCALARS[kind]:
+            self._report(mark, f"'{shorten(text)}' is not what its tag !!{kind} says")
         return ScalarNode(value, text, mark)
 
     def _characters(self, text: str, mark: Mark) -> str:
@@ -266,21 +272,6 @@ class _Composer:
         except UnicodeDecodeError:
             self._report(mark, "an escape stands for half a character")
             return ""
-
-    def _tagged(self, kind: str, text: str, understood: Scalar, mark: Mark) -> Scalar:
-        """The value of a scalar with an explicit core tag."""
-        if kind == "str":
-            return text
-        names: dict[str, type | tuple[type, ...]] = {
-            "int": int,
-            "float": (int, float),
-            "bool": bool,
-            "null": type(None),
-        }
-        right = isinstance(understood, names[kind]) and (kind == "bool" or not isinstance(understood, bool))
-        if not right:
-            self._report(mark, f"'{shorten(text)}' is not what its tag !!{kind} says")
-        return understood
 
     def _check_tag(self, event: NodeEvent, *kinds: str) -> str | None:
         """The kind that an explicit core tag names, None without a tag. Any other tag is refused."""

@@ -18,7 +18,6 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, with_features
 from ackproof.experiment.case import Case
 from ackproof.faults.command import require
-from ackproof.plan.on_model import MODEL
 from ackproof.provision.progress import Progress
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
@@ -182,7 +181,7 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
     def tell(progress: Progress) -> None:
         watcher.step(progress.message)
 
-    planned = [case for case in planned if case.experiment.backend != MODEL]
+    planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
         prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)
         require(case.faults)
@@ -252,13 +251,13 @@ def _run_all(
 
     def prepare_next(number: int) -> None:
         nonlocal prepared
-        if number < len(batch.planned) and batch.planned[number].case.experiment.backend != MODEL:
+        if number < len(batch.planned) and not batch.planned[number].case.experiment.ground.simulated:
             prepared = prepare_case(batch.planned[number], number)
 
     try:
         for number, one in enumerate(batch.planned):
             watcher.case_begins(one.case.id)
-            if one.case.experiment.backend == MODEL:
+            if one.case.experiment.ground.simulated:
                 _through_the_model(one, replay(one), watcher)
             else:
                 present, prepared = prepared or prepare_case(one, number), None

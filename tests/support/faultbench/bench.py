@@ -18,9 +18,9 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeEvent, RunningCluster
+from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.needs import Need
 from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver

@@ -19,7 +19,7 @@ from ackproof.cluster import clocks
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.backends import choice as backends
 from ackproof.cluster.clocks import NodeClock, Reading
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec
 
 

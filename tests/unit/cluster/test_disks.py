@@ -15,7 +15,7 @@ from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem
 from ackproof.cluster.disks.node_disk import OWNER_FILE
 from ackproof.cluster.disks.sweep import mounts_below, orphans
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.run.housekeeping import sweep
 from ackproof.rundir.registry import RunEntry, state_directory
 

@@ -8,7 +8,6 @@ from ackproof.experiment.experiment import ExpectSpec
 from ackproof.judge import judge_case
 from ackproof.judge.demands import impossible_demands
 from ackproof.judge.verdict import OF_THE_MODEL
-from ackproof.plan.on_model import MODEL
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.documents import CaseFile, ClassJudgement, VerdictFile
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
@@ -110,7 +109,7 @@ def test_a_prediction_for_one_topic_leaves_the_other_to_its_settings(
     assert (other.chance, other.explored) == (Chance.UNKNOWN, False)
 
 
-@pytest.mark.parametrize(("backend", "said"), [("process", False), (MODEL, True)])
+@pytest.mark.parametrize(("backend", "said"), [("process", False), ("model", True)])
 def test_a_run_of_the_model_judges_the_model_and_says_so(make_run: MakeRun, backend: str, said: bool) -> None:
     run = make_run()
     CaseFile.load(run.case_json).model_copy(update={"backend": backend}).save(run.case_json)

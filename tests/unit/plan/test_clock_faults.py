@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan import Plan
 

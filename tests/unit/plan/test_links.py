@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from ackproof.experiment.backends import Need
 from ackproof.experiment.links import LinkEnds
-from ackproof.experiment.needs import Need
 from ackproof.plan import ExperimentSpec, InvalidExperiment, Plan
 
 Load = Callable[[str], Plan]

@@ -82,7 +82,7 @@ def test_editors_find_words_for_every_field() -> None:
         for name, field in group.get("properties", {}).items():
             if "$ref" not in field:
                 assert {"title", "description"} <= field.keys(), name
-    assert {"kill", "stop", "pause", "restart"} <= SCHEMA["$defs"]["Fault"]["properties"].keys()
+    assert {"kill", "stop", "pause", "restart"} <= SCHEMA["$defs"]["FaultSpec"]["properties"].keys()
     assert SCHEMA["$defs"]["ProducerSpec"]["properties"]["linger"]["default"] == "5ms"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from ackproof.base.errors import BadInput, MissingTool
 from ackproof.cluster.backends.choice import prepare
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision import toxiproxy
 

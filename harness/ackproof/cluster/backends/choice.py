@@ -15,8 +15,7 @@ from ackproof.cluster.containers.presence import listening
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
-from ackproof.experiment.backends import BACKENDS
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import BACKENDS, Need
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.provision.progress import ProgressSink, ignore
 

@@ -20,7 +20,7 @@ from ackproof.cluster.network.packets import table_of
 from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.network.proxied import Wiring
 from ackproof.cluster.network.toxiproxy import ProxyServer, Way
-from ackproof.experiment.needs import LINKS, Need
+from ackproof.experiment.backends import LINKS, Need
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.toxiproxy import toxiproxy_server

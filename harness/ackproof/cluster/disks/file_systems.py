@@ -24,7 +24,7 @@ from typing import Final
 
 from ackproof.base.errors import AckproofError, BadInput, WaitTimeout
 from ackproof.base.wait import wait_until
-from ackproof.experiment.needs import Need
+from ackproof.experiment.backends import Need
 
 IMAGE_SUFFIX: Final = ".ext4"
 FILLER: Final = ".ackproof-filler"

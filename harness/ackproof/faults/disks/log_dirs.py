@@ -18,10 +18,10 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FILLER, FileSystem, make_writable, set_immutable
 from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size, size_text
 from ackproof.experiment.spec import SystemUnderTest

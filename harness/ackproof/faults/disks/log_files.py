@@ -22,8 +22,8 @@ from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.partitions import PartitionField
 from ackproof.experiment.quantities import Size, wrong
+from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.holds import Grip

@@ -19,9 +19,9 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.needs import Need
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection

@@ -19,9 +19,9 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.experiment.backends import Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.roles import RoleKind

@@ -16,11 +16,11 @@ from ackproof.cluster.network.mesh import (
     Effect,
     Link,
 )
+from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import Group, GroupField, between
-from ackproof.experiment.needs import LINKS, Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind

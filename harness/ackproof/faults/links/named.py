@@ -15,11 +15,11 @@ from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
+from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Flag
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import LinkField
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.roles import Role, RoleKind

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.cluster.network.probe import OVERHEAD
+from ackproof.experiment.backends import Need
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.needs import Need
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
 from ackproof.faults.links.named import LinkFault

@@ -17,8 +17,7 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.partitions import PartitionField
-from ackproof.experiment.roles import Role, RoleField
+from ackproof.experiment.roles import PartitionField, Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.rundir.partition import TopicPartition

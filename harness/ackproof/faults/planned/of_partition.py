@@ -9,8 +9,7 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import PartitionState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.partitions import PartitionField
-from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.roles import PartitionField, Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection
 from ackproof.faults.planned.views import Views, state_at, state_of, views

@@ -13,7 +13,7 @@ from functools import partial, reduce
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
-from ackproof.experiment.node_settings import SESSION_TIME_OUT, time_out
+from ackproof.experiment.node_settings import time_out
 from ackproof.reference.replay.image import Image, partition_of
 from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
 from ackproof.rundir.partition import TopicPartition
@@ -34,7 +34,7 @@ def planned(case: Case, topic: str) -> Iterator[tuple[FaultSpec, Incidents]]:
     """What each fault of a case comes to for a partition of this topic, as far as its duration lets it bite."""
     cluster = case.experiment.cluster
     exposure = Exposure(
-        case.experiment, len(case.faults), topic, partial(time_out, cluster), SESSION_TIME_OUT[cluster.mode]
+        case.experiment, len(case.faults), topic, partial(time_out, cluster), cluster.metadata.session
     )
     for fault in case.faults:
         count = None if fault.unpredictable() else fault.planned(exposure)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from ackproof.experiment.node_settings import SESSION_TIME_OUT, longest_time_out
+from ackproof.experiment.node_settings import longest_time_out
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.timeline import EventKind, fault_name
@@ -74,7 +74,7 @@ def learns_ns(cluster: ClusterSpec, stall_ns: int = 0) -> int:
     times a session); the second session is what a broker that is heard of may lag behind the metadata log. One whose
     disk stands still is heard of and learns nothing for `stall_ns`, and once more when it goes on too briefly.
     """
-    return 2_000_000 * longest_time_out(cluster, SESSION_TIME_OUT[cluster.mode]) + 2 * stall_ns
+    return 2_000_000 * longest_time_out(cluster, cluster.metadata.session) + 2 * stall_ns
 
 
 def answered_ns(observed: Observed, topic: str, lives: Sequence[Life], number: int, learns: int) -> int:

@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.disks.slow_disk import SlowDisk
-from ackproof.plan.on_model import MODEL
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
@@ -143,7 +143,7 @@ def observe(run: CaseDir, case: Case) -> Observed:
         run=run,
         case=case,
         began_wall_ns=file.wall_ns,
-        stamps_from_ns=0 if file.backend == MODEL else file.wall_ns,
+        stamps_from_ns=0 if BACKENDS[file.backend].simulated else file.wall_ns,
         records=records,
         samples=samples,
         replicas=_by_place(logs.replicas),
