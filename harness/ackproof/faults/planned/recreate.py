@@ -33,7 +33,6 @@ class Recreate(FaultSpec):
     KIND = "recreate"
     PER_NODE = NOTHING
     SUMMARY = "Delete a topic and create it again; what it held is gone, as was asked for."
-
     ASKS = frozenset({Ability.DELETION})
 
     topic: str = Field(strict=True, description="The topic.")

@@ -40,7 +40,6 @@ class Decommission(NodeFault):
     SUMMARY = "Take brokers out and give their replicas to others, before or after they go."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
-
     ASKS = frozenset({Ability.PROCESSES})
 
     drain: Flag = Field(

@@ -42,7 +42,6 @@ class RollingRestart(NodeFault):
     KIND = "rolling_restart"
     PER_NODE = Incidents(clean_stops=1)
     SUMMARY = "Restart node after node in good order; the next when all ISRs are full again."
-
     ASKS = frozenset({Ability.PROCESSES})
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
