@@ -112,7 +112,6 @@ class FaultSpec(Spec):
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""
-        del spec
         return None
 
     def observed(self, nodes: int) -> Incidents:
@@ -128,17 +127,14 @@ class FaultSpec(Spec):
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
-        del spec, topic
         return {}
 
     def drops(self, topic: str) -> bool:
         """Whether all that the topic holds at that time goes with it, as is its purpose."""
-        del topic
         return False
 
     def may_shrink_to(self, topic: str) -> int | None:
         """The fewest replicas that a partition of the topic has because of it; None: as many as before."""
-        del topic
         return None
 
     @classmethod

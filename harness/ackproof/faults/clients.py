@@ -39,10 +39,7 @@ SEEN_WITHIN_S: Final = 10.0
 STILL_S: Final = 0.2
 """For so long nothing of a stopped process may be scheduled."""
 READY_WITHIN_S: Final = 60.0
-
 ClientKind: TypeAlias = Literal["producer", "reader"]
-
-
 _CLIENT: Final = re.compile(r"(producer|reader)(?:(s)|\(([0-9]{1,9})\))?\Z")
 
 

@@ -27,10 +27,10 @@ from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
 """message.timestamp.after.max.ms since 4.0 (KIP-937)."""
-
-
 LEAST_S = 1.0
 """A smaller jump is hard to tell from the time that a busy machine takes to log a line."""
+SHARP: Final = 0.5
+"""A reading that is less sharp than this share of the jump is taken again."""
 
 
 class ClockJump(NodeFault):
@@ -75,10 +75,6 @@ class ClockJump(NodeFault):
             why = "its brokers take records that are stamped an hour ahead, which Kafka refuses from 4.0 on"
             return "by", why
         return None
-
-
-SHARP: Final = 0.5
-"""A reading that is less sharp than this share of the jump is taken again."""
 
 
 @injects(ClockJump)

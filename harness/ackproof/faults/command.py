@@ -26,6 +26,9 @@ from ackproof.experiment.roles import Role, RoleField
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 
 Argv: TypeAlias = Annotated[tuple[Text, ...], Field(min_length=1, max_length=200)]
+CHECK_EVERY_S: Final = 0.25
+_TOLD: Final = 2000
+"""How much of a command's output goes into the timeline; all of it stays in `commands/`."""
 
 
 class CommandFault(FaultSpec):
@@ -62,13 +65,6 @@ class CommandFault(FaultSpec):
 
     def __str__(self) -> str:
         return f"{self.kind} {' '.join(self.inject)}"[:200]
-
-
-CHECK_EVERY_S: Final = 0.25
-
-
-_TOLD: Final = 2000
-"""How much of a command's output goes into the timeline; all of it stays in `commands/`."""
 
 
 @dataclass(frozen=True)
@@ -113,7 +109,7 @@ class CommandInjection(Injection[CommandFault]):
     def inject(self) -> str:
         before = self._run("check", self.fault.looks)
         if before.status == 0:
-            raise FaultNotConfirmed(f"command: the check says yes before anything was done: {before}")
+            raise self.unseen(f"the check says yes before anything was done: {before}")
         self._begun = True
         return self._must("inject", self.fault.inject)
 
@@ -123,7 +119,7 @@ class CommandInjection(Injection[CommandFault]):
         if self.fault.heal_check is not None:
             mended = self._run("heal_check", self.fault.heal_check)
             if mended.status == 0:
-                raise FaultNotConfirmed(f"command: heal_check says mended while it is broken: {mended}")
+                raise self.unseen(f"heal_check says mended while it is broken: {mended}")
         return str(seen)
 
     def heal(self) -> str:
@@ -140,7 +136,7 @@ class CommandInjection(Injection[CommandFault]):
     def _must(self, name: str, argv: Sequence[str]) -> str:
         ran = self._run(name, argv)
         if ran.status != 0:
-            raise FaultNotConfirmed(f"command: {name} failed: {ran}")
+            raise self.unseen(f"{name} failed: {ran}")
         return str(ran)
 
     def _until(self, name: str, argv: Sequence[str], *, yes: bool) -> Ran:
@@ -169,12 +165,12 @@ class CommandInjection(Injection[CommandFault]):
         try:
             child = spawn(words, run=self._tag, role=f"command-{name}", cwd=Path.cwd(), stdout=output)
         except OSError as error:
-            raise FaultNotConfirmed(f"command: {name}: {words[0]}: {error.strerror or error}") from error
+            raise self.unseen(f"{name}: {words[0]}: {error.strerror or error}") from error
         try:
             status = child.wait(self.fault.timeout)
         except WaitTimeout as error:
-            raise FaultNotConfirmed(
-                f"command: {name} took more than {self.fault.timeout:g} s and was killed: {_text(output)}"
+            raise self.unseen(
+                f"{name} took more than {self.fault.timeout:g} s and was killed: {_text(output)}"
             ) from error
         finally:
             _end(child)

@@ -33,7 +33,6 @@ from ackproof.rundir.timeline import Timeline
 
 LOOK_EVERY_S: Final = 0.005
 """How often a trigger looks: well within the 50 ms in which an ack must reach it."""
-
 T = TypeVar("T")
 
 

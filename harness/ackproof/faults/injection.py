@@ -20,9 +20,9 @@ from ackproof.faults.registry import fault_kinds
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
-
 SEEN_WITHIN_S: Final = 15.0
 """A change of metadata reaches every broker in milliseconds; on a busy machine in a second or two."""
+_MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
 class Clients(Protocol):
@@ -150,7 +150,6 @@ class Injection(ABC, Generic[SpecT]):
 
 
 Maker: TypeAlias = Callable[[SpecT, Aim, FaultContext], Injection[Any]]
-_MAKERS: Final[dict[type[FaultSpec], Maker[Any]]] = {}
 
 
 def injects(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[SpecT]]:

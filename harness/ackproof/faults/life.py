@@ -40,6 +40,8 @@ AFTER_HEALING_S: Final = 0.5
 AFTER_HEALING_BOUND_S: Final = 30.0
 """How long it goes on at most when nothing is acknowledged."""
 AIMED_AT_NOTHING: Final = "aimed at nothing: nobody holds the role"
+Look: TypeAlias = Callable[[Condition], float | None]
+"""The quantity of a condition now; None: not known at this moment."""
 
 
 class Stage(Enum):
@@ -189,8 +191,6 @@ class Step:
 
 Lives: TypeAlias = Mapping[int, Life]
 """All faults of a run by their numbers."""
-Look: TypeAlias = Callable[[Condition], float | None]
-"""The quantity of a condition now; None: not known at this moment."""
 
 
 def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:

@@ -18,6 +18,13 @@ from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
 from ackproof.rundir.timeline import fault_name
 
+GONE_WITHIN_S = 10.0
+"""A SIGKILLed process is gone long before; more means that something holds it."""
+STOPPED_WITHIN_S = 30.0
+"""A controlled shutdown: hand over leaderships, flush, leave."""
+READY_WITHIN_S = 60.0
+"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
+
 
 class _OfProcesses(NodeFault):
     ASKS = frozenset({Ability.PROCESSES})
@@ -61,18 +68,6 @@ class Restart(_OfProcesses):
     KIND = "restart"
     PER_NODE = Incidents(clean_stops=1)
     SUMMARY = "Shut the node down in good order and start it again at once."
-
-
-GONE_WITHIN_S = 10.0
-"""A SIGKILLed process is gone long before; more means that something holds it."""
-
-
-STOPPED_WITHIN_S = 30.0
-"""A controlled shutdown: hand over leaderships, flush, leave."""
-
-
-READY_WITHIN_S = 60.0
-"""A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
 class ProcessInjection(Injection[SpecT]):
@@ -150,7 +145,7 @@ class ProcessInjection(Injection[SpecT]):
                     break
                 except (WaitTimeout, FaultNotConfirmed) as error:
                     if self.holds.changes(node.id) == seen:
-                        raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+                        raise self.unseen(error) from error
         return f"protocol: {self._names()} answers, registered and unfenced"
 
     def confirm(self) -> str:
@@ -272,5 +267,5 @@ class RestartInjection(ProcessInjection[Restart]):
             held = self.holds.others(node.id, self.fault.number)
             runs = node.state() is NodeState.RUNNING or held
             if not runs or node.pid == self._before[node.id]:
-                raise FaultNotConfirmed(f"restart: node {node.id} is {node.state().value}, pid {node.pid}")
+                raise self.unseen(f"node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs {self._names()}"

@@ -53,10 +53,12 @@ from ackproof.rundir.timeline import DRAWN_FROM
 
 MOST: Final = 200
 """Most faults of one storm."""
-
-
 PLACES: Final = 4
 """Partitions whose leaders and followers a storm without roles strikes."""
+_WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
+Able: TypeAlias = Callable[[FaultSpec], bool]
+"""Whether the backend and the machine can do a fault; of kinds that a menu names that is said when it is checked."""
+TRIES: Final = 20
 
 
 class Dish(Spec):
@@ -87,9 +89,6 @@ def _dish_data(dish: Dish) -> JsonValue:
         return dish.weight
     lasting: dict[str, JsonValue] = {} if dish.lasting is None else {"lasting": str(dish.lasting)}
     return {"weight": dish.weight, **lasting, **dish.fields}
-
-
-_WEIGHT: Final[JsonValue] = {"type": "integer", "minimum": 1, "maximum": 1_000_000}
 
 
 DishField: TypeAlias = Annotated[
@@ -181,13 +180,6 @@ class Storm(FaultSpec):
             return f"storm of {self.count} (all kinds)"
         menu = ", ".join(f"{kind} {dish.weight}" for kind, dish in self.menu.items())
         return f"storm of {self.count} ({menu})"
-
-
-Able: TypeAlias = Callable[[FaultSpec], bool]
-"""Whether the backend and the machine can do a fault; of kinds that a menu names that is said when it is checked."""
-
-
-TRIES: Final = 20
 
 
 def draw_storm(storm: Storm, experiment: ExperimentSpec, seed: int, able: Able = lambda fault: True) -> Drawn:

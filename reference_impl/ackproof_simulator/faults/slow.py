@@ -102,5 +102,4 @@ class SlowDiskRun(Virtual[SlowDisk]):
         fast = not self.probing and all(
             2 * took < self.fault.stall * SECOND for took in self.longest.values()
         )
-        ready = all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
-        return fast and ready and in_sync(self.world, self.nodes)
+        return fast and self.answer() and in_sync(self.world, self.nodes)

@@ -86,6 +86,10 @@ class Virtual(Generic[SpecT]):
         if not any(control.ready(broker) and control.reaches(broker) for broker in control.brokers):
             raise FaultNotConfirmed(f"{self.fault.kind}: no broker runs that could be asked")
 
+    def answer(self) -> bool:
+        """Whether each node answers and, if a broker, is unfenced; what another fault holds down does not count."""
+        return all(self.world.control.ready(node) or self.world.held_down(node) for node in self.nodes)
+
     def names(self) -> str:
         """The nodes in words."""
         return "node " + ", ".join(map(str, self.nodes))

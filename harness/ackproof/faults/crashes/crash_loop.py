@@ -9,7 +9,7 @@ import contextlib
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
@@ -82,5 +82,5 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
             return self._until_ready()
         lived = {pid for pid in self._crashed if pid is not None}
         if len(lived) != self.fault.times * len(self.nodes):
-            raise FaultNotConfirmed(f"crash_loop: {len(lived)} processes crashed, not {self.fault.times}")
+            raise self.unseen(f"{len(lived)} processes crashed, not {self.fault.times}")
         return f"/proc: {len(lived)} processes are gone; {self._until_ready()}"

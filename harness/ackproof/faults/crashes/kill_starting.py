@@ -10,7 +10,7 @@ from typing import Final
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability
@@ -20,6 +20,11 @@ from ackproof.experiment.quantities import Duration
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+
+STARTED: Final = "Kafka startTimeMs"
+"""What Kafka logs when a start is through (AppInfoParser), of every release and role."""
+LOGS_WITHIN_S: Final = 30.0
+_TAIL_LINES: Final = 300
 
 
 class KillStarting(NodeFault):
@@ -33,16 +38,6 @@ class KillStarting(NodeFault):
     ASKS = frozenset({Ability.PROCESSES})
 
     up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
-
-
-STARTED: Final = "Kafka startTimeMs"
-"""What Kafka logs when a start is through (AppInfoParser), of every release and role."""
-
-
-LOGS_WITHIN_S: Final = 30.0
-
-
-_TAIL_LINES: Final = 300
 
 
 @injects(KillStarting)
@@ -75,7 +70,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         gone = super().confirm()
         for node in self.nodes:
             if any(STARTED in line for line in self._since(node)):
-                raise FaultNotConfirmed(f"kill_starting: node {node.id} had started before it was killed")
+                raise self.unseen(f"node {node.id} had started before it was killed")
         return f"{gone}; its log begins a start and does not end it"
 
     @staticmethod

@@ -10,7 +10,6 @@ from typing import Final, Literal
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import Complaints, FaultSpec
@@ -20,6 +19,10 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+
+LEADERLESS_LOOKS: Final = 5
+"""So many looks in a row must find no active controller."""
+ELECTED_WITHIN_S: Final = 60.0
 
 
 class LoseQuorum(FaultSpec):
@@ -56,15 +59,7 @@ class LoseQuorum(FaultSpec):
     def planned(self, exposure: Exposure) -> Incidents:
         """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
         active controller next gives each broker a whole session."""
-        del exposure
         return NOTHING
-
-
-LEADERLESS_LOOKS: Final = 5
-"""So many looks in a row must find no active controller."""
-
-
-ELECTED_WITHIN_S: Final = 60.0
 
 
 @injects(LoseQuorum)
@@ -126,5 +121,5 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
             within_s=ELECTED_WITHIN_S,
         )
         if leader not in {node.id for node in self.voters}:
-            raise FaultNotConfirmed(f"lose_quorum: node {leader} leads, and is no controller")
+            raise self.unseen(f"node {leader} leads, and is no controller")
         return f"{ready}; DescribeQuorum: controller {leader} leads"

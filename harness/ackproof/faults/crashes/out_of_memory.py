@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import field_validator
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Ability
@@ -24,6 +24,12 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
 _WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+_TAIL_LINES: Final = 300
+OOM: Final = "java.lang.OutOfMemoryError"
+REQUEST_BYTES: Final = 100 << 20
+"""socket.request.max.bytes: more is refused."""
+OUT_WITHIN_S: Final = 20.0
+LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 class OutOfMemory(NodeFault):
@@ -45,22 +51,6 @@ class OutOfMemory(NodeFault):
         if value.kind in _WITHOUT_CLIENTS:
             raise wrong(f"{value} takes no requests of clients: aim at brokers")
         return value
-
-
-_TAIL_LINES: Final = 300
-
-
-OOM: Final = "java.lang.OutOfMemoryError"
-
-
-REQUEST_BYTES: Final = 100 << 20
-"""socket.request.max.bytes: more is refused."""
-
-
-OUT_WITHIN_S: Final = 20.0
-
-
-LAST_WORDS_WITHIN_S: Final = 3.0
 
 
 @injects(OutOfMemory)
@@ -108,5 +98,5 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
                     timeout_s=LAST_WORDS_WITHIN_S,
                 )
             except WaitTimeout as error:
-                raise FaultNotConfirmed(f"out_of_memory: node {node.id} ended, and not by {OOM}") from error
+                raise self.unseen(f"node {node.id} ended, and not by {OOM}") from error
         return f"{gone}; its last words: {OOM}"

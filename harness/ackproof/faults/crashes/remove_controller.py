@@ -27,6 +27,9 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import views
 
+CHANGED_WITHIN_S: Final = 40.0
+"""A controller that is taken in must have fetched all of the log first."""
+
 
 class RemoveController(NodeFault):
     """A controller is taken out of the quorum while it runs, and taken in again (KIP-853).
@@ -63,12 +66,7 @@ class RemoveController(NodeFault):
     def planned(self, exposure: Exposure) -> Incidents:
         """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
         active controller next gives each broker a whole session."""
-        del exposure
         return NOTHING
-
-
-CHANGED_WITHIN_S: Final = 40.0
-"""A controller that is taken in must have fetched all of the log first."""
 
 
 @injects(RemoveController)

@@ -23,6 +23,14 @@ from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
+PERIOD_S: Final = 0.1
+LOOK_S: Final = 1.5
+"""How long the witness looks."""
+LOOK_EVERY_S: Final = 0.003
+MUCH: Final = 0.6
+"""The part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+
 
 class Starve(NodeFault):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
@@ -37,23 +45,6 @@ class Starve(NodeFault):
 
     def planned(self, exposure: Exposure) -> Incidents:
         return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
-
-
-PERIOD_S: Final = 0.1
-
-
-LOOK_S: Final = 1.5
-"""How long the witness looks."""
-
-
-LOOK_EVERY_S: Final = 0.003
-
-
-MUCH: Final = 0.6
-"""The part of the wanted standstill that must be seen: a busy machine delays our own signals too."""
-
-
-_TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
 @injects(Starve)
@@ -91,8 +82,8 @@ class StarveInjection(ProcessInjection[Starve]):
         wanted = (1 - self.fault.share) * MUCH
         for node in self.nodes:
             if stopped[node.id] < wanted:
-                raise FaultNotConfirmed(
-                    f"starve: node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
+                raise self.unseen(
+                    f"node {node.id} stood still for {stopped[node.id]:.0%} of the time, "
                     f"not for {1 - self.fault.share:.0%}"
                 )
         return "/proc: " + "; ".join(
@@ -120,7 +111,7 @@ class StarveInjection(ProcessInjection[Starve]):
         stopped, _ = self._look()
         for node in self.nodes:
             if stopped[node.id] and not self.holds.others(node.id, self.fault.number):
-                raise FaultNotConfirmed(f"starve: node {node.id} still stands still at times")
+                raise self.unseen(f"node {node.id} still stands still at times")
         return f"/proc: {self._names()} never stands still; {self._until_ready()}"
 
     def _look(self) -> tuple[dict[int, float], dict[int, float]]:

@@ -16,6 +16,7 @@ from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
 _START: Final = "start again"
+BACK_WITHIN_S: Final = 60.0
 
 
 class DiskFault(NodeFault):
@@ -25,7 +26,6 @@ class DiskFault(NodeFault):
 
     def misfits(self, experiment: SystemUnderTest) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""
-        del experiment
         return ()
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
@@ -33,9 +33,6 @@ class DiskFault(NodeFault):
         for name, message in self.misfits(spec):
             if say.sound((name,), cluster=True):
                 say.report((name,), message)
-
-
-BACK_WITHIN_S: Final = 60.0
 
 
 class DiskInjection(ProcessInjection[SpecT]):
@@ -54,7 +51,6 @@ class DiskInjection(ProcessInjection[SpecT]):
 
     def _mend(self, node: LocalNode) -> str:
         """What the disk of one node needs before the node may start, in words."""
-        del node
         return ""
 
     def confirm_healed(self) -> str:

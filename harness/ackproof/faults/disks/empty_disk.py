@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from ackproof.base.errors import AckproofError, FaultNotConfirmed
+from ackproof.base.errors import AckproofError
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
@@ -70,9 +70,9 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         for node in self.nodes:
             left = [entry.name for folder in node.disk.folders for entry in os.scandir(folder)]
             if left and set(left) - {folder.name for folder in node.disk.folders}:
-                raise FaultNotConfirmed(f"empty_disk: {node.name} still has {', '.join(sorted(left)[:5])}")
+                raise self.unseen(f"{node.name} still has {', '.join(sorted(left)[:5])}")
             if not self._emptied.get(node.id):
-                raise FaultNotConfirmed(f"empty_disk: there was no log on {node.name}'s disk before")
+                raise self.unseen(f"there was no log on {node.name}'s disk before")
         counts = ", ".join(f"{node.name} had {self._emptied[node.id]} segments" for node in self.nodes)
         return f"{witness}; its folders are empty ({counts})"
 

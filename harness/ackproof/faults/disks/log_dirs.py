@@ -30,6 +30,17 @@ from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
+REACTS_WITHIN_S: Final = 40.0
+"""A broker without load notices a failing log dir at its next checkpoint, every 5 s."""
+SLACK: Final = 64 << 10
+"""Bytes that a file system may show as free although nothing more fits."""
+_LINES: Final = 400
+_SIGNS: Final = (
+    "No space left on device",
+    "Stopping serving logs in dir",
+    "all log dirs in",
+    "Input/output error",
+)
 
 
 class LogDirFault(DiskFault):
@@ -100,25 +111,6 @@ class FailLogDir(LogDirFault):
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("how", _BYTES) if self.how == "read_only" else None
-
-
-REACTS_WITHIN_S: Final = 40.0
-"""A broker without load notices a failing log dir at its next checkpoint, every 5 s."""
-
-
-SLACK: Final = 64 << 10
-"""Bytes that a file system may show as free although nothing more fits."""
-
-
-_LINES: Final = 400
-
-
-_SIGNS: Final = (
-    "No space left on device",
-    "Stopping serving logs in dir",
-    "all log dirs in",
-    "Input/output error",
-)
 
 
 LogDirT = TypeVar("LogDirT", bound=LogDirFault)
@@ -215,8 +207,8 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
             there = os.statvfs(folder)
             free, size = there.f_bavail * there.f_frsize, there.f_blocks * there.f_frsize
             if free > self.fault.leave + SLACK:
-                raise FaultNotConfirmed(
-                    f"full_disk: statvfs says that {size_text(free)} of {size_text(size)} are free "
+                raise self.unseen(
+                    f"statvfs says that {size_text(free)} of {size_text(size)} are free "
                     f"where {node.name} has its log"
                 )
             said.append(f"statvfs: {free} of {size} B free under {node.name}'s log; {self._reaction(node)}")
@@ -261,7 +253,7 @@ class FailLogDirInjection(LogDirInjection[FailLogDir]):
                 continue
             with contextlib.suppress(OSError):
                 probe.unlink()
-            raise FaultNotConfirmed(f"fail_log_dir: {node.name}'s log dir still takes a new file")
+            raise self.unseen(f"{node.name}'s log dir still takes a new file")
         return "; ".join(said)
 
     def _mend(self, node: LocalNode) -> str:

@@ -16,7 +16,7 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
-from ackproof.base.errors import AckproofError, FaultNotConfirmed
+from ackproof.base.errors import AckproofError
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
@@ -32,6 +32,14 @@ from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 
 SegmentField: TypeAlias = Literal["active", "closed"]
+_RECORDS_FROM: Final = 61
+"""Where a batch's records begin, behind its header."""
+_FILES: Final = {
+    "recovery-point": RECOVERY_POINT,
+    "replication-offset": "replication-offset-checkpoint",
+    "log-start-offset": "log-start-offset-checkpoint",
+    "leader-epoch": "leader-epoch-checkpoint",
+}
 
 
 class PartitionFault(DiskFault):
@@ -143,18 +151,6 @@ def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:
     return {"target": target} | ({} if "/" in target else {"partition": draw.other_place()})
 
 
-_RECORDS_FROM: Final = 61
-"""Where a batch's records begin, behind its header."""
-
-
-_FILES: Final = {
-    "recovery-point": RECOVERY_POINT,
-    "replication-offset": "replication-offset-checkpoint",
-    "log-start-offset": "log-start-offset-checkpoint",
-    "leader-epoch": "leader-epoch-checkpoint",
-}
-
-
 PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
@@ -166,9 +162,7 @@ class _OfPartition(DiskInjection[PartitionT]):
     def _replica(self, node: LocalNode) -> Path:
         found = node.disk.partition(*self.place)
         if found is None:
-            raise FaultNotConfirmed(
-                f"{self.fault.kind}: {node.name} has no replica of {self.place} on its disk"
-            )
+            raise self.unseen(f"{node.name} has no replica of {self.place} on its disk")
         return found
 
     def _segment(self, node: LocalNode, which: str) -> Segment:
@@ -176,9 +170,7 @@ class _OfPartition(DiskInjection[PartitionT]):
         if which == "closed":
             found = found[:-1]
         if not found:
-            raise FaultNotConfirmed(
-                f"{self.fault.kind}: {self.place} on {node.name} has no {which} segment yet"
-            )
+            raise self.unseen(f"{self.place} on {node.name} has no {which} segment yet")
         return found[-1]
 
     def _kill(self) -> None:
@@ -206,10 +198,10 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
             segment = self._segment(node, self.fault.segment)
             batches = list(segment.batches())
             if not batches:
-                raise FaultNotConfirmed(f"flip_bits: {segment.path.name} of {node.name} holds no batch yet")
+                raise self.unseen(f"{segment.path.name} of {node.name} holds no batch yet")
             batch = batches[len(batches) // 2]
             if not segment.intact(batch):
-                raise FaultNotConfirmed(f"flip_bits: {node.name}'s batch at {batch.first} was rotten before")
+                raise self.unseen(f"{node.name}'s batch at {batch.first} was rotten before")
             at = batch.position + _RECORDS_FROM + (batch.size - _RECORDS_FROM) // 2
             self._flipped[node.id] = _Flipped(segment, batch)
             flip(segment.path, at)
@@ -223,8 +215,8 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
             flipped = self._flipped[node.id]
             first, last = flipped.batch.first, flipped.batch.last
             if flipped.segment.intact(flipped.batch):
-                raise FaultNotConfirmed(
-                    f"flip_bits: the checksum of {node.name}'s batch at {first} still holds: nothing was flipped"
+                raise self.unseen(
+                    f"the checksum of {node.name}'s batch at {first} still holds: nothing was flipped"
                 )
             sound = [
                 other.name
@@ -246,9 +238,7 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
         state = self.context.cluster.topic_state([place.topic]).get(place)
         ours = {node.id for node in touched}
         if state is None or not set(state.isr) - ours:
-            raise FaultNotConfirmed(
-                f"flip_bits: no replica of {self.place} is in sync but the rotten: it cannot be made anew"
-            )
+            raise self.unseen(f"no replica of {self.place} is in sync but the rotten: it cannot be made anew")
         for node in touched:
             with self.holds.acting_on(node.id):
                 self.holds.take(node.id, self.fault.number, Grip.DOWN)
@@ -272,7 +262,7 @@ class FlipBitsInjection(_OfPartition[FlipBits]):
             replica = node.disk.partition(*self.place)
             found = None if replica is None else _batch_of(replica, first)
             if found is not None and not found[0].intact(found[1]):
-                raise FaultNotConfirmed(f"flip_bits: healing: {node.name}'s batch at {first} is rotten still")
+                raise self.unseen(f"healing: {node.name}'s batch at {first} is rotten still")
         return f"{witness}; the checksum holds again"
 
     def _holds(self, node: LocalNode, offset: int) -> bool:
@@ -308,9 +298,8 @@ class TruncateSegmentInjection(_OfPartition[TruncateSegment]):
             segment, size, end = self._before[node.id]
             now, now_end = segment.size(), segment.end()
             if now >= size or now_end >= end:
-                raise FaultNotConfirmed(
-                    f"truncate_segment: {segment.path.name} of {node.name} had {size} B and has {now} B: "
-                    "no record is gone"
+                raise self.unseen(
+                    f"{segment.path.name} of {node.name} had {size} B and has {now} B: no record is gone"
                 )
             said.append(
                 f"{segment.path.name} of {node.name} had {size} B up to offset {end}, "
@@ -343,7 +332,7 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
         for node in self.nodes:
             for path in self._deleted[node.id]:
                 if path.exists():
-                    raise FaultNotConfirmed(f"delete_checkpoint: {node.name} still has {path.name}")
+                    raise self.unseen(f"{node.name} still has {path.name}")
         count = sum(map(len, self._deleted.values()))
         return f"{witness}; {count} file(s) {_FILES[self.fault.file]} gone from its disk"
 
@@ -352,7 +341,7 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
         folders = [self._replica(node)] if self.fault.file == "leader-epoch" else list(node.disk.log_dirs)
         found = [folder / name for folder in folders if (folder / name).exists()]
         if not found:
-            raise FaultNotConfirmed(f"delete_checkpoint: {node.name} has no {name} to delete")
+            raise self.unseen(f"{node.name} has no {name} to delete")
         return found
 
 

@@ -15,7 +15,6 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
@@ -33,6 +32,10 @@ from ackproof.rundir.partition import TopicPartition
 FLUSH_SETTINGS: Final = frozenset(
     {"log.flush.interval.messages", "log.flush.interval.ms", "flush.messages", "flush.ms"}
 )
+CANARY: Final = ".ackproof-canary"
+_CANARY_BYTES: Final = 4096
+_SHOWN: Final = 6
+Ends = dict[TopicPartition, int]
 
 
 class PowerLoss(DiskFault):
@@ -82,18 +85,6 @@ def flush_settings(experiment: SystemUnderTest) -> list[str]:
     return [name for config in given for name in config if name in FLUSH_SETTINGS]
 
 
-CANARY: Final = ".ackproof-canary"
-
-
-_CANARY_BYTES: Final = 4096
-
-
-_SHOWN: Final = 6
-
-
-Ends = dict[TopicPartition, int]
-
-
 @dataclass(frozen=True)
 class Canary:
     """A file that is written and not synced. `name`: whose disk it is on."""
@@ -140,7 +131,7 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         if self._by_device:
             return self._lose_power()
         if self.fault.how == "device":
-            raise FaultNotConfirmed(f"power_loss: {self._names()} has no file system of its own")
+            raise self.unseen(f"{self._names()} has no file system of its own")
         return self._cut()
 
     def confirm(self) -> str:
@@ -149,15 +140,11 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         if self._by_device:
             for canary in self._canaries:
                 if canary.lives():
-                    raise FaultNotConfirmed(
-                        f"power_loss: a file that {canary.name}'s disk had not synced is still there"
-                    )
+                    raise self.unseen(f"a file that {canary.name}'s disk had not synced is still there")
             witness += "; a file written just before and not synced is gone from every disk"
         shrunk, lines = self._shrunk()
         if not shrunk and not self._by_device:
-            raise FaultNotConfirmed(
-                "power_loss: nothing lay behind the recovery point, so this was a kill: nothing was lost"
-            )
+            raise self.unseen("nothing lay behind the recovery point, so this was a kill: nothing was lost")
         return f"{witness}; {lines}"
 
     def _mend(self, node: LocalNode) -> str:
@@ -200,8 +187,8 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         case = self.context.case
         flushed = flush_settings(case.experiment) if case is not None else []
         if flushed and self.fault.keep is None:
-            raise FaultNotConfirmed(
-                f"power_loss: without root only a cut at the recovery point on disk is possible, and that does "
+            raise self.unseen(
+                f"without root only a cut at the recovery point on disk is possible, and that does "
                 f"not show what {flushed[0]} made safe"
             )
         for node in self.nodes:

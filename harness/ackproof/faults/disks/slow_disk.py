@@ -31,6 +31,9 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 
 SLOW_WITHIN_S: Final = 3.0
 """The first freeze writes out what is dirty."""
+PROBE: Final = ".ackproof-fsync"
+LET_THROUGH_S: Final = 0.05
+_FAST_WITHIN_S: Final = 10.0
 
 
 class SlowDisk(LogDirFault):
@@ -83,15 +86,6 @@ class SlowDisk(LogDirFault):
             shrinks=nodes if only_follows else max(nodes, exposure.replicas - 1),
             cuts=nodes if may_move and stalls_past_session else 0,
         )
-
-
-PROBE: Final = ".ackproof-fsync"
-
-
-LET_THROUGH_S: Final = 0.05
-
-
-_FAST_WITHIN_S: Final = 10.0
 
 
 class Stutter:
@@ -170,7 +164,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
             )
         except WaitTimeout as error:
             broken = self._stutter.error if self._stutter is not None else None
-            raise FaultNotConfirmed(f"slow_disk: {error}{f': {broken}' if broken else ''}") from error
+            raise self.unseen(f"{error}{f': {broken}' if broken else ''}") from error
         return f"a write and fsync where {node.name} has its log took {longest:.2f} s"
 
     def heal(self) -> str:

@@ -29,8 +29,6 @@ from ackproof.faults.links.of_links import Holders, OfLinks
 
 _CONTROLLERS: Final = Role(RoleKind.CONTROLLERS)
 _BROKERS: Final = Role(RoleKind.BROKERS)
-
-
 From: TypeAlias = Literal["peers", "brokers", "controllers", "clients", "all"]
 _FROM: Final = list(get_args(From))
 
@@ -211,7 +209,6 @@ class SplitFault(_OfGroups):
         return {"groups": [["minority"], ["majority"]], "silent": draw.more.random() < 0.5}
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        del spec
         return _sides_apart([_members(group, holders) for group in self.groups])
 
 
@@ -248,6 +245,5 @@ class BridgeFault(_OfGroups):
         return {"groups": [[one], [other]], "over": f"broker({over})"}
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        del spec
         bridge = set(holders[self.over])
         return _sides_apart([_members(group, holders) - bridge for group in self.groups])

@@ -74,7 +74,6 @@ class LinkFault(OfLinks):
         return Incidents(shrinks=min(max(map(exposure.brokers, ends)), exposure.replicas - 1))
 
     def links(self, holders: Holders, spec: ClusterSpec) -> Iterator[Link]:
-        del spec
         source = self.link.source
         froms = [CLIENTS] if source is None else holders[source]
         for target in holders[self.link.target]:
@@ -165,7 +164,7 @@ class FlapInjection(LinksInjection[FlapFault]):
             self._thread.join()
         self._lift()
         if self._trouble:
-            raise FaultNotConfirmed(f"flap: {self._trouble}")
+            raise self.unseen(f"{self._trouble}")
         return f"mended {names(self.links)} after {self._times} cuts"
 
     def _flap(self) -> None:

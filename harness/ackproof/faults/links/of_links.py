@@ -153,9 +153,8 @@ class LinksInjection(Injection[LinksT]):
         self._unseen = {link: look.words for link, look in looks.items() if not look.passes}
         self._vouched = [link for link in self._unseen if self._is_vouched_for(link)]
         if not self._before and not self._vouched:
-            raise FaultNotConfirmed(
-                f"{self.fault.kind}: nothing to break: "
-                + "; ".join(f"{link} {why}" for link, why in self._unseen.items())
+            raise self.unseen(
+                "nothing to break: " + "; ".join(f"{link} {why}" for link, why in self._unseen.items())
             )
 
     def _first_look(self, link: Link) -> Look:
@@ -169,7 +168,7 @@ class LinksInjection(Injection[LinksT]):
             answer = look.words
         if why := self._not_running(link) or self._excuse(link, before=True):
             return Look(False, 0.0, why)
-        raise FaultNotConfirmed(f"{self.fault.kind}: {link} was broken before the fault: {answer}")
+        raise self.unseen(f"{link} was broken before the fault: {answer}")
 
     def _look(self, link: Link) -> Look:
         """In which way nothing passes, a link that had another effect before does not show."""
@@ -232,7 +231,7 @@ class LinksInjection(Injection[LinksT]):
             except LinkError as error:
                 failed.append(str(error))
         if failed:
-            raise FaultNotConfirmed(f"{self.fault.kind}: could not mend: {'; '.join(failed)}")
+            raise self.unseen(f"could not mend: {'; '.join(failed)}")
 
     def _until_bitten(self, link: Link) -> Look:
         what = f"{self.effect} to show on {link}"
@@ -276,7 +275,7 @@ class LinksInjection(Injection[LinksT]):
                     break
                 except WaitTimeout as error:
                     if self.holds.changes(end) == seen and not self._is_elsewhere_held(end):
-                        raise FaultNotConfirmed(f"{self.fault.kind}: healing: {error}") from error
+                        raise self.unseen(error) from error
 
     def _is_elsewhere_held(self, end: int) -> bool:
         """Whether a node need not answer: it does not run, or another fault lies on one of its links."""

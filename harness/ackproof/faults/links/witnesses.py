@@ -53,7 +53,6 @@ class Witness(ABC):
 
     def whole(self, before: Look, now: Look) -> bool:
         """Whether nothing of it is left."""
-        del before
         return now.passes
 
 

@@ -29,7 +29,6 @@ class ElectPreferred(OfPartition):
         return {"partition": draw.other_place()}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        del exposure
         return Incidents(preferred=1, hand_overs=1)
 
 
@@ -44,11 +43,9 @@ class ElectUnclean(OfPartition):
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """As if the topic allowed it."""
-        del spec
         return {UNCLEAN: "true"} if topic == self.partition.topic else {}
 
     def planned(self, exposure: Exposure) -> Incidents:
-        del exposure
         return Incidents(unclean=1)
 
 

@@ -22,6 +22,8 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.rundir.partition import TopicPartition
 
+MOVED_WITHIN_S: Final = 60.0
+
 
 class MoveLogDir(FaultSpec):
     """Replicas of a partition move to another log dir of their brokers (JBOD), while they lead or follow."""
@@ -51,9 +53,6 @@ class MoveLogDir(FaultSpec):
         """Of a replica, where there are several log dirs."""
         place = draw.other_place()
         return {"partition": place, "target": f"leader({place})"}
-
-
-MOVED_WITHIN_S: Final = 60.0
 
 
 @injects(MoveLogDir)

@@ -16,8 +16,6 @@ from ackproof.faults.planned.views import Views, state_at, state_of, views
 from ackproof.rundir.partition import TopicPartition
 
 UNCLEAN: Final = "unclean.leader.election.enable"
-
-
 BrokerId: TypeAlias = Annotated[int, Field(strict=True, ge=1, le=2**31 - 1)]
 
 

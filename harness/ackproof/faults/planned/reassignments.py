@@ -21,6 +21,11 @@ from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
 from ackproof.faults.planned.views import views
 
+MOVED_WITHIN_S: Final = 90.0
+"""A reassignment copies the partition's data."""
+_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
+_THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
+
 
 class Move(OfPartition):
     """What reassignments have in common."""
@@ -50,7 +55,6 @@ class Move(OfPartition):
         return f"{self.kind} {self.partition} to {', '.join(map(str, self.to))}"
 
     def planned(self, exposure: Exposure) -> Incidents:
-        del exposure
         return Incidents(hand_overs=1)
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
@@ -97,16 +101,6 @@ class CancelReassign(Move):
         return {"partition": place, "to": [*draw.more.sample(brokers, copies)]}
 
 
-MOVED_WITHIN_S: Final = 90.0
-"""A reassignment copies the partition's data."""
-
-
-_RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
-
-
-_THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
-
-
 MoveT = TypeVar("MoveT", bound=Move)
 
 
@@ -130,6 +124,18 @@ class _Moved(_OfPartition[MoveT]):
         admin.reassign(look.asked_link, {self.place: self.fault.to})
         return f"asked broker {look.asked} to give {self.place} the replicas {list(self.fault.to)}"
 
+    def confirm(self) -> str:
+        """Another broker shows that the replicas change."""
+        before = self.before
+        after = self.seen(
+            lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
+            f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
+        )
+        return (
+            f"metadata of {views(self.context).name}: replicas of {self.place} "
+            f"{list(before.replicas)} → {list(after.replicas)}"
+        )
+
     def _set_throttle(self, rate: str | None, replicas: str | None) -> None:
         """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
         changes = {Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate)}
@@ -150,7 +156,7 @@ class _Moved(_OfPartition[MoveT]):
         except WireError:
             return True
 
-    def _await_replicas(self, replicas: tuple[int, ...], within_s: float, *, any_order: bool = False) -> str:
+    def _await_replicas(self, replicas: tuple[int, ...], *, any_order: bool = False) -> str:
         """Wait until another broker shows exactly these replicas, all in sync, and nothing more to do.
 
         `any_order`: Kafka does not put replicas back in their order when a reassignment is cancelled.
@@ -169,7 +175,7 @@ class _Moved(_OfPartition[MoveT]):
             there,
             f"another broker to show {self.place} on {list(replicas)}, all in sync",
             state=lambda: str(self._witness()),
-            within_s=within_s,
+            within_s=MOVED_WITHIN_S,
         )
         ends = {broker: self._log_end(broker) for broker in replicas}
         silent = [broker for broker, end in ends.items() if end is None]
@@ -204,18 +210,6 @@ class _Moved(_OfPartition[MoveT]):
 class Reassignment(_Moved[Reassign]):
     """A partition gets other replicas."""
 
-    def confirm(self) -> str:
-        """Another broker shows that the replicas change."""
-        before = self.before
-        after = self.seen(
-            lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
-            f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
-        )
-        return (
-            f"metadata of {views(self.context).name}: replicas of {self.place} "
-            f"{list(before.replicas)} → {list(after.replicas)}"
-        )
-
     def heal(self) -> str:
         """It ends by itself: when the new replicas have all data and are in sync."""
         if self._before is None:
@@ -230,7 +224,7 @@ class Reassignment(_Moved[Reassign]):
 
     def confirm_healed(self) -> str:
         """Another broker shows the new replicas in sync, and each of them has a log."""
-        return self._await_replicas(self.fault.to, MOVED_WITHIN_S)
+        return self._await_replicas(self.fault.to)
 
 
 @injects(CancelReassign)
@@ -239,19 +233,10 @@ class CancelledReassignment(_Moved[CancelReassign]):
 
     def confirm(self) -> str:
         """Another broker shows replicas being added, and the controller lists the reassignment."""
-        before = self.before
-        after = self.seen(
-            lambda: state if (state := self._witness()) and state.replicas != before.replicas else None,
-            f"another broker to show other replicas of {self.place} than {list(before.replicas)}",
-        )
+        witness = super().confirm()
         if not self._goes_on():
-            raise FaultNotConfirmed(
-                f"the reassignment of {self.place} was through at once: nothing to cancel"
-            )
-        return (
-            f"metadata of {views(self.context).name}: replicas of {self.place} "
-            f"{list(before.replicas)} → {list(after.replicas)}, and it goes on"
-        )
+            raise self.unseen(f"the reassignment of {self.place} was through at once: nothing to cancel")
+        return f"{witness}, and it goes on"
 
     def heal(self) -> str:
         if self._before is None:
@@ -271,4 +256,4 @@ class CancelledReassignment(_Moved[CancelReassign]):
 
     def confirm_healed(self) -> str:
         """Another broker shows the replicas that there were."""
-        return self._await_replicas(self.before.replicas, MOVED_WITHIN_S, any_order=True)
+        return self._await_replicas(self.before.replicas, any_order=True)

@@ -23,6 +23,9 @@ from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import views
 from ackproof.rundir.partition import TopicPartition
 
+DELETE_S: Final = 10.0
+CREATED_WITHIN_S: Final = 60.0
+
 
 class Recreate(FaultSpec):
     """A topic is deleted and created again under the same name while clients write to it and read from it.
@@ -52,12 +55,6 @@ class Recreate(FaultSpec):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.topic}"
-
-
-DELETE_S: Final = 10.0
-
-
-CREATED_WITHIN_S: Final = 60.0
 
 
 @injects(Recreate)
@@ -107,7 +104,7 @@ class Recreation(Injection[Recreate]):
         try:
             self.context.cluster.create_topics({self.fault.topic: self.spec}, CREATED_WITHIN_S)
         except WaitTimeout as error:
-            raise FaultNotConfirmed(f"recreate: {error}") from error
+            raise self.unseen(error) from error
         return f"created {self.fault.topic} again"
 
     def confirm_healed(self) -> str:

@@ -19,7 +19,6 @@ from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.rundir.partition import TopicPartition
 
 T = TypeVar("T")
-
 ISR_WITHIN_S: Final = 60.0
 ANSWERS_WITHIN_S: Final = 1.0
 """A broker that lives says within milliseconds which brokers there are."""

@@ -28,6 +28,7 @@ from ackproof.faults.processes import ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
 _NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+MOVED_WITHIN_S: Final = 90.0
 
 
 class Decommission(NodeFault):
@@ -74,9 +75,6 @@ class Decommission(NodeFault):
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("", AS_KRAFT) if spec.cluster.mode == "zookeeper" else None
-
-
-MOVED_WITHIN_S: Final = 90.0
 
 
 @injects(Decommission)

@@ -32,6 +32,16 @@ from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 
+STOPPED_WITHIN_S: Final = 30.0
+READY_WITHIN_S: Final = 60.0
+FINAL_WITHIN_S: Final = 30.0
+"""New levels are refused until every node's new registration is known."""
+_RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
+_STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
+_LOG_LINES: Final = 400
+_LOGGED_WITHIN_S: Final = 60.0
+"""A controller answers before it says of which release it is; on a busy machine long before."""
+
 
 class RollingRestart(NodeFault):
     """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
@@ -86,29 +96,6 @@ class Upgrade(FaultSpec):
     def planned(self, exposure: Exposure) -> Incidents:
         """Of the whole cluster."""
         return self.observed(exposure.replicas)
-
-
-STOPPED_WITHIN_S: Final = 30.0
-
-
-READY_WITHIN_S: Final = 60.0
-
-
-FINAL_WITHIN_S: Final = 30.0
-"""New levels are refused until every node's new registration is known."""
-
-
-_RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
-
-
-_STARTED: Final = re.compile(r"Kafka version: ([0-9.]+)")
-
-
-_LOG_LINES: Final = 400
-
-
-_LOGGED_WITHIN_S: Final = 60.0
-"""A controller answers before it says of which release it is; on a busy machine long before."""
 
 
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
@@ -169,7 +156,7 @@ class _Rollout(Injection[RolloutT]):
         try:
             node.await_ready(READY_WITHIN_S)
         except WaitTimeout as error:
-            raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+            raise self.unseen(error) from error
         self._look_at(node)
         self._done.append(node)
 
@@ -213,15 +200,13 @@ class _Rollout(Injection[RolloutT]):
             try:
                 node.await_ready(READY_WITHIN_S)
             except WaitTimeout as error:
-                raise FaultNotConfirmed(f"{self.fault.kind}: {error}") from error
+                raise self.unseen(error) from error
         return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
     def _another_process(self, nodes: Sequence[LocalNode]) -> str:
         for node in nodes:
             if node.state() is not NodeState.RUNNING or node.pid == self._before[node.id]:
-                raise FaultNotConfirmed(
-                    f"{self.fault.kind}: node {node.id} is {node.state().value}, pid {node.pid}"
-                )
+                raise self.unseen(f"node {node.id} is {node.state().value}, pid {node.pid}")
         return f"/proc: another process runs node {', '.join(str(node.id) for node in nodes)}"
 
 
