@@ -7,9 +7,10 @@ value; healing is witnessed by the protocol: the node answers and, if a broker, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import NodeFault
@@ -26,11 +27,13 @@ READY_WITHIN_S = 60.0
 """A killed broker may register only after its old session has ended (DUPLICATE_BROKER_REGISTRATION)."""
 
 
-class _OfProcesses(NodeFault):
+class OfProcesses(NodeFault):
+    """A fault of whole processes."""
+
     ASKS = frozenset({Ability.PROCESSES})
 
 
-class Kill(_OfProcesses):
+class Kill(OfProcesses):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
     KIND = "kill"
@@ -40,7 +43,7 @@ class Kill(_OfProcesses):
     HOLD_KEY = "restart_after"
 
 
-class Stop(_OfProcesses):
+class Stop(OfProcesses):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
     KIND = "stop"
@@ -50,7 +53,7 @@ class Stop(_OfProcesses):
     HOLD_KEY = "restart_after"
 
 
-class Pause(_OfProcesses):
+class Pause(OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND = "pause"
@@ -62,7 +65,7 @@ class Pause(_OfProcesses):
         return exposure.noticed(self.hold, exposure.aimed_at(self.targets))
 
 
-class Restart(_OfProcesses):
+class Restart(OfProcesses):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
     KIND = "restart"
@@ -115,6 +118,18 @@ class ProcessInjection(Injection[SpecT]):
             )
         return f"/proc: {self._names()} {state.value}"
 
+    def _let_run(self, seconds: float) -> None:
+        """So long nothing is done."""
+        with suppress(WaitTimeout):
+            wait_until(lambda: False, what="its time", timeout_s=seconds, stop=self.context.stop)
+
+    def _answers(self, node: LocalNode) -> None:
+        """Until it answers, registered and unfenced. Raises `FaultNotConfirmed`."""
+        try:
+            node.await_ready(READY_WITHIN_S)
+        except WaitTimeout as error:
+            raise self.unseen(error) from error
+
     def _start_the_dead(self) -> str:
         """Let go, and start what is dead and nobody else wants dead."""
         did: list[str] = []
@@ -141,11 +156,11 @@ class ProcessInjection(Injection[SpecT]):
                 seen = self.holds.changes(node.id)
                 try:
                     self._until(NodeState.RUNNING, GONE_WITHIN_S, [node])
-                    node.await_ready(READY_WITHIN_S)
+                    self._answers(node)
                     break
-                except (WaitTimeout, FaultNotConfirmed) as error:
+                except FaultNotConfirmed:
                     if self.holds.changes(node.id) == seen:
-                        raise self.unseen(error) from error
+                        raise
         return f"protocol: {self._names()} answers, registered and unfenced"
 
     def confirm(self) -> str:

@@ -5,30 +5,23 @@ The witness is the operating system: each process is gone, another runs.
 
 from __future__ import annotations
 
-import contextlib
-
 from pydantic import Field
 
-from ackproof.base.errors import WaitTimeout
-from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Whole
-from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import Duration
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
 
 
-class CrashLoop(NodeFault):
+class CrashLoop(OfProcesses):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
     KIND = "crash_loop"
     PER_NODE = Incidents(kills=1)
     SUMMARY = "End the process at once and start it, again and again; at last it stays up."
-    ASKS = frozenset({Ability.PROCESSES})
 
     times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")
     up: Duration = Field(0.5, description="How long each process lives before it crashes.")
@@ -61,8 +54,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
         crashes = 1
         while self._crashed and crashes < self.fault.times:
             self._start_the_dead()
-            with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.fault.up, stop=self.context.stop)
+            self._let_run(self.fault.up)
             if self._crash_again():
                 crashes += 1
         return f"{crashes if self._crashed else 0} crashes, then {self._start_the_dead()}"

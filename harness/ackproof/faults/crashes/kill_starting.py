@@ -5,21 +5,16 @@ Witnesses: the operating system, that it is gone, and its own log, which begins 
 
 from __future__ import annotations
 
-import contextlib
 from typing import Final
 
 from pydantic import Field
 
-from ackproof.base.errors import WaitTimeout
-from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import Duration
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
+from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
 
 STARTED: Final = "Kafka startTimeMs"
 """What Kafka logs when a start is through (AppInfoParser), of every release and role."""
@@ -27,7 +22,7 @@ LOGS_WITHIN_S: Final = 30.0
 _TAIL_LINES: Final = 300
 
 
-class KillStarting(NodeFault):
+class KillStarting(OfProcesses):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
     KIND = "kill_starting"
@@ -35,7 +30,6 @@ class KillStarting(NodeFault):
     SUMMARY = "End the process, start it, and end it again before it has started."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
-    ASKS = frozenset({Ability.PROCESSES})
 
     up: Duration = Field(0.1, description="How long it may live from its first line of log on.")
 
@@ -60,8 +54,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 within_s=LOGS_WITHIN_S,
             )
-            with contextlib.suppress(WaitTimeout):  # so long it lives
-                wait_until(lambda: False, what="its life", timeout_s=self.fault.up, stop=self.context.stop)
+            self._let_run(self.fault.up)
             node.kill()
         return f"SIGKILL to {self._names()}, and again {self.fault.up:g} s after the first line of its start"
 

@@ -14,14 +14,12 @@ from pydantic import field_validator
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
-from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes import ProcessInjection
+from ackproof.faults.processes import OfProcesses, ProcessInjection
 
 _WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 _TAIL_LINES: Final = 300
@@ -32,7 +30,7 @@ OUT_WITHIN_S: Final = 20.0
 LAST_WORDS_WITHIN_S: Final = 3.0
 
 
-class OutOfMemory(NodeFault):
+class OutOfMemory(OfProcesses):
     """A broker's heap is used up by requests that claim to be large; its JVM ends by OutOfMemoryError.
 
     Each announces as much as socket.request.max.bytes allows, which the broker allocates at once.
@@ -43,7 +41,6 @@ class OutOfMemory(NodeFault):
     SUMMARY = "Fill a broker's heap with announced requests until its JVM ends."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
-    ASKS = frozenset({Ability.PROCESSES})
 
     @field_validator("target")
     @classmethod

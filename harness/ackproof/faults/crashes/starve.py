@@ -16,12 +16,10 @@ from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.processes import ProcessInjection
+from ackproof.faults.processes import OfProcesses, ProcessInjection
 
 PERIOD_S: Final = 0.1
 LOOK_S: Final = 1.5
@@ -32,14 +30,13 @@ MUCH: Final = 0.6
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 
 
-class Starve(NodeFault):
+class Starve(OfProcesses):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
     KIND = "starve"
     SUMMARY = "Let the process run for a share of the time only, ten times a second."
     HEALING = "let it run"
     HOLD_KEY = "for"
-    ASKS = frozenset({Ability.PROCESSES})
 
     share: float = Field(0.1, ge=0.01, le=0.9, description="Share of the time in which it runs.")
 

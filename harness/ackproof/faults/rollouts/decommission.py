@@ -14,9 +14,8 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
-from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import Complaints, NodeFault
+from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
@@ -24,14 +23,14 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics
-from ackproof.faults.processes import ProcessInjection
+from ackproof.faults.processes import OfProcesses, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
 _NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 MOVED_WITHIN_S: Final = 90.0
 
 
-class Decommission(NodeFault):
+class Decommission(OfProcesses):
     """Brokers are taken out: their replicas go to others. Drained first, or killed first and replaced afterwards.
 
     Healed by starting them again, empty-handed: they hold no partition any longer.
@@ -41,7 +40,6 @@ class Decommission(NodeFault):
     SUMMARY = "Take brokers out and give their replicas to others, before or after they go."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
-    ASKS = frozenset({Ability.PROCESSES})
 
     drain: Flag = Field(
         True, description="Move the replicas away first, then shut down; false: SIGKILL first, then replace."

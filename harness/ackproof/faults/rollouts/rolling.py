@@ -7,7 +7,6 @@ and the feature levels that another broker than the asked one says are in force.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Sequence
 from types import MappingProxyType
@@ -15,25 +14,23 @@ from typing import Final, TypeVar
 
 from pydantic import Field
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.wait import wait_until
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
+from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.releases import ELR, METADATA, RELEASES, Version, features_of, numbers
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import Grip, Holds
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.holds import Grip
+from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
+from ackproof.faults.processes import STOPPED_WITHIN_S, OfProcesses, ProcessInjection
 
-STOPPED_WITHIN_S: Final = 30.0
-READY_WITHIN_S: Final = 60.0
 FINAL_WITHIN_S: Final = 30.0
 """New levels are refused until every node's new registration is known."""
 _RAISED: Final = (METADATA, "group.version", "transaction.version", ELR)
@@ -43,7 +40,7 @@ _LOGGED_WITHIN_S: Final = 60.0
 """A controller answers before it says of which release it is; on a busy machine long before."""
 
 
-class RollingRestart(NodeFault):
+class RollingRestart(OfProcesses):
     """A controlled shutdown and a start of node after node, as an operator does it to load new settings.
 
     The next node's turn comes when all partitions have their ISRs full again. The active controller comes last.
@@ -52,7 +49,6 @@ class RollingRestart(NodeFault):
     KIND = "rolling_restart"
     PER_NODE = Incidents(clean_stops=1)
     SUMMARY = "Restart node after node in good order; the next when all ISRs are full again."
-    ASKS = frozenset({Ability.PROCESSES})
 
     await_isr: Flag = Field(True, description="Wait for full ISRs between nodes; false: for the node alone.")
     rest: Duration = Field(0.0, description="How long each node runs before the next one's turn.")
@@ -101,7 +97,7 @@ class Upgrade(FaultSpec):
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
 
 
-class _Rollout(Injection[RolloutT]):
+class _Rollout(ProcessInjection[RolloutT]):
     """Node after node: shut down in good order, started, ready, in sync."""
 
     await_isr = True
@@ -109,8 +105,7 @@ class _Rollout(Injection[RolloutT]):
 
     def __init__(self, fault: RolloutT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self.holds = context.holds or Holds()
-        self.nodes: tuple[LocalNode, ...] = self._in_turn(aim)
+        self.nodes = self._in_turn(aim)
         self._before = {node.id: node.pid for node in self.nodes}
         self._done: list[LocalNode] = []
         self._begun = False
@@ -121,14 +116,6 @@ class _Rollout(Injection[RolloutT]):
         active = cluster.controller()
         nodes = local(aim.nodes or cluster.nodes.values())
         return tuple(sorted(nodes, key=lambda node: (node.is_broker, node.id == active, node.id)))
-
-    def _begin(self) -> LocalNode:
-        for node in self.nodes:
-            if node.state() is not NodeState.RUNNING:
-                raise FaultNotConfirmed(
-                    f"{self.fault.kind} is aimed at node {node.id}, which is {node.state().value}: nothing to break"
-                )
-        return self.nodes[0]
 
     def _prepare(self, node: LocalNode) -> None:
         """What changes at the node between its end and its start."""
@@ -153,10 +140,7 @@ class _Rollout(Injection[RolloutT]):
                 ):
                     self._prepare(node)
                     node.start()
-        try:
-            node.await_ready(READY_WITHIN_S)
-        except WaitTimeout as error:
-            raise self.unseen(error) from error
+        self._answers(node)
         self._look_at(node)
         self._done.append(node)
 
@@ -164,7 +148,8 @@ class _Rollout(Injection[RolloutT]):
         """What must be seen of the node as soon as it is ready."""
 
     def inject(self) -> str:
-        first = self._begin()
+        self._must_be(NodeState.RUNNING)
+        first = self.nodes[0]
         self._begun = True
         self._bounce(first)
         return f"SIGTERM and start of node {first.id}, the first of {len(self.nodes)}"
@@ -185,8 +170,7 @@ class _Rollout(Injection[RolloutT]):
         if self.await_isr:
             await_all_in_sync(self.context)
         if self.rest_s:
-            with contextlib.suppress(WaitTimeout):  # that is what a rest is
-                wait_until(lambda: False, what="the rest", timeout_s=self.rest_s, stop=self.context.stop)
+            self._let_run(self.rest_s)
 
     def confirm_healed(self) -> str:
         """Another process runs every node, and all replicas are in sync."""
@@ -197,10 +181,7 @@ class _Rollout(Injection[RolloutT]):
                 f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"
             )
         for node in self.nodes:
-            try:
-                node.await_ready(READY_WITHIN_S)
-            except WaitTimeout as error:
-                raise self.unseen(error) from error
+            self._answers(node)
         return f"{self._another_process(self.nodes)}; {await_all_in_sync(self.context)}"
 
     def _another_process(self, nodes: Sequence[LocalNode]) -> str:
