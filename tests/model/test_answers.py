@@ -71,3 +71,19 @@ def test_a_folder_that_cannot_be_written_costs_time_and_nothing_else(
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("ACKPROOF_CACHE", str(tmp_path / "file" / "below"))
     assert answers(ONE_KILL, max_states=20_000).settled
+
+
+def test_a_way_of_two_ends_is_found_though_much_else_may_happen() -> None:
+    """It needs 18 steps and a million states where all that a storm showed may happen at any time."""
+    storm = Budget(kills=3, power_losses=1, cuts=2, shrinks=1, hand_overs=1)
+    scope = Scope(
+        replace(rules_of("4.3"), min_insync=2),
+        records=1,
+        acks=-1,
+        budget=storm,
+        idempotent=True,
+        settled=True,
+    )
+    found = answers(scope, max_states=120_000).classes["lost"]
+    assert found.chance is Chance.POSSIBLE
+    assert found.scope == "brokers=2,records=1,acks=all,kills=1,power_losses=1"

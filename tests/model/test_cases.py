@@ -8,6 +8,7 @@ from ackproof.experiment.case import Case
 from ackproof.reference.predict.cases import counted_for, rules_for, scope_for
 from ackproof.reference.predict.incidents import unpredictable
 from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.explore.scope import Budget
 from model_cases import case_of
@@ -85,11 +86,31 @@ def test_a_quorum_that_changes_is_named_and_takes_nothing_from_replicas() -> Non
     assert counted.faults == ("fault 1 (remove_controller controller): nothing",)
 
 
-def test_rot_and_commands_cannot_be_predicted() -> None:
+def test_rot_is_an_end_of_the_broker_and_a_loss_of_power_where_it_rots() -> None:
     rotten = case_of("flip_bits: {target: leader(orders/0)}", "for: 1s")
-    assert [unpredictable(fault) for fault in rotten.faults] == [
-        "flip_bits: files of a log that rot are not in the model"
-    ]
+    assert counted_for(rotten, "orders").budget == Budget(kills=1)
+    assert counted_for(rotten, "orders", rotted=rotten.faults).budget == Budget(kills=1, power_losses=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "rots"),
+    [
+        ("flip_bits: {target: leader(orders/0)}", True),
+        ("truncate_segment: {target: leader(orders/0)}", True),
+        ("delete_checkpoint: {target: leader(orders/0), file: leader-epoch}", True),
+        ("delete_checkpoint: {target: leader(orders/0), file: recovery-point}", False),
+        ("empty_disk: {target: leader(orders/0)}", False),
+    ],
+)
+def test_a_log_rots_where_the_fault_strikes_it(fault: str, rots: bool) -> None:
+    one = case_of(fault).faults[0]
+    assert one.rots(TopicPartition("orders", 0)) is rots
+    assert not one.rots(TopicPartition("orders", 1))
+
+
+def test_commands_cannot_be_predicted() -> None:
+    commanded = case_of('command: {inject: ["true"], check: ["false"], heal: ["true"]}')
+    assert unpredictable(commanded.faults[0]) == "command: nobody knows what a command does"
     assert unpredictable(case_of("kill: {target: leader(orders/0)}").faults[0]) == ""
 
 

@@ -25,9 +25,6 @@ NOT_SIMULATED: Final = {
 }
 NOT_PREDICTED: Final = {
     "command": "nobody knows",
-    "delete_checkpoint": "rot",
-    "flip_bits": "rot",
-    "truncate_segment": "rot",
 }
 LINK: Final = "link: follower(t/0) -> leader(t/0)"
 ONE_OF_EACH: Final = {

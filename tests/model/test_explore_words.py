@@ -126,12 +126,25 @@ def test_acks_0_may_lose_with_any_fault_that_breaks_a_connection() -> None:
     assert found is not None and (found.chance, found.explored) == (Chance.POSSIBLE, False)
 
 
-def test_rot_is_not_predicted_and_said() -> None:
-    prediction = predict_case(case_of("flip_bits: {target: leader(orders/0)}", "for: 1s"))
-    said = {one.anomaly: (one.chance, one.explored) for one in prediction.classes}
-    for anomaly in ("lost", "overwritten", "vanished", "conflict"):
-        assert said[anomaly] == (Chance.UNKNOWN, False)
-    assert prediction.not_predicted == ("flip_bits: files of a log that rot are not in the model",)
+def test_of_a_log_that_rots_nothing_is_called_impossible_and_that_is_said() -> None:
+    prediction = predict_case(case_of("flip_bits: {target: leader(orders/0)}", "for: 1s", min_insync=2))
+    apart = [*prediction.apart("lost"), *prediction.apart("conflict")]
+    assert {(one.chance, one.explored, one.partitions) for one in apart} == {
+        (Chance.UNKNOWN, False, ("orders/0",))
+    }
+    elsewhere = prediction.of("lost", "orders")
+    assert elsewhere is not None and elsewhere.chance is Chance.IMPOSSIBLE
+    assert _of(prediction, "lost") is Chance.UNKNOWN
+    (said,) = prediction.not_predicted
+    assert said == "orders/0: flip_bits took from its log what the protocol counts on"
+
+
+def test_a_log_that_rots_where_it_is_the_only_one_loses_as_with_its_power() -> None:
+    prediction = predict_case(case_of("truncate_segment: {target: leader(orders/0)}", replicas=1))
+    (lost,) = prediction.apart("lost")
+    assert lost.chance is Chance.POSSIBLE and lost.story
+    assert "as a loss of power does" in lost.why
+    assert prediction.not_predicted == ()
 
 
 def test_the_command_explore_draws_its_story(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,11 @@ class Reading:
 
     def near(self, seconds: float, within: float) -> bool:
         """Whether it may be `seconds`, and lies nowhere farther from it than `within`."""
-        return self.least <= seconds <= self.most and self.most - self.least <= within
+        return self.least <= seconds <= self.most and self.within(within)
+
+    def within(self, seconds: float) -> bool:
+        """Whether it is as sharp as that."""
+        return self.most - self.least <= seconds
 
     def __str__(self) -> str:
         return f"{(self.least + self.most) / 2:+.1f} s"

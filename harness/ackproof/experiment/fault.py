@@ -23,6 +23,7 @@ from ackproof.experiment.quantities import Duration, duration_text
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.triggers import After, Frame, Trigger
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import DRAWN_FROM
 
 HoldKey = Literal["for", "restart_after"]
@@ -63,8 +64,6 @@ class FaultSpec(Spec):
     UNPREDICTABLE: ClassVar[str] = ""
     """Why no prediction can be made with it; empty where one can. One that says nothing of it and neither has a
     `PER_NODE` nor a `planned` of its own has none either (`unpredictable`)."""
-    ROTS: ClassVar[bool] = False
-    """Whether it takes from a log what the protocol counts on: nobody can say then whose doing a loss is."""
     PER_NODE: ClassVar[Incidents | None] = None
     """What it comes to for each broker that it hits, beside what the controllers' log tells by itself; NOTHING for one
     that touches no replica."""
@@ -128,6 +127,12 @@ class FaultSpec(Spec):
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """Settings of the topic that are in force for a while because of it: a run is judged by the weakest."""
         return {}
+
+    def rots(self, place: TopicPartition) -> bool:
+        """Whether it takes from this partition's log what the protocol counts on: its end, as a loss of power does, or
+        a part in its middle, of which no protocol says what comes of it."""
+        del place
+        return False
 
     def drops(self, topic: str) -> bool:
         """Whether all that the topic holds at that time goes with it, as is its purpose."""

@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from ackproof.base.errors import WaitTimeout
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import LocalNode, NodeState, clock_of
 from ackproof.experiment.backends import Ability, Need
@@ -83,65 +83,83 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
 
     def __init__(self, fault: ClockJump, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        self._before: dict[int, Reading] = {}
+        self._true: dict[int, Reading] = {}
 
     def inject(self) -> str:
         self._must_be(NodeState.RUNNING)
-        self._before = {node.id: self._at_rest(node) for node in self.nodes}
+        self._true = {node.id: self._at_rest(node) for node in self.nodes}
         for node in self.nodes:
-            self._shift(node, self.fault.by)
+            self._jump(node, self.fault.by)
         return f"the clock of {self._names()} set to {self.fault.by:+g} s"
 
     def confirm(self) -> str:
         """What they log is stamped with the shifted time."""
-        return "; ".join(self._until_moved(node, self.fault.by) for node in self.nodes)
+        return "; ".join(self._until_moved(node) for node in self.nodes)
 
     def heal(self) -> str:
+        if not self._true:
+            return "nothing to undo"
         for node in self.nodes:
-            clock_of(node).shift(0.0)
+            self._jump(node, 0.0)
         return f"the clock of {self._names()} set right"
 
     def confirm_healed(self) -> str:
         """What they log is stamped with the true time, and they answer."""
         ready = self._until_ready()
-        moved = [self._until_moved(node, 0.0) for node in self.nodes if node.id in self._before]
-        return "; ".join([*moved, ready])
+        return "; ".join([*(self._until_moved(node) for node in self.nodes if node.id in self._true), ready])
+
+    def _jump(self, node: LocalNode, seconds: float) -> None:
+        """Jumps of one clock add up."""
+        with self.holds.acting_on(node.id):
+            self.holds.jump(node.id, self.fault.number, seconds)
+            self._shift(node, self.holds.jumped(node.id))
 
     @staticmethod
     def _shift(node: LocalNode, seconds: float) -> None:
         clock_of(node).shift(seconds)
 
     def _at_rest(self, node: LocalNode) -> Reading:
-        seen: list[Reading] = []
+        """What it shows while no fault sets it off: what others did to it is taken away."""
 
         def sharp() -> Reading | None:
-            self._look(node, seen)
-            return (
-                seen[-1]
-                if seen and seen[-1].most - seen[-1].least <= abs(self.fault.by) * SHARP / 2
-                else None
-            )
+            off = self.holds.jumped(node.id)
+            now = self._look(node)
+            # After another jump in between it is not known of which time the stamp is.
+            known = now if off == self.holds.jumped(node.id) else None
+            if known is None or not known.within(abs(self.fault.by) * SHARP / 2):
+                return None
+            return known - Reading(off, off)
 
         return self.seen(sharp, f"the clock of node {node.id} before it jumps")
 
-    def _until_moved(self, node: LocalNode, seconds: float) -> str:
+    def _until_moved(self, node: LocalNode) -> str:
+        """Until it shows what all jumps of it come to. The time in which another fault has the node does not count."""
         moved: list[Reading] = []
 
         def there() -> bool:
-            self._look(node, moved, self._before[node.id])
-            return bool(moved) and moved[-1].near(seconds, abs(self.fault.by) * SHARP)
+            off = self.holds.jumped(node.id)
+            if (now := self._look(node)) is None:
+                return False
+            moved[:] = [now - self._true[node.id]]
+            return moved[0].near(off, abs(self.fault.by) * SHARP) and off == self.holds.jumped(node.id)
 
-        self.seen(
-            there,
-            f"the clock of node {node.id} to be off by {seconds:+g} s",
-            state=lambda: f"its log's stamps are off by {moved[-1]}" if moved else "it logs nothing",
-        )
-        return f"log stamps of node {node.id}: off by {moved[-1]}"
+        while True:
+            self.holds.await_free(node.id, self.fault.number, self.context.stop)
+            before = self.holds.changes(node.id)
+            try:
+                self.seen(
+                    there,
+                    f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s",
+                    state=lambda: f"its log's stamps are off by {moved[0]}" if moved else "it logs nothing",
+                )
+                return f"log stamps of node {node.id}: off by {moved[0]}"
+            except FaultNotConfirmed:
+                if self.holds.changes(node.id) == before:
+                    raise
 
     @staticmethod
-    def _look(node: LocalNode, into: list[Reading], before: Reading | None = None) -> None:
+    def _look(node: LocalNode) -> Reading | None:
         try:
-            reading = clock_of(node).read()
+            return clock_of(node).read()
         except (OSError, WaitTimeout):
-            return  # it is busy, or on its way up again: looked at again
-        into.append(reading if before is None else reading - before)
+            return None  # it is busy, or on its way up again: looked at again

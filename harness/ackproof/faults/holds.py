@@ -1,8 +1,9 @@
-"""Which faults keep a node from running, so that faults which overlap on one node heal as if each were alone.
+"""What faults want of nodes and partitions, so that faults which overlap on one heal as if each were alone.
 
 Two faults may want the same node dead at the same time (a kill during a shutdown, a bounce that is overtaken by a
 kill): then the last of them to heal starts it, and the others wait for that before they call it healed. Whoever ends
-or freezes a process takes hold of its node before he does, and lets go when he heals.
+or freezes a process takes hold of its node before he does, and lets go when he heals. Of two reassignments of one
+partition Kafka carries out the later; the earlier is through when that is.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from threading import Event as Flag
 from typing import Final
 
 from ackproof.base.wait import wait_until
+from ackproof.rundir.partition import TopicPartition
 
 FREE_WITHIN_S: Final = 3600.0
 """The other fault has a time of its own to heal; this is beyond any."""
@@ -31,6 +33,8 @@ class Grip(Enum):
     """No process."""
     STILL = auto()
     """A process that stands still."""
+    SLOW = auto()
+    """A process that is stopped and continued again and again; it stays stopped while another wants it `STILL`."""
 
 
 class Holds:
@@ -42,6 +46,8 @@ class Holds:
         self._grips: dict[int, dict[int, Grip]] = {}
         self._changes: dict[int, int] = {}
         self._changed_at: dict[int, float] = {}
+        self._jumps: dict[int, dict[int, float]] = {}
+        self._assigned: dict[TopicPartition, tuple[int, tuple[int, ...]]] = {}
 
     @contextmanager
     def acting_on(self, node: int) -> Iterator[None]:
@@ -85,6 +91,26 @@ class Holds:
         with self._lock:
             at = self._changed_at.get(node)
             return at is not None and time.monotonic() - at < BACK_WITHIN_S
+
+    def jump(self, node: int, fault: int, by: float) -> None:
+        """This fault wants the node's clock so many seconds ahead of where the others have it; 0: no more."""
+        with self._lock:
+            self._jumps.setdefault(node, {})[fault] = by
+
+    def jumped(self, node: int) -> float:
+        """How far all faults together have set the node's clock off, in seconds."""
+        with self._lock:
+            return sum(self._jumps.get(node, {}).values())
+
+    def assign(self, place: TopicPartition, fault: int, replicas: tuple[int, ...]) -> None:
+        """This fault has asked for these replicas of the partition."""
+        with self._lock:
+            self._assigned[place] = fault, replicas
+
+    def assigned(self, place: TopicPartition) -> tuple[int, tuple[int, ...]] | None:
+        """Which fault was the last to ask for replicas of the partition, and which; None: nobody has."""
+        with self._lock:
+            return self._assigned.get(place)
 
     def await_free(self, node: int, fault: int, stop: Flag) -> None:
         """Wait until no other fault holds this node. Raises `Interrupted` when `stop` is set."""

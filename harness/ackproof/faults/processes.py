@@ -100,11 +100,20 @@ class ProcessInjection(Injection[SpecT]):
     def _must_be(self, *states: NodeState) -> None:
         for node in self.nodes:
             state = node.state()
+            if state is NodeState.STOPPED and self._runs_in_turns(node):
+                state = NodeState.RUNNING
             if state not in states:
                 self.refused = True
                 raise FaultNotConfirmed(
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
                 )
+
+    def _runs_in_turns(self, node: LocalNode) -> bool:
+        """Whether a starved node was only met while it was stopped."""
+        number = self.fault.number
+        return bool(self.holds.others(node.id, number, Grip.SLOW)) and not self.holds.others(
+            node.id, number, Grip.STILL
+        )
 
     def _until(self, state: NodeState, within_s: float, nodes: Sequence[LocalNode] | None = None) -> str:
         for node in self.nodes if nodes is None else nodes:

@@ -34,6 +34,8 @@ class PredictedClass(Document):
     explored: bool = True
     """Whether the exploration answered; else a rule did, and `why` says which."""
     topics: tuple[str, ...] = ()
+    partitions: tuple[str, ...] = ()
+    """For these only (as `orders/0`), whatever is predicted of their topics; empty: for all of them."""
 
 
 class PredictionFile(Document):
@@ -62,5 +64,10 @@ class PredictionFile(Document):
 
     def _of(self, anomaly: str, topic: str | None) -> Iterator[PredictedClass]:
         for one in self.classes:
-            if one.anomaly == anomaly and (topic is None or not one.topics or topic in one.topics):
+            of_topic = not one.partitions and (not one.topics or topic in one.topics)
+            if one.anomaly == anomaly and (topic is None or of_topic):
                 yield one
+
+    def apart(self, anomaly: str) -> tuple[PredictedClass, ...]:
+        """What is said of a class on single partitions, apart from their topics."""
+        return tuple(one for one in self.classes if one.anomaly == anomaly and one.partitions)

@@ -53,9 +53,11 @@ class StarveInjection(ProcessInjection[Starve]):
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._pids = {node.id: node.pid for node in self.nodes}
+        self._changes: dict[int, int] = {}
 
     def inject(self) -> str:
-        self._strike(lambda _: None, "a cycle", Grip.STILL, NodeState.RUNNING)
+        self._strike(lambda _: None, "a cycle", Grip.SLOW, NodeState.RUNNING)
+        self._changes = {node.id: self.holds.changes(node.id) for node in self.nodes}
         self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
         self._thread.start()
         return f"SIGSTOP and SIGCONT to {self._names()} every {PERIOD_S * 1000:g} ms, {self.fault.share:.0%} running"
@@ -66,12 +68,17 @@ class StarveInjection(ProcessInjection[Starve]):
                 for node in self.nodes:
                     node.pause()
                 self._over.wait(PERIOD_S * (1 - self.fault.share))
-                for node in self.nodes:
-                    node.resume()
+                self._let_go_on()
                 self._over.wait(PERIOD_S * self.fault.share)
         finally:
-            for node in self.nodes:
-                node.resume()
+            self._let_go_on()
+
+    def _let_go_on(self) -> None:
+        """Continue them, but those that another fault wants to stand still."""
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):
+                if not self.holds.others(node.id, self.fault.number, Grip.STILL):
+                    node.resume()
 
     def confirm(self) -> str:
         """It stands still for most of the rest of the time, and takes no more CPU time than its share."""
@@ -94,12 +101,15 @@ class StarveInjection(ProcessInjection[Starve]):
             return "nothing to undo"
         self._over.set()
         self._thread.join()
+        other = [node.id for node in self.nodes if node.pid != self._pids[node.id]]
+        # One that another fault ended is that fault's doing.
+        lost = [node for node in other if self.holds.changes(node) == self._changes[node]]
         for node in self.nodes:
             self.holds.release(node.id, self.fault.number)
-        other = [node.id for node in self.nodes if node.pid != self._pids[node.id]]
-        if other:
-            raise FaultNotConfirmed(f"starve did not hold: node {other[0]} is another process by now")
-        return f"SIGCONT to {self._names()}"
+        if lost:
+            raise FaultNotConfirmed(f"starve did not hold: node {lost[0]} is another process by now")
+        ended = f"; the process of node {', '.join(map(str, other))} had ended" if other else ""
+        return f"SIGCONT to {self._names()}{ended}"
 
     def confirm_healed(self) -> str:
         """It never stands still, and answers."""

@@ -1,26 +1,22 @@
-"""Faults of a log's files: flipped bits, truncated segments, deleted checkpoints.
+"""Faults of a log's files: truncated segments, deleted checkpoints, and what flipped bits have in common with them.
 
 A file's partition is named as `partition: orders/0`, or by a role of that partition. The witness is the file itself,
-read anew: a batch whose checksum held does not hold any more (and holds in another node's replica), a file is shorter,
-or is not there.
+read anew: it is shorter, or is not there.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
-from ackproof.base.errors import AckproofError
 from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
-from ackproof.cluster.protocol import LocalNode, NodeState, local
-from ackproof.cluster.record_batches import Batch
+from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
+from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size, wrong
 from ackproof.experiment.roles import PartitionField
@@ -32,8 +28,6 @@ from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
 
 SegmentField: TypeAlias = Literal["active", "closed"]
-_RECORDS_FROM: Final = 61
-"""Where a batch's records begin, behind its header."""
 _FILES: Final = {
     "recovery-point": RECOVERY_POINT,
     "replication-offset": "replication-offset-checkpoint",
@@ -45,8 +39,8 @@ _FILES: Final = {
 class PartitionFault(DiskFault):
     """A fault of one partition's files on the nodes of a role."""
 
-    UNPREDICTABLE = "files of a log that rot are not in the model"
-    ROTS = True
+    # For other partitions an unclean end of the broker; from the log of its own it takes (`rots`).
+    PER_NODE = Incidents(kills=1)
 
     partition: PartitionField | None = Field(
         None, title="Partition", description="Whose files; by default those of the role's partition."
@@ -58,6 +52,9 @@ class PartitionFault(DiskFault):
         if self.partition is not None:
             return self.partition
         return TopicPartition(self.target.topic or "", self.target.partition or 0)
+
+    def rots(self, place: TopicPartition) -> bool:
+        return place == self.place
 
     @model_validator(mode="after")
     def _of_some_partition(self) -> Self:
@@ -74,35 +71,6 @@ class PartitionFault(DiskFault):
         """Files of the role's partition, or of another where it has none."""
         target = draw.role()
         return _with_files_of(draw, "broker" if target.startswith("controller") else target)
-
-
-class FlipBits(PartitionFault):
-    """One bit of a record batch is flipped in the segment of a broker that goes on running.
-
-    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean
-    shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
-    """
-
-    KIND = "flip_bits"
-    NOT_SIMULATED = "what a broker does about a batch whose checksum is wrong is no part of the protocol"
-    SUMMARY = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
-    HEALING = "replicate anew"
-    HOLD_KEY = "for"
-
-    segment: SegmentField = Field("active", description="In which segment.")
-
-    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
-        """Without another replica nothing mends it."""
-        topic = experiment.topics.get(self.place.topic)
-        if topic is not None and topic.replication_factor < 2:
-            name = "target" if self.partition is None else "partition"
-            yield name, f"{self.place} has one replica only: nothing could mend it"
-
-    @classmethod
-    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
-        """A follower: what a leader has is what clients read."""
-        place = draw.other_place()
-        return {"target": f"follower({place})"}
 
 
 class TruncateSegment(PartitionFault):
@@ -140,6 +108,12 @@ class DeleteCheckpoint(PartitionFault):
     def _needs_partition(self) -> bool:
         return self.file == "leader-epoch"
 
+    def rots(self, place: TopicPartition) -> bool:
+        """Replicas cut their logs by their leader epochs. Without the other files a broker goes through more of its
+        log, counts its high watermark from below, as after any kill, or shows again what had been deleted.
+        """
+        return self._needs_partition and super().rots(place)
+
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Any of the files."""
@@ -154,7 +128,9 @@ def _with_files_of(draw: Draw, target: str) -> Mapping[str, Data]:
 PartitionT = TypeVar("PartitionT", bound=PartitionFault)
 
 
-class _OfPartition(DiskInjection[PartitionT]):
+class PartitionInjection(DiskInjection[PartitionT]):
+    """What they have in common: the partition, and its files on a node."""
+
     def __init__(self, fault: PartitionT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         self.place = fault.place
@@ -178,101 +154,8 @@ class _OfPartition(DiskInjection[PartitionT]):
         self._until(NodeState.GONE, GONE_WITHIN_S)
 
 
-@dataclass(frozen=True)
-class _Flipped:
-    segment: Segment
-    batch: Batch
-
-
-@injects(FlipBits)
-class FlipBitsInjection(_OfPartition[FlipBits]):
-    """One bit in the middle of the records of the batch in the middle of a segment."""
-
-    def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
-        super().__init__(fault, aim, context)
-        self._flipped: dict[int, _Flipped] = {}
-
-    def inject(self) -> str:
-        said = []
-        for node in self.nodes:
-            segment = self._segment(node, self.fault.segment)
-            batches = list(segment.batches())
-            if not batches:
-                raise self.unseen(f"{segment.path.name} of {node.name} holds no batch yet")
-            batch = batches[len(batches) // 2]
-            if not segment.intact(batch):
-                raise self.unseen(f"{node.name}'s batch at {batch.first} was rotten before")
-            at = batch.position + _RECORDS_FROM + (batch.size - _RECORDS_FROM) // 2
-            self._flipped[node.id] = _Flipped(segment, batch)
-            flip(segment.path, at)
-            said.append(f"byte {at} of {self.place} {segment.path.name} on {node.name}")
-        return f"flipped a bit of {', '.join(said)}"
-
-    def confirm(self) -> str:
-        """The batch's checksum, which held, does not hold."""
-        said = []
-        for node in self.nodes:
-            flipped = self._flipped[node.id]
-            first, last = flipped.batch.first, flipped.batch.last
-            if flipped.segment.intact(flipped.batch):
-                raise self.unseen(
-                    f"the checksum of {node.name}'s batch at {first} still holds: nothing was flipped"
-                )
-            sound = [
-                other.name
-                for other in local(self.context.cluster.brokers())
-                if other.id not in self._flipped and self._holds(other, first)
-            ]
-            beside = f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
-            said.append(
-                f"read anew, the checksum of offsets {first} to {last} does not hold on {node.name}{beside}"
-            )
-        return "; ".join(said)
-
-    def heal(self) -> str:
-        """Kill the broker, remove the replica, start it: it replicates anew. Not the last replica in sync."""
-        touched = [node for node in self.nodes if node.id in self._flipped]
-        if not touched:
-            return "nothing was flipped"
-        place = TopicPartition(*self.place)
-        state = self.context.cluster.topic_state([place.topic]).get(place)
-        ours = {node.id for node in touched}
-        if state is None or not set(state.isr) - ours:
-            raise self.unseen(f"no replica of {self.place} is in sync but the rotten: it cannot be made anew")
-        for node in touched:
-            with self.holds.acting_on(node.id):
-                self.holds.take(node.id, self.fault.number, Grip.DOWN)
-                node.kill()
-        self._until(NodeState.GONE, GONE_WITHIN_S)
-        for node in touched:
-            replica = node.disk.partition(*self.place)
-            if replica is not None:
-                _remove(replica)
-        return f"killed {self._names()}, removed its replica of {self.place}; {self._start_the_dead()}"
-
-    def confirm_healed(self) -> str:
-        """The node is in its ISRs again, and the batch in its log is sound."""
-        if not self._flipped:
-            return "nothing was flipped"
-        witness = super().confirm_healed()
-        for node in self.nodes:
-            if node.id not in self._flipped:
-                continue
-            first = self._flipped[node.id].batch.first
-            replica = node.disk.partition(*self.place)
-            found = None if replica is None else _batch_of(replica, first)
-            if found is not None and not found[0].intact(found[1]):
-                raise self.unseen(f"healing: {node.name}'s batch at {first} is rotten still")
-        return f"{witness}; the checksum holds again"
-
-    def _holds(self, node: LocalNode, offset: int) -> bool:
-        replica = node.disk.partition(*self.place)
-        found = None if replica is None else _batch_of(replica, offset)
-        return found is not None and found[0].intact(found[1])
-
-
 @injects(TruncateSegment)
-class TruncateSegmentInjection(_OfPartition[TruncateSegment]):
+class TruncateSegmentInjection(PartitionInjection[TruncateSegment]):
     """The last bytes of a segment's file are gone."""
 
     def __init__(self, fault: TruncateSegment, aim: Aim, context: FaultContext) -> None:
@@ -309,7 +192,7 @@ class TruncateSegmentInjection(_OfPartition[TruncateSegment]):
 
 
 @injects(DeleteCheckpoint)
-class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
+class DeleteCheckpointInjection(PartitionInjection[DeleteCheckpoint]):
     """A checkpoint of the log dirs, or of the partition."""
 
     def __init__(self, fault: DeleteCheckpoint, aim: Aim, context: FaultContext) -> None:
@@ -343,29 +226,3 @@ class DeleteCheckpointInjection(_OfPartition[DeleteCheckpoint]):
         if not found:
             raise self.unseen(f"{node.name} has no {name} to delete")
         return found
-
-
-def flip(file: Path, position: int) -> None:
-    """Flip the lowest bit of one byte, in place."""
-    opened = os.open(file, os.O_RDWR)
-    try:
-        (byte,) = os.pread(opened, 1, position)
-        os.pwrite(opened, bytes([byte ^ 1]), position)
-    finally:
-        os.close(opened)
-
-
-def _batch_of(replica: Path, offset: int) -> tuple[Segment, Batch] | None:
-    """The batch of a replica that holds an offset."""
-    for segment in reversed(segments(replica)):
-        if segment.base <= offset:
-            found = next((batch for batch in segment.batches() if batch.first <= offset <= batch.last), None)
-            return None if found is None else (segment, found)
-    return None
-
-
-def _remove(replica: Path) -> None:
-    try:
-        shutil.rmtree(replica)
-    except OSError as error:
-        raise AckproofError(f"{replica} could not be removed: {error}") from error

@@ -17,12 +17,16 @@ from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size
 from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
 from ackproof.faults.planned.views import views
+from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
 """A reassignment copies the partition's data."""
+READY_WITHIN_S: Final = 60.0
+"""A broker that was killed by another fault may register only after its old session has ended."""
 _RATES: Final = ("leader.replication.throttled.rate", "follower.replication.throttled.rate")
 _THROTTLED: Final = ("leader.replication.throttled.replicas", "follower.replication.throttled.replicas")
 
@@ -109,7 +113,9 @@ class _Moved(_OfPartition[MoveT]):
 
     def __init__(self, fault: MoveT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
+        self.holds = context.holds or Holds()
         self._throttled = False
+        self._asked = False
 
     def inject(self) -> str:
         """Ask for the reassignment, slowed down if that is wanted."""
@@ -122,6 +128,8 @@ class _Moved(_OfPartition[MoveT]):
             self._throttled = True
             self._set_throttle(str(self.fault.throttle), "*")
         admin.reassign(look.asked_link, {self.place: self.fault.to})
+        self._asked = True
+        self.holds.assign(self.place, self.fault.number, self.fault.to)
         return f"asked broker {look.asked} to give {self.place} the replicas {list(self.fault.to)}"
 
     def confirm(self) -> str:
@@ -156,14 +164,14 @@ class _Moved(_OfPartition[MoveT]):
         except WireError:
             return True
 
-    def _await_replicas(self, replicas: tuple[int, ...], *, any_order: bool = False) -> str:
-        """Wait until another broker shows exactly these replicas, all in sync, and nothing more to do.
+    def _await_replicas(self, *, any_order: bool = False) -> str:
+        """Wait until another broker shows exactly the replicas that were asked for last, all in sync, no more to do.
 
         `any_order`: Kafka does not put replicas back in their order when a reassignment is cancelled.
         """
 
         def there() -> bool:
-            state = self._witness()
+            state, (_, replicas) = self._witness(), self._last_asked()
             return (
                 state is not None
                 and (state.replicas == replicas or (any_order and set(state.replicas) == set(replicas)))
@@ -173,23 +181,24 @@ class _Moved(_OfPartition[MoveT]):
 
         self.seen(
             there,
-            f"another broker to show {self.place} on {list(replicas)}, all in sync",
-            state=lambda: str(self._witness()),
+            f"another broker to show {self.place} on the replicas that were asked for, all in sync",
+            state=lambda: f"{list(self._last_asked()[1])} were asked for, and there is {self._witness()}",
             within_s=MOVED_WITHIN_S,
         )
+        by, replicas = self._last_asked()
         ends = {broker: self._log_end(broker) for broker in replicas}
-        silent = [broker for broker, end in ends.items() if end is None]
-        if silent:
-            raise FaultNotConfirmed(
-                f"broker {silent[0]} is to hold {self.place}, and answers for no such log"
-            )
         return (
             f"metadata of {views(self.context).name}: replicas and ISR of {self.place} are {list(replicas)}; "
             f"log ends {', '.join(f'{broker}: {end}' for broker, end in ends.items())}"
+            + ("" if by == self.fault.number else f"; fault {fault_name(by)} has asked for these since")
         )
 
-    def _log_end(self, broker: int) -> int | None:
-        """The end of the broker's own log of the partition; None when it has none. One that starts is awaited."""
+    def _last_asked(self) -> tuple[int, tuple[int, ...]]:
+        """Which fault was the last to ask for replicas of the partition, and which."""
+        return self.holds.assigned(self.place) or (self.fault.number, self.fault.to)
+
+    def _log_end(self, broker: int) -> int:
+        """The end of the broker's own log of the partition. One that another fault has, or that starts, is awaited."""
 
         def one_more() -> int | None:
             link = self.context.cluster.running_links().get(broker)
@@ -201,9 +210,9 @@ class _Moved(_OfPartition[MoveT]):
                 return None
             return ends.get(self.place, -1) + 1 or None
 
-        if broker not in self.context.cluster.running_links():
-            return None
-        return self.seen(one_more, f"broker {broker} to say where its log of {self.place} ends") - 1
+        self.holds.await_free(broker, self.fault.number, self.context.stop)
+        what = f"broker {broker} to say where its log of {self.place} ends"
+        return self.seen(one_more, what, READY_WITHIN_S) - 1
 
 
 @injects(Reassign)
@@ -212,8 +221,8 @@ class Reassignment(_Moved[Reassign]):
 
     def heal(self) -> str:
         """It ends by itself: when the new replicas have all data and are in sync."""
-        if self._before is None:
-            return "nothing to undo"
+        if not self._asked:
+            return f"nothing to undo{self._lift_throttle()}"
         self.seen(
             lambda: not self._goes_on(),
             f"the reassignment of {self.place} to be through",
@@ -224,7 +233,7 @@ class Reassignment(_Moved[Reassign]):
 
     def confirm_healed(self) -> str:
         """Another broker shows the new replicas in sync, and each of them has a log."""
-        return self._await_replicas(self.fault.to)
+        return self._await_replicas() if self._asked else "nothing was asked for"
 
 
 @injects(CancelReassign)
@@ -239,8 +248,10 @@ class CancelledReassignment(_Moved[CancelReassign]):
         return f"{witness}, and it goes on"
 
     def heal(self) -> str:
-        if self._before is None:
-            return "nothing to undo"
+        if not self._asked:
+            return f"nothing to undo{self._lift_throttle()}"
+        if (last := self._last_asked()[0]) != self.fault.number:
+            return f"nothing to cancel: fault {fault_name(last)} has asked for others{self._lift_throttle()}"
         lifted = ""
         try:
             if not self._goes_on():
@@ -250,10 +261,11 @@ class CancelledReassignment(_Moved[CancelReassign]):
                 )
             look = views(self.context)
             admin.reassign(look.asked_link, {self.place: None})
+            self.holds.assign(self.place, self.fault.number, self.before.replicas)
         finally:
             lifted = self._lift_throttle()
         return f"asked broker {look.asked} to cancel it{lifted}"
 
     def confirm_healed(self) -> str:
         """Another broker shows the replicas that there were."""
-        return self._await_replicas(self.before.replicas, any_order=True)
+        return self._await_replicas(any_order=True) if self._asked else "nothing was asked for"

@@ -19,10 +19,12 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.settings import Scope, refusal
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.topic_settings import wrong_topic_setting
-from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
 from ackproof.faults.planned.views import views
 
+BACK_WITHIN_S: Final = 60.0
+"""Other faults may have ended every broker; one that starts registers after its old session has ended."""
 _SIMULATED: Final = frozenset(
     {
         "min.insync.replicas",
@@ -161,9 +163,11 @@ class ConfigChange(Injection[SetConfig]):
 
     def confirm_healed(self) -> str:
         """No broker says any longer that the change is in force."""
-        return self._await(lambda said: said != self.fault.config, "what was in force before")
+        return self._await(lambda said: said != self.fault.config, "what was in force before", BACK_WITHIN_S)
 
-    def _await(self, fits: Callable[[dict[str, str]], bool], what: str) -> str:
+    def _await(
+        self, fits: Callable[[dict[str, str]], bool], what: str, within_s: float = SEEN_WITHIN_S
+    ) -> str:
         def look() -> bool:
             said = self._in_force()
             return bool(said) and all(fits(values) for values in said.values())
@@ -171,6 +175,7 @@ class ConfigChange(Injection[SetConfig]):
         self.seen(
             look,
             f"every broker to say that {what} is in force for {self.owner}",
+            within_s,
             state=lambda: "; ".join(
                 f"broker {i}: {self._text(said)}" for i, said in self._in_force().items()
             ),

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from functools import reduce
+from operator import or_
 from typing import Final
 
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from ackproof.experiment.promises import Promises, Ruling
+from ackproof.judge.checks.replay import LOSSES
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
@@ -17,7 +20,8 @@ from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.prediction import Chance
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.prediction import Chance, PredictedClass
 from ackproof_reference.chance import GRAVEST_FIRST
 
 _FORBIDDEN: Final = {Chance.IMPOSSIBLE: True, Chance.POSSIBLE: False, Chance.UNKNOWN: None}
@@ -37,7 +41,9 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     """Each class with its count, over all topics."""
     experiment = facts.case.experiment
     topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
-    for anomaly, count in facts.audit.counts.items():
+    for anomaly, whole in facts.audit.counts.items():
+        apart = facts.prediction.apart(anomaly) if whole else ()
+        count = whole - _count(facts.run, anomaly, _at(apart))
         rulings = {
             topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
             for topic, promises in topics.items()
@@ -46,18 +52,47 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
             topic: topics[topic] for topic, one in rulings.items() if one.chance is Chance.IMPOSSIBLE
         }
         if forbidden and count:
-            yield _forbidden(facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys())
+            one = _forbidden(
+                facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart
+            )
         else:
-            said = _said(facts.run, anomaly, count, rulings, topics)
+            said = _said(facts.run, anomaly, count, rulings, topics, apart)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
-            yield ClassJudgement(
+            one = ClassJudgement(
                 anomaly=anomaly,
                 count=count,
                 forbidden=_FORBIDDEN[said.chance],
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )
+        yield one if count == whole else _with_those_apart(facts, one, apart, whole)
+
+
+def _with_those_apart(
+    facts: Facts, rest: ClassJudgement, apart: Sequence[PredictedClass], whole: int
+) -> ClassJudgement:
+    """With what was seen on partitions that are predicted apart. What is forbidden elsewhere stays so.
+
+    There a loss that is possible is permitted only if the replay traces all losses to the step that took them.
+    """
+    traced = all(found.explained == found.count for found in facts.replay.classes if found.anomaly in LOSSES)
+    traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
+    words, opens = [], False
+    for one in apart:
+        if seen := _count(facts.run, rest.anomaly, _at([one])):
+            known = traced and one.chance is Chance.POSSIBLE
+            opens |= not known
+            said = "predicted possible" if known else "of which nothing can be said"
+            words.append(f"{seen} of {whole} are on {', '.join(one.partitions)}, {said}: {one.why}")
+    if rest.count and rest.forbidden is not False:
+        opens |= rest.forbidden is None
+        words.insert(0, rest.why)
+    forbidden = True if rest.count and rest.forbidden else None if opens else False
+    chance = rest.predicted if forbidden else Chance.UNKNOWN if opens else Chance.POSSIBLE
+    return ClassJudgement(
+        anomaly=rest.anomaly, count=whole, forbidden=forbidden, why="; ".join(words), predicted=chance
+    )
 
 
 def _forbidden(
@@ -67,9 +102,10 @@ def _forbidden(
     first: Ruling,
     forbidden: Mapping[str, Promises],
     topics: Set[str],
+    apart: Sequence[PredictedClass],
 ) -> ClassJudgement:
     """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
-    against = _count_against(facts.run, anomaly, count, forbidden, permitting=topics - forbidden.keys())
+    against = _count_against(facts.run, anomaly, count, forbidden, topics - forbidden.keys(), apart)
     why = first.why
     if anomaly == Anomaly.DUPLICATE and (excused := min(facts.sent_again, against)):
         against -= excused
@@ -87,11 +123,12 @@ def _said(
     count: int,
     rulings: Mapping[str, Ruling],
     topics: Mapping[str, Promises],
+    apart: Sequence[PredictedClass],
 ) -> Ruling:
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
-    if count and unknown and _count_against(run, anomaly, count, unknown, permitting=elsewhere) == 0:
+    if count and unknown and _count_against(run, anomaly, count, unknown, elsewhere, apart) == 0:
         return strictest([one for one in rulings.values() if one.predicted is not Chance.UNKNOWN])
     return strictest(list(rulings.values()))
 
@@ -102,16 +139,40 @@ def strictest(rulings: Sequence[Ruling]) -> Ruling:
 
 
 def _count_against(
-    run: CaseDir, anomaly: str, count: int, forbidden: Mapping[str, Promises], *, permitting: Set[str]
+    run: CaseDir,
+    anomaly: str,
+    count: int,
+    forbidden: Mapping[str, Promises],
+    permitting: Set[str],
+    apart: Sequence[PredictedClass],
 ) -> int:
-    """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it."""
+    """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it.
+
+    `count`: how many there are without those on the partitions that stand apart.
+    """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
         return count
-    findings = ds.dataset(run.findings, format="parquet")
-    wanted = pc.field("class") == anomaly
+    wanted = pc.scalar(True)
     if permitting:
         wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
         wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
-    return int(findings.count_rows(filter=wanted))
+    wanted &= ~_at(apart)
+    return _count(run, anomaly, wanted)
+
+
+def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
+    """What stands on one of their partitions."""
+    places = [TopicPartition.parse(name) for one in apart for name in one.partitions]
+    return reduce(
+        or_,
+        ((pc.field("topic") == place.topic) & (pc.field("partition") == place.partition) for place in places),
+        pc.scalar(False),
+    )
+
+
+def _count(run: CaseDir, anomaly: str, wanted: pc.Expression) -> int:
+    """How many findings of a class are such."""
+    findings = ds.dataset(run.findings, format="parquet")
+    return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))

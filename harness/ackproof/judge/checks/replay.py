@@ -12,7 +12,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.conformance import ClassExplained, ConformanceFile
 
-_LOSSES = ("lost", "displaced")
+LOSSES = ("lost", "displaced")
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -30,7 +30,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         # Replay and final read cannot both be right, so that neither is relied upon.
         gone = f"{replay.present} acknowledged records must be gone, as the replay says, and are there"
         yield lacks(gone + _example(replay, "present"))
-    told = [found for found in replay.classes if found.anomaly in _LOSSES and found.count]
+    told = [found for found in replay.classes if found.anomaly in LOSSES and found.count]
     for found in told:
         yield from _of_a_class(facts, found)
     if facts.audit.counts.get("lost", 0) and not any(found.anomaly == "lost" for found in told):

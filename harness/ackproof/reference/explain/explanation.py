@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 import numpy as np
 
@@ -31,8 +30,6 @@ from ackproof.reference.replay.observed import CUTS_LOGS, Observed
 from ackproof.rundir.conformance import Unexplained
 from ackproof.rundir.partition import TopicPartition
 
-ROT: Final = CUTS_LOGS - {"power_loss"}
-"""Files on disk that change by themselves: what a broker then reads back no protocol says."""
 _EARLY_MS, _LATE_MS = -2, 1
 """A record's timestamp beside its send, cut to milliseconds."""
 
@@ -95,7 +92,7 @@ class _Place:
         account.must_be_gone += int((must | told.expired).sum())
         account.either_way += int((gone & kept).sum())
         account.count("explained", rows.found[gone | told.expired])
-        rot = sorted(ROT & self._observed.fault_kinds)
+        rot = self._observed.rotted(self.era.place)
         self._unexplained(rows, lost & ~gone & ~told.expired, rot)
         present = must & ~lost & (not rot)
         account.present += int(present.sum())

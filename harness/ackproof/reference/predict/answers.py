@@ -24,7 +24,7 @@ from ackproof.reference.predict.workers import cores, in_processes
 from ackproof.rundir.documents import Document
 from ackproof.rundir.prediction import Chance, StoryStep
 from ackproof_reference.explore.invariants import LOST, VANISHED
-from ackproof_reference.explore.scope import Scope
+from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.explore.search import Progress, Search, Told
 from ackproof_reference.explore.story import shown, tell
 from ackproof_reference.explore.world import world
@@ -36,7 +36,8 @@ USUAL_STATES: Final = 300_000
 FURTHER_STATES: Final = 3_000_000
 """… and before it stays unknown for a class that a run has shown: half a minute, and half a gigabyte."""
 _SMALLER_SHARE: Final = 8
-"""Each smaller world gets this part of them at most: three eighths at least are left for the large one."""
+"""Each smaller world gets this part of them at most: the five with all that happens leave three eighths at
+least, and the two with little need a few thousand states."""
 
 Watch = Callable[[Progress], None]
 
@@ -111,7 +112,8 @@ def ask_ahead(scopes: Iterable[Scope], *, max_states: int = USUAL_STATES) -> Ite
 
 def _key(scope: Scope, bound: int | None) -> str:
     """`bound` None: of an answer that leaves nothing open."""
-    return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}".encode()).hexdigest()[:32]
+    worlds = [one for one, _ in smaller(scope)]
+    return hashlib.sha256(f"{sources()}|{bound}|{EXPLORED}|{scope!r}|{worlds!r}".encode()).hexdigest()[:32]
 
 
 def _kept(key: str) -> Path | None:
@@ -156,12 +158,26 @@ def smaller(scope: Scope) -> Iterator[tuple[Scope, str]]:
     """Worlds of two brokers that this one contains, each with a sentence about the broker that is away."""
     if scope.brokers != 3:
         return
-    for name in ("shrinks", "cuts", "clean_stops", "kills", "power_losses"):
-        left = getattr(scope.budget, name)
-        if left:
-            budget = scope.budget._replace(**{name: left - 1})
-            why = {"shrinks": "was dropped as slow", "cuts": "was fenced"}.get(name, "is down")
-            yield replace(scope, brokers=2, budget=budget), f"broker 3 {why} before, and stays away"
+    two = [
+        (replace(scope, brokers=2, budget=scope.budget._replace(**{name: left - 1})), name)
+        for name in ("shrinks", "cuts", "clean_stops", "kills", "power_losses")
+        if (left := getattr(scope.budget, name))
+    ]
+    # In a run with many incidents the short ways to a loss drown among all that may happen beside them.
+    few = [(replace(large, budget=budget), name) for large, name in two for budget in _two_ends(large.budget)]
+    away: dict[Scope, str] = {}
+    for one, name in (*few, *two):
+        away.setdefault(one, name)
+    for one, name in away.items():
+        why = {"shrinks": "was dropped as slow", "cuts": "was fenced"}.get(name, "is down")
+        yield one, f"broker 3 {why} before, and stays away"
+
+
+def _two_ends(budget: Budget) -> Iterator[Budget]:
+    """Nothing but the last two of three replicas ending, one of them with what was not flushed, as far as it can be."""
+    for two in (Budget(kills=1, power_losses=1), Budget(power_losses=2)):
+        if all(few <= most for few, most in zip(two, budget, strict=True)):
+            yield two
 
 
 def _worked_out(scope: Scope, max_states: int, watch: Watch | None) -> Answers:

@@ -11,6 +11,7 @@ from functools import reduce
 from typing import Final
 
 from ackproof.experiment.case import Case
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.incidents import NOTHING, Incidents
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.releases import ELR
@@ -70,10 +71,12 @@ def counted_for(
     events: Sequence[Event] | None = None,
     *,
     decided: Sequence[MetadataRecord] = (),
+    rotted: Sequence[FaultSpec] = (),
 ) -> CaseBudget:
     """What goes wrong: the case's planned faults, or with `events` (a run's timeline) what was observed.
 
-    `decided`: the run's metadata log, where there is one; the timeline's samples stand in for it.
+    `decided`: the run's metadata log, where there is one; the timeline's samples stand in for it. `rotted`: those that
+    took from the partition's log: a loss of power, which takes any part of its end.
     """
     if events is None:
         told = [
@@ -81,6 +84,10 @@ def counted_for(
         ]
     else:
         told = list(happened(case, topic, events, decided))
+    told += [
+        (f"fault {fault_name(fault.number)} ({fault}) took from its log", Incidents(power_losses=1))
+        for fault in rotted
+    ]
     faults = tuple(f"{what}: {count}" for what, count in told)
     found = reduce(Incidents.plus, (count for _, count in told), NOTHING)
     if found.power_losses and _flushed_at_once(case, topic):
@@ -102,10 +109,11 @@ def scope_for(
     events: Sequence[Event] | None = None,
     *,
     decided: Sequence[MetadataRecord] = (),
+    rotted: Sequence[FaultSpec] = (),
     records: int = 1,
 ) -> tuple[Scope, CaseBudget]:
     """The world in which the explorer looks for what this case may lose, and how its budget came about."""
-    counted = counted_for(case, topic, events, decided=decided)
+    counted = counted_for(case, topic, events, decided=decided, rotted=rotted)
     rules, brokers = rules_for(case, topic), brokers_for(case, topic)
     clamped = list(counted.clamped)
     replicas = case.experiment.topics[topic].replication_factor

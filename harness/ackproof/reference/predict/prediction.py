@@ -31,6 +31,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.timeline import Event, read_timeline
 from ackproof_reference.explore.scope import Scope
@@ -135,6 +136,10 @@ def _explored(
         )
         found.setdefault(classes, []).append(topic)
     together = len(found) == 1 and not refused
+    rotten = tuple(_of_rot(case, events, decided, 0 if refused else max_states))
+    refused += dict.fromkeys(
+        f"{', '.join(one.partitions)}: {one.why}" for one in rotten if one.chance is Chance.UNKNOWN
+    )
     return PredictionFile(
         classes=(
             *(
@@ -142,7 +147,7 @@ def _explored(
                 for classes, topics in found.items()
                 for one in classes
             ),
-            *_of_rot(case, events),
+            *rotten,
         ),
         rules=rules_name(case),
         scope="; ".join(scopes),
@@ -157,7 +162,8 @@ def _explored(
 
 def _with_the_settings(case: Case, prediction: PredictionFile) -> PredictionFile:
     """The classes of the audit that the exploration does not reach, by the rules of the settings."""
-    predicted = {(one.anomaly, topic) for one in prediction.classes for topic in one.topics or ("",)}
+    general = [one for one in prediction.classes if not one.partitions]
+    predicted = {(one.anomaly, topic) for one in general for topic in one.topics or ("",)}
     added: dict[PredictedClass, list[str]] = {}
     topics = case.experiment.topic_names()
     for anomaly in Anomaly:
@@ -187,15 +193,46 @@ def _faults(case: Case, events: Sequence[Event] | None) -> list[FaultSpec]:
     return [fault for fault in case.faults if asked is None or fault.number in asked]
 
 
-def _of_rot(case: Case, events: Sequence[Event] | None) -> Iterator[PredictedClass]:
-    """Where a fault took from a log what the protocol counts on, a loss may be its doing, and may be Kafka's."""
-    rotten = [fault.kind for fault in _faults(case, events) if fault.ROTS]
-    if not rotten:
-        return
-    why = f"{', '.join(sorted(set(rotten)))} took from a log what the protocol counts on"
+def _of_rot(
+    case: Case, events: Sequence[Event] | None, decided: Sequence[MetadataRecord], max_states: int
+) -> Iterator[PredictedClass]:
+    """Of partitions from whose logs a fault took something: possible if a loss of power makes it so, else unknown.
+
+    `max_states` 0: nothing can be predicted, and so nothing is looked at.
+    """
+    faults = _faults(case, events)
+    for topic, spec in case.experiment.topics.items():
+        for place in (TopicPartition(topic, number) for number in range(spec.partitions)):
+            rotted = [fault for fault in faults if fault.rots(place)]
+            if rotted:
+                yield from _of_rotted(case, place, rotted, events, decided, max_states)
+
+
+def _of_rotted(
+    case: Case,
+    place: TopicPartition,
+    rotted: Sequence[FaultSpec],
+    events: Sequence[Event] | None,
+    decided: Sequence[MetadataRecord],
+    max_states: int,
+) -> Iterator[PredictedClass]:
+    why = (
+        f"{', '.join(sorted({fault.kind for fault in rotted}))} took from its log what the protocol counts on"
+    )
+    said: Answers | None = None
+    with contextlib.suppress(ValueError):
+        scope, _ = scope_for(case, place.topic, events, decided=decided, rotted=rotted)
+        said = answers(scope, max_states=max_states) if max_states else None
     for explored in EXPLORED:
-        for anomaly in (explored, FOLLOWS[explored]):
-            yield PredictedClass(anomaly=anomaly, chance=Chance.UNKNOWN, why=why, explored=False)
+        one = PredictedClass(
+            anomaly=explored, chance=Chance.UNKNOWN, why=why, explored=False, partitions=(str(place),)
+        )
+        if said is not None and (answer := said.classes[explored]).chance is Chance.POSSIBLE:
+            possible = f"{why}, as a loss of power does: {_why(answer, said, answer.scope)}"
+            told = {"story": answer.story, "steps": answer.steps, "explored": True}
+            one = one.model_copy(update={"chance": Chance.POSSIBLE, "why": possible, **told})
+        yield one
+        yield one.model_copy(update={"anomaly": FOLLOWS[explored]})
 
 
 def _anything_broke(case: Case, events: Sequence[Event] | None, counted: CaseBudget) -> bool:

@@ -39,6 +39,8 @@ CUTS_LOGS: Final = frozenset(
     ]
 )
 """Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
+_ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
+"""Of these, those after which no protocol says what a broker reads back, whatever the partition."""
 ASKS_UNCLEAN: Final = "elect_unclean"
 CLOCKS: Final = frozenset({"clock_jump"})
 
@@ -75,6 +77,17 @@ class Observed:
     def fault_kinds(self) -> frozenset[str]:
         """The kinds of all faults that were asked for."""
         return frozenset(event.what.kind for event in self.events if isinstance(event.what, FaultAsked))
+
+    def rotted(self, place: TopicPartition) -> list[str]:
+        """The kinds of the faults after which no protocol says what a broker reads back from this partition's files."""
+        asked = {event.fault for event in self.events if isinstance(event.what, FaultAsked)}
+        return sorted(
+            {
+                fault.kind
+                for fault in self.case.faults
+                if fault.number in asked and (fault.kind in _ROTS_ALL or fault.rots(place))
+            }
+        )
 
     @cached_property
     def stall_ns(self) -> int:

@@ -1,0 +1,209 @@
+"""flip_bits: a bit of a record batch is flipped on the disk of a broker that goes on running.
+
+The witness is the file itself, read anew: the batch's checksum, which held, does not hold, and holds in another
+node's replica.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from pydantic import Field
+
+from ackproof.base.errors import AckproofError, FaultNotConfirmed
+from ackproof.cluster.disks.log import Segment, segments
+from ackproof.cluster.protocol import LocalNode, NodeState, local
+from ackproof.cluster.record_batches import Batch
+from ackproof.experiment.drawing import Draw
+from ackproof.experiment.nodes import Data
+from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
+from ackproof.faults.holds import Grip
+from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.processes import GONE_WITHIN_S
+
+_RECORDS_FROM: Final = 61
+"""Where a batch's records begin, behind its header."""
+
+
+class FlipBits(PartitionFault):
+    """One bit of a record batch is flipped in the segment of a broker that goes on running.
+
+    Kafka does not look for that by itself: a reader of the leader finds it, or a recovery after an unclean
+    shutdown. Nothing mends it but replication anew: healing kills the broker, removes that replica, and starts it.
+    Where a fault beside it left no other replica to copy from, the bit is flipped back.
+    """
+
+    KIND = "flip_bits"
+    NOT_SIMULATED = "what a broker does about a batch whose checksum is wrong is no part of the protocol"
+    SUMMARY = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
+    HEALING = "replicate anew"
+    HOLD_KEY = "for"
+
+    segment: SegmentField = Field("active", description="In which segment.")
+
+    def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
+        """Without another replica nothing mends it."""
+        topic = experiment.topics.get(self.place.topic)
+        if topic is not None and topic.replication_factor < 2:
+            name = "target" if self.partition is None else "partition"
+            yield name, f"{self.place} has one replica only: nothing could mend it"
+
+    @classmethod
+    def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
+        """A follower: what a leader has is what clients read."""
+        place = draw.other_place()
+        return {"target": f"follower({place})"}
+
+
+@dataclass(frozen=True)
+class _Flipped:
+    segment: Segment
+    batch: Batch
+    at: int
+    """Which byte of the file."""
+
+    def put_back(self) -> bool:
+        """Flip the bit back; False where the batch is not there any more."""
+        try:
+            now = next((one for one in self.segment.batches() if one.position == self.batch.position), None)
+            if now is None or now != self.batch or self.segment.intact(now):
+                return False
+            flip(self.segment.path, self.at)
+        except OSError:
+            return False
+        return True
+
+
+@injects(FlipBits)
+class FlipBitsInjection(PartitionInjection[FlipBits]):
+    """One bit in the middle of the records of the batch in the middle of a segment."""
+
+    def __init__(self, fault: FlipBits, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        self._flipped: dict[int, _Flipped] = {}
+
+    def inject(self) -> str:
+        said = []
+        for node in self.nodes:
+            segment = self._segment(node, self.fault.segment)
+            batches = list(segment.batches())
+            if not batches:
+                raise FaultNotConfirmed(f"flip_bits: {segment.path.name} of {node.name} holds no batch yet")
+            batch = batches[len(batches) // 2]
+            if not segment.intact(batch):
+                raise FaultNotConfirmed(f"flip_bits: {node.name}'s batch at {batch.first} was rotten before")
+            at = batch.position + _RECORDS_FROM + (batch.size - _RECORDS_FROM) // 2
+            self._flipped[node.id] = _Flipped(segment, batch, at)
+            flip(segment.path, at)
+            said.append(f"byte {at} of {self.place} {segment.path.name} on {node.name}")
+        return f"flipped a bit of {', '.join(said)}"
+
+    def confirm(self) -> str:
+        """The batch's checksum, which held, does not hold."""
+        said = []
+        for node in self.nodes:
+            flipped = self._flipped[node.id]
+            first, last = flipped.batch.first, flipped.batch.last
+            if flipped.segment.intact(flipped.batch):
+                raise FaultNotConfirmed(
+                    f"flip_bits: the checksum of {node.name}'s batch at {first} still holds: nothing was flipped"
+                )
+            sound = [
+                other.name
+                for other in local(self.context.cluster.brokers())
+                if other.id not in self._flipped and self._holds(other, first)
+            ]
+            beside = f"; it holds on {', '.join(sound)}" if sound else "; no other replica holds that batch"
+            said.append(
+                f"read anew, the checksum of offsets {first} to {last} does not hold on {node.name}{beside}"
+            )
+        return "; ".join(said)
+
+    def heal(self) -> str:
+        """Kill the broker, remove the replica, start it: it replicates anew. Of the last in sync flip the bit back."""
+        touched = [node for node in self.nodes if node.id in self._flipped]
+        if not touched:
+            return "nothing was flipped"
+        if not self._others_in_sync():
+            back = [node.name for node in touched if self._flipped[node.id].put_back()]
+            return (
+                f"{self.place} could be copied from nobody: bit flipped back on {', '.join(back) or 'nobody'}"
+            )
+        for node in touched:
+            with self.holds.acting_on(node.id):
+                self.holds.take(node.id, self.fault.number, Grip.DOWN)
+                node.kill()
+        self._until(NodeState.GONE, GONE_WITHIN_S)
+        for node in touched:
+            replica = node.disk.partition(*self.place)
+            if replica is not None:
+                _remove(replica)
+        return f"killed {self._names()}, removed its replica of {self.place}; {self._start_the_dead()}"
+
+    def confirm_healed(self) -> str:
+        """The node is in its ISRs again, and the batch in its log is sound."""
+        if not self._flipped:
+            return "nothing was flipped"
+        witness = super().confirm_healed()
+        for node in self.nodes:
+            if node.id not in self._flipped:
+                continue
+            first = self._flipped[node.id].batch.first
+            replica = node.disk.partition(*self.place)
+            found = None if replica is None else _batch_of(replica, first)
+            if found is not None and not found[0].intact(found[1]):
+                raise FaultNotConfirmed(f"flip_bits: healing: {node.name}'s batch at {first} is rotten still")
+        return f"{witness}; the checksum holds again"
+
+    def _others_in_sync(self) -> bool:
+        """Whether all other replicas are in sync and run: one alone could be taken by the next fault."""
+        state = self.context.cluster.topic_state([self.place.topic]).get(self.place)
+        if state is None:
+            return False
+        others = set(state.replicas) - self._flipped.keys()
+        nodes = self.context.cluster.nodes
+        return (
+            bool(others)
+            and others <= set(state.isr)
+            and all(
+                nodes[one].state() is NodeState.RUNNING and not self.holds.others(one, self.fault.number)
+                for one in others
+            )
+        )
+
+    def _holds(self, node: LocalNode, offset: int) -> bool:
+        replica = node.disk.partition(*self.place)
+        found = None if replica is None else _batch_of(replica, offset)
+        return found is not None and found[0].intact(found[1])
+
+
+def flip(file: Path, position: int) -> None:
+    """Flip the lowest bit of one byte, in place."""
+    opened = os.open(file, os.O_RDWR)
+    try:
+        (byte,) = os.pread(opened, 1, position)
+        os.pwrite(opened, bytes([byte ^ 1]), position)
+    finally:
+        os.close(opened)
+
+
+def _batch_of(replica: Path, offset: int) -> tuple[Segment, Batch] | None:
+    """The batch of a replica that holds an offset."""
+    for segment in reversed(segments(replica)):
+        if segment.base <= offset:
+            found = next((batch for batch in segment.batches() if batch.first <= offset <= batch.last), None)
+            return None if found is None else (segment, found)
+    return None
+
+
+def _remove(replica: Path) -> None:
+    try:
+        shutil.rmtree(replica)
+    except OSError as error:
+        raise AckproofError(f"{replica} could not be removed: {error}") from error

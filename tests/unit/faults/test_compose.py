@@ -1,0 +1,292 @@
+"""Faults that strike what another has struck already: each is done, seen and undone as if it were alone."""
+
+from __future__ import annotations
+
+import struct
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.wait import wait_until
+from ackproof.cluster import admin, queries
+from ackproof.cluster.clocks import Reading
+from ackproof.cluster.messages import kafka_python
+from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.triggers import At
+from ackproof.faults import clocks, injection
+from ackproof.faults.clocks import ClockJump
+from ackproof.faults.crashes.starve import Starve, StarveInjection
+from ackproof.faults.disks.flip_bits import FlipBits, FlipBitsInjection
+from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.injection import Aim, FaultContext
+from ackproof.faults.planned import views
+from ackproof.faults.planned.reassignments import Reassign, Reassignment
+from ackproof.faults.processes import Pause, PauseInjection
+from ackproof.rundir.partition import TopicPartition
+from local_node import OnThisMachine
+
+PLACE = TopicPartition("t", 0)
+
+
+@dataclass
+class Node(OnThisMachine):
+    """A node with a clock, and with a replica on its disk."""
+
+    id: int
+    is_broker: bool = True
+    folder: Path | None = None
+    pid: int = 1
+    now: NodeState = NodeState.RUNNING
+    off: float = 0.0
+    answers: bool = True
+    looks: list[float] = field(default_factory=list)
+
+    def state(self) -> NodeState:
+        return self.now
+
+    def await_ready(self, timeout_s: float) -> None:
+        """It always is."""
+
+    @property
+    def disk(self) -> Any:  # type: ignore[override]
+        return SimpleNamespace(partition=lambda *_: self.folder)
+
+    def kill(self) -> None:
+        raise AssertionError("nobody is to be struck here")
+
+    start = terminate = kill
+
+    def pause(self) -> None:
+        self.now = NodeState.STOPPED if self.now is NodeState.RUNNING else self.now
+
+    def resume(self) -> None:
+        self.now = NodeState.RUNNING if self.now is NodeState.STOPPED else self.now
+
+    def shift(self, seconds: float) -> None:
+        self.off = seconds
+
+    def read(self) -> Reading:
+        self.looks.append(self.off)
+        if not self.answers:
+            raise OSError("it is gone")
+        return Reading(self.off - 0.01, self.off + 0.01)
+
+
+@dataclass
+class Cluster:
+    """Shows a partition as it is set."""
+
+    nodes: dict[int, Node]
+    shown: PartitionState
+
+    def topic_state(self, topics: object) -> dict[TopicPartition, PartitionState]:
+        return {PLACE: self.shown}
+
+    def running_links(self) -> dict[int, Any]:
+        return {number: SimpleNamespace(ask=lambda asked: asked) for number in self.nodes}
+
+    def brokers(self) -> list[Node]:
+        return list(self.nodes.values())
+
+    spec = SimpleNamespace(metadata=SimpleNamespace(broker_controls=False))
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    def shortly(look: Any, **words: Any) -> Any:
+        return wait_until(look, **{**words, "timeout_s": 0.2, "interval_s": 0.005})
+
+    for module in (views, injection):
+        monkeypatch.setattr(module, "wait_until", shortly)
+    monkeypatch.setattr(clocks, "clock_of", lambda node: node)
+    made = Cluster({number: Node(number) for number in (1, 2, 3)}, _shown((1, 2, 3)))
+    monkeypatch.setattr(queries, "brokers", lambda link, timeout_s: frozenset({1, 2, 3}))
+    monkeypatch.setattr(queries, "partitions", lambda link, topics: {PLACE: made.shown})
+    monkeypatch.setattr(queries, "ask_log_ends", lambda places: places)
+    monkeypatch.setattr(queries, "read_offsets", lambda places: dict.fromkeys(places, 7))
+    monkeypatch.setattr(admin, "reassign", lambda link, moves: None)
+    monkeypatch.setattr(admin, "reassignments", lambda link: {})
+    return made
+
+
+def _shown(replicas: tuple[int, ...], isr: tuple[int, ...] = (1, 2, 3)) -> PartitionState:
+    return PartitionState("t", 0, replicas[0], 0, replicas, isr)
+
+
+def _context(cluster: Cluster, holds: Holds) -> FaultContext:
+    case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": ExperimentSpec}))
+    return FaultContext(cast(Any, cluster), threading.Event(), cast(Any, case), holds=holds)
+
+
+def _aim(fault: FaultSpec, *nodes: Node) -> Aim:
+    return Aim({fault.targets[0]: cast(Any, nodes)})
+
+
+def _move(cluster: Cluster, holds: Holds, number: int, to: tuple[int, ...]) -> Reassignment:
+    fault = Reassign(number=number, trigger=At(0.0), partition=PLACE, to=to)
+    return Reassignment(fault, Aim(), _context(cluster, holds))
+
+
+def test_a_reassignment_is_through_when_the_later_one_of_its_partition_is(cluster: Cluster) -> None:
+    holds = Holds()
+    first, second = _move(cluster, holds, 1001, (2, 1, 3)), _move(cluster, holds, 1002, (3, 1, 2))
+    first.inject()
+    cluster.shown = _shown((2, 1, 3))
+    first.confirm()
+    second.inject()
+    with pytest.raises(FaultNotConfirmed, match=r"\[3, 1, 2\] were asked for, and there is .*\(2, 1, 3\)"):
+        first.confirm_healed()
+    cluster.shown = _shown((3, 1, 2))
+    assert "fault 1.2 has asked for these since" in first.confirm_healed()
+    assert "since" not in second.confirm_healed()
+
+
+def test_a_reassignment_that_found_nothing_to_move_awaits_nothing(cluster: Cluster) -> None:
+    move = _move(cluster, Holds(), 1001, (1, 2, 3))
+    with pytest.raises(FaultNotConfirmed, match="nothing to move"):
+        move.inject()
+    cluster.shown = _shown((1, 2, 3), isr=(1,))
+    assert (move.heal(), move.confirm_healed()) == ("nothing to undo", "nothing was asked for")
+
+
+def test_the_log_of_a_broker_that_another_fault_has_is_asked_for_when_it_is_free(cluster: Cluster) -> None:
+    holds = Holds()
+    move = _move(cluster, holds, 1001, (2, 1, 3))
+    move.inject()
+    cluster.shown = _shown((2, 1, 3))
+    holds.take(1, 1002, Grip.DOWN)
+    threading.Timer(0.1, lambda: holds.release(1, 1002)).start()
+    assert "log ends 2: 7, 1: 7, 3: 7" in move.confirm_healed()
+    assert not holds.others(1, 1001)
+
+
+def _jump(cluster: Cluster, holds: Holds, number: int, by: float) -> clocks.ClockJumpInjection:
+    fault = ClockJump(number=number, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), by=by)
+    return clocks.ClockJumpInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
+
+
+def test_jumps_of_one_clock_add_up_and_each_is_undone_alone(cluster: Cluster) -> None:
+    holds, clock = Holds(), cluster.nodes[1]
+    first, second = _jump(cluster, holds, 1, 30.0), _jump(cluster, holds, 2, -600.0)
+    for jump, off in ((first, 30.0), (second, -570.0)):
+        jump.inject()
+        assert clock.off == off
+        assert f"off by {off:+.1f} s" in jump.confirm()
+    first.heal()
+    assert "off by -600.0 s" in first.confirm_healed()
+    second.heal()
+    assert clock.off == 0.0
+    assert "off by +0.0 s" in second.confirm_healed()
+
+
+def test_a_clock_that_another_jump_did_not_move_is_no_bite(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    holds = Holds()
+    _jump(cluster, holds, 1, 30.0).inject()
+    second = _jump(cluster, holds, 2, 600.0)
+    monkeypatch.setattr(cluster.nodes[1], "shift", lambda seconds: None)
+    second.inject()
+    with pytest.raises(FaultNotConfirmed, match=r"off by \+630 s.*off by \+30\.0 s"):
+        second.confirm()
+
+
+def test_a_clock_is_looked_at_when_the_fault_that_took_its_node_lets_go(cluster: Cluster) -> None:
+    holds, node = Holds(), cluster.nodes[1]
+    jump = _jump(cluster, holds, 1, 30.0)
+    jump.inject()
+    node.answers = False
+    holds.take(1, 2, Grip.DOWN)
+
+    def back() -> None:
+        node.answers = True
+        holds.release(1, 2)
+
+    threading.Timer(0.5, back).start()
+    assert "off by +30.0 s" in jump.confirm()
+
+
+def _batch(first: int, count: int, records: bytes = b"r" * 40) -> bytes:
+    covered = struct.pack(">hiqqqhii", 0, count - 1, 0, 0, -1, -1, -1, count) + records
+    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
+    return struct.pack(">qi", first, len(body)) + body
+
+
+@pytest.mark.parametrize("beside", ["behind", "held"])
+def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
+    cluster: Cluster, tmp_path: Path, beside: str
+) -> None:
+    holds, node = Holds(), cluster.nodes[1]
+    node.folder = tmp_path
+    log = tmp_path / f"{0:020}.log"
+    log.write_bytes(whole := _batch(0, 5) + _batch(5, 5))
+    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
+    rot.inject()
+    assert "does not hold on broker" in rot.confirm()
+    if beside == "behind":
+        cluster.shown = _shown((1, 2, 3), isr=(1, 2))
+    else:
+        holds.take(3, 2, Grip.DOWN)
+    assert "bit flipped back on broker" in rot.heal()
+    assert log.read_bytes() == whole
+
+
+def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_path: Path) -> None:
+    node = cluster.nodes[1]
+    node.folder = tmp_path
+    log = tmp_path / f"{0:020}.log"
+    log.write_bytes(_batch(0, 5) + _batch(5, 5))
+    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, Holds()))
+    rot.inject()
+    log.write_bytes(another := _batch(0, 5) + _batch(5, 5, b"s" * 40))
+    cluster.shown = _shown((1, 2, 3), isr=(1,))
+    assert "flipped back on nobody" in rot.heal()
+    assert log.read_bytes() == another
+
+
+def _starve(cluster: Cluster, holds: Holds) -> StarveInjection:
+    fault = Starve(number=1, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1), share=0.5)
+    return StarveInjection(fault, _aim(fault, cluster.nodes[1]), _context(cluster, holds))
+
+
+def test_a_starved_node_can_be_paused_and_stands_still_until_that_heals(cluster: Cluster) -> None:
+    holds, node = Holds(), cluster.nodes[1]
+    starve = _starve(cluster, holds)
+    starve.inject()
+    wait_until(lambda: node.now is NodeState.STOPPED, what="its turn to stand", timeout_s=5)
+    fault = Pause(number=2, trigger=At(0.0), target=Role(RoleKind.BROKER, node=1))
+    pause = PauseInjection(fault, _aim(fault, node), _context(cluster, holds))
+    pause.inject()
+    pause.confirm()
+    starve.heal()
+    assert node.now is NodeState.STOPPED
+    assert pause.heal() == "SIGCONT to 1"
+    assert node.now is NodeState.RUNNING
+
+
+@pytest.mark.parametrize("by_a_fault", [True, False])
+def test_a_starved_process_that_ended_is_the_doing_of_the_fault_that_took_it(
+    cluster: Cluster, by_a_fault: bool
+) -> None:
+    holds, node = Holds(), cluster.nodes[1]
+    starve = _starve(cluster, holds)
+    starve.inject()
+    if by_a_fault:
+        holds.take(1, 2, Grip.DOWN)
+        holds.release(1, 2)
+    node.pid += 1
+    if by_a_fault:
+        assert "the process of node 1 had ended" in starve.heal()
+        return
+    with pytest.raises(FaultNotConfirmed, match="did not hold: node 1 is another process"):
+        starve.heal()

@@ -1,0 +1,64 @@
+"""What is lost where a fault took from a log, beside what is lost elsewhere."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.rundir.conformance import ClassExplained, ConformanceFile
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.prediction import Chance, PredictedClass
+
+from .conftest import MakeRun, Predicted, Replayed, finding
+
+ROTTED = """\
+name: t
+topics:
+  orders: {partitions: 2, replication_factor: 3, config: {min.insync.replicas: 2}}
+workload:
+  producers: {acks: all}
+  duration: 1s
+faults:
+  - truncate_segment: {target: leader(orders/0)}
+    at: 1s
+    restart_after: 1s
+"""
+
+
+@pytest.mark.parametrize(
+    ("chance", "explained", "sound", "expected"),
+    [
+        (Chance.POSSIBLE, 2, 0, Verdict.PASS),
+        (Chance.POSSIBLE, 1, 0, Verdict.INCONCLUSIVE),
+        (Chance.UNKNOWN, 2, 0, Verdict.INCONCLUSIVE),
+        (Chance.POSSIBLE, 3, 1, Verdict.FAIL),
+    ],
+)
+def test_a_loss_where_a_log_rotted_is_permitted_if_it_is_possible_and_traced(
+    make_run: MakeRun,
+    prediction: Predicted,
+    replay: Replayed,
+    chance: Chance,
+    explained: int,
+    sound: int,
+    expected: Verdict,
+) -> None:
+    """`sound`: how many are lost on the partition that did not rot."""
+    prediction.says(lost=Chance.IMPOSSIBLE)
+    apart = PredictedClass(anomaly="lost", chance=chance, why="as planted there", partitions=("orders/0",))
+    prediction.file = prediction.file.model_copy(update={"classes": (*prediction.file.classes, apart)})
+    lost = 2 + sound
+    replay.file = ConformanceFile(
+        classes=(
+            ClassExplained(anomaly="lost", count=lost, explained=explained, not_replayed=lost - explained),
+        )
+    )
+    findings = [finding("lost")] * 2 + [{**finding("lost"), "partition": 1}] * sound
+    bins = {TopicPartition("orders", number): (0, 30) for number in (0, 1)}
+    run = make_run(experiment=ROTTED, acked_bins=bins, findings=findings, lost=lost)
+    verdict = judge_case(run)
+    assert verdict.verdict is expected, verdict.reasons
+    (said,) = [one for one in verdict.classes if one.anomaly == "lost"]
+    assert said.count == lost
+    assert "2 of" in said.why and "orders/0" in said.why
