@@ -17,6 +17,7 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role, RoleKind
@@ -29,6 +30,7 @@ from ackproof.faults.holds import Grip, Holds
 from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import Reassign, Reassignment
+from ackproof.faults.planned.set_config import ConfigChange, SetConfig
 from ackproof.faults.processes import Pause, PauseInjection
 from ackproof.rundir.partition import TopicPartition
 from local_node import OnThisMachine
@@ -290,3 +292,17 @@ def test_a_starved_process_that_ended_is_the_doing_of_the_fault_that_took_it(
         return
     with pytest.raises(FaultNotConfirmed, match="did not hold: node 1 is another process"):
         starve.heal()
+
+
+def test_settings_that_nobody_could_be_asked_for_await_nobody(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise Unreachable("connection refused")
+
+    monkeypatch.setattr(admin, "describe_config", refused)
+    fault = SetConfig(number=1, trigger=At(0.0), topic="t", config={"flush.messages": "1"})
+    change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
+    with pytest.raises(Unreachable):
+        change.inject()
+    assert (change.heal(), change.confirm_healed()) == ("nothing to undo", "nothing was asked for")

@@ -163,6 +163,8 @@ class ConfigChange(Injection[SetConfig]):
 
     def confirm_healed(self) -> str:
         """No broker says any longer that the change is in force."""
+        if self._before is None:
+            return "nothing was asked for"
         return self._await(lambda said: said != self.fault.config, "what was in force before", BACK_WITHIN_S)
 
     def _await(
