@@ -57,7 +57,7 @@ class Pause(OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND = "pause"
-    SUMMARY = "Freeze the process (SIGSTOP); its connections stay open."
+    SUMMARY = "Freeze the node (SIGSTOP; a container's control group is frozen); its connections stay open."
     HEALING = "resume"
     HOLD_KEY = "for"
 
@@ -125,7 +125,7 @@ class ProcessInjection(Injection[SpecT]):
                 state=lambda node=node: node.state().value,  # type: ignore[misc]
                 to_the_end=True,
             )
-        return f"/proc: {self._names()} {state.value}"
+        return f"kernel: {self._names()} {state.value}"
 
     def _let_run(self, seconds: float) -> None:
         """So long nothing is done."""
