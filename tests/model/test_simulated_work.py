@@ -13,6 +13,8 @@ from ackproof.plan.cases import cases
 from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.timeline import NodeStarted
+from ackproof_simulator.journal import Lived
 from ackproof_simulator.run import Simulation
 from simulated_run import lost, replayed, simulated
 
@@ -196,7 +198,11 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
     assert partition.rules.elr and partition.rules.last_known_leader_unfenced
     assert set(partition.own) == {1, 2, 3, 4}
     assert lost(told) == 0
-    started = [entry for entry in simulation.world.journal if getattr(entry, "kind", "") == "node-started"]
+    started = [
+        entry
+        for entry in simulation.world.journal
+        if isinstance(entry, Lived) and isinstance(entry.what, NodeStarted)
+    ]
     assert [entry.node for entry in started][:3] != [1, 2, 3]  # controllers first
     assert len(started) == 7
 
