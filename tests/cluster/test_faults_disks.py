@@ -11,7 +11,7 @@ from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from ackproof.faults.disks import empty_disk, log_dirs, log_files
+from ackproof.faults.disks import empty_disk, flip_bits, log_dirs
 from faultbench import Bench
 
 pytestmark = pytest.mark.cluster
@@ -88,7 +88,7 @@ def test_the_way_of_a_power_loss_is_told(bench: Bench) -> None:
         pytest.param("full_disk: {target: leader(t/0)}", FileSystem, "fill", "are free", marks=needs_mounts),
         ("fail_log_dir: {target: leader(t/0), how: read_only}", log_dirs, "set_immutable", "still takes"),
         pytest.param("slow_disk: {target: leader(t/0)}", FileSystem, "freeze", "to wait", marks=needs_mounts),
-        ("flip_bits: {target: follower(t/0)}", log_files, "flip", "still holds"),
+        ("flip_bits: {target: follower(t/0)}", flip_bits, "flip", "still holds"),
         ("empty_disk: {target: follower(t/0)}", empty_disk, "empty_folder", "still has"),
     ],
 )
