@@ -46,7 +46,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
-            self._last_line[node.id] = self._log(node)[-1:][0] if self._log(node) else ""
+            self._last_line[node.id] = (self._log(node) or [""])[-1]
             node.start()
             self.seen(
                 lambda node=node: self._since(node),  # type: ignore[misc]

@@ -64,8 +64,8 @@ class RemoveController(NodeFault):
             )
 
     def planned(self, exposure: Exposure) -> Incidents:
-        """Without a quorum no metadata can change, so nothing is elected, fenced or dropped; and whoever is the
-        active controller next gives each broker a whole session."""
+        """A quorum is left, and no broker is touched; whoever is the active controller next gives each broker a whole
+        session."""
         return NOTHING
 
 

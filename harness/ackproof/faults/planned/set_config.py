@@ -170,11 +170,12 @@ class ConfigChange(Injection[SetConfig]):
     def _await(
         self, fits: Callable[[dict[str, str]], bool], what: str, within_s: float = SEEN_WITHIN_S
     ) -> str:
-        def look() -> bool:
+        def look() -> dict[int, dict[str, str]] | None:
             said = self._in_force()
-            return bool(said) and all(fits(values) for values in said.values())
+            return said if all(fits(values) for values in said.values()) else None
 
-        self.seen(
+        # What is told is what was seen to fit, not what they say a moment later.
+        said = self.seen(
             look,
             f"every broker to say that {what} is in force for {self.owner}",
             within_s,
@@ -182,7 +183,6 @@ class ConfigChange(Injection[SetConfig]):
                 f"broker {i}: {self._text(said)}" for i, said in self._in_force().items()
             ),
         )
-        said = self._in_force()
         return "DescribeConfigs at " + "; ".join(
             f"broker {i}: {self._text(values)}" for i, values in said.items()
         )

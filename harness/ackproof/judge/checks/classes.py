@@ -43,7 +43,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
         apart = facts.prediction.apart(anomaly) if whole else ()
-        count = whole - _count(facts.run, anomaly, _at(apart))
+        count = whole - _count(facts.run, anomaly, _at(apart)) if apart else whole
         rulings = {
             topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
             for topic, promises in topics.items()
