@@ -46,11 +46,12 @@ workload:
   consumers: {live: 1}
   duration: 1s
 """
+# Idempotent: without it, a batch refused while its leader is new may be overtaken, and Kafka reorders by itself.
 SMALL = """\
 cluster: {brokers: 1, combined: true}
 topics: {orders: {partitions: 2, replication_factor: 1}}
 workload:
-  producers: {count: 2, rate: 400/s, delivery_timeout: 5s}
+  producers: {count: 2, acks: all, idempotence: true, rate: 400/s, delivery_timeout: 5s}
   consumers: {live: 1}
   duration: 1s
 """
