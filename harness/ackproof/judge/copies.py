@@ -1,15 +1,16 @@
 """Copies of records by idempotent producers: which of them idempotence forbids, and which it never promised to avoid.
 
-A broker knows copies by producer id, producer epoch and sequence. A client that gives up on records that it had sent
-begins a new epoch, and sends what was in flight beside them again: no broker can know these for copies (librdkafka:
-INTRODUCTION.md, "Idempotent Producer"; the Java client since KIP-360 too). Two copies within one epoch are the
-broker's own.
+A broker knows copies by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
+on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
+sends what was in flight anywhere again, and no broker can know these for copies (librdkafka: INTRODUCTION.md,
+"Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id says so only of a
+client that gave up. Two copies within one epoch are the broker's own.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,12 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
-WHY = (
-    "sent again in a new producer epoch, after the client had given up on records that it had sent: no broker can know "
-    "those for copies"
-)
+WHY = "sent again by the client in a new producer epoch: no broker can know those for copies"
 _UNKNOWN = (-1, -1)
 
 
 def sent_again(run: CaseDir) -> int:
-    """How many `duplicate` findings are copies in another producer epoch, of producers that gave up on something.
+    """How many `duplicate` findings are copies in another producer epoch.
 
     0 where the logs on disk were not seen: without them nobody knows the epochs.
     """
@@ -39,37 +37,39 @@ def sent_again(run: CaseDir) -> int:
     found = ds.dataset(run.findings, format="parquet").to_table(
         columns=["topic", "partition", "producer", "seq"], filter=pc.field("class") == "duplicate"
     )
-    gave_up = _gave_up(run)
     copies: Counter[tuple[str, int, int, int]] = Counter(
-        key
-        for key in zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
-        if key[2] in gave_up
+        zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
     )
+    gave_up = _gave_up(run)
     excused = 0
     for topic, partition in {key[:2] for key in copies}:
         mine = {key[2:]: count for key, count in copies.items() if key[:2] == (topic, partition)}
-        excused += _excused(run, topic, partition, mine)
+        excused += _excused(run, TopicPartition(topic, partition), mine, gave_up)
     return excused
 
 
-def _excused(run: CaseDir, topic: str, partition: int, copies: dict[tuple[int, int], int]) -> int:
+def _excused(
+    run: CaseDir, place: TopicPartition, copies: dict[tuple[int, int], int], gave_up: Set[int]
+) -> int:
     """Of so many further copies by (producer, seq): those whose producer epoch no other copy has."""
-    rows = final_rows(run, TopicPartition(topic, partition), ["producer", "seq", "offset"])
+    rows = final_rows(run, place, ["producer", "seq", "offset"])
     sequences = {seq for _, seq in copies}
     chosen = rows.filter(pc.is_in(rows["seq"], pa.array(sorted(sequences), pa.int64())))
-    sessions = _sessions(run, topic, partition, chosen["offset"].to_numpy())
+    sessions = _sessions(run, place, chosen["offset"].to_numpy())
     seen: dict[tuple[int, int], set[tuple[int, int]]] = {}
     for producer, seq, session in zip(
         chosen["producer"].to_pylist(), chosen["seq"].to_pylist(), sessions, strict=True
     ):
-        if session != _UNKNOWN:
-            seen.setdefault((producer, seq), set()).add(session)
+        known = seen.setdefault((producer, seq), set())
+        one_id = all(session[0] == producer_id for producer_id, _ in known)
+        if session != _UNKNOWN and (one_id or producer in gave_up):
+            known.add(session)
     return sum(min(count, max(0, len(seen.get(key, ())) - 1)) for key, count in copies.items())
 
 
-def _sessions(run: CaseDir, topic: str, partition: int, offsets: np.ndarray) -> Iterator[tuple[int, int]]:
+def _sessions(run: CaseDir, place: TopicPartition, offsets: np.ndarray) -> Iterator[tuple[int, int]]:
     """Producer id and epoch of the batch at each offset, as the replica with the longest log has it."""
-    wanted = (pc.field("topic") == topic) & (pc.field("partition") == partition)
+    wanted = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
     names = ["node", "first_offset", "last_offset", "producer_id", "producer_epoch"]
     table = pq.read_table(run.replica_batches, columns=names, filters=wanted)
     if table.num_rows == 0:
