@@ -177,6 +177,10 @@ class FaultDriver:
             self._go(self._lives[number].recovered(injection.confirm_healed()))
         except Exception as error:  # noqa: BLE001 — as above
             self._go(self._lives[number].not_healed(f"healing: {_words(error)}"))
+        finally:
+            # Others on its nodes await that: what could not heal must not keep them waiting.
+            if self._field.holds is not None:
+                self._field.holds.drop(number)
 
     def _storm(self, storm: Storm, trigger: str) -> None:
         """Begin it, which lets the faults that it drew begin."""

@@ -69,6 +69,11 @@ class Holds:
             if self._grips.get(node, {}).pop(fault, None) is not None:
                 self._note_change(node)
 
+    def drop(self, fault: int) -> None:
+        """This fault's life has ended, well or badly: it wants no node any more."""
+        for node in list(self._grips):
+            self.release(node, fault)
+
     def _note_change(self, node: int) -> None:
         self._changes[node] = self._changes.get(node, 0) + 1
         self._changed_at[node] = time.monotonic()

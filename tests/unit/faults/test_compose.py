@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import threading
 from dataclasses import dataclass, field
 from pathlib import Path
+from threading import Event as Flag
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.errors import AckproofError, FaultNotConfirmed
 from ackproof.base.wait import wait_until
 from ackproof.cluster import admin, queries
 from ackproof.cluster.clocks import Reading
@@ -240,6 +242,45 @@ def test_a_flipped_bit_that_nobody_could_replace_is_flipped_back(
         holds.take(3, 2, Grip.DOWN)
     assert "bit flipped back on broker" in rot.heal()
     assert log.read_bytes() == whole
+
+
+@pytest.mark.parametrize("broken_by_another", [True, False])
+def test_a_rotten_replica_on_a_disk_that_another_fault_broke_waits_for_that_to_be_mended(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken_by_another: bool
+) -> None:
+    holds, node = Holds(), cluster.nodes[1]
+    node.folder = tmp_path / "t-0"
+    node.folder.mkdir()
+    (node.folder / f"{0:020}.log").write_bytes(_batch(0, 5))
+    fault = FlipBits(number=1, trigger=At(0.0), target=Role(RoleKind.FOLLOWER, "t", 0))
+    rot = FlipBitsInjection(fault, _aim(fault, node), _context(cluster, holds))
+    rot.inject()
+    remove, tried = shutil.rmtree, Flag()
+
+    def broken(folder: Path) -> None:
+        tried.set()
+        if holds.others(1, 1) or not broken_by_another:
+            raise OSError(5, "Input/output error")
+        remove(folder)
+
+    monkeypatch.setattr("shutil.rmtree", broken)
+    monkeypatch.setattr(Node, "kill", lambda self: setattr(self, "now", NodeState.GONE))
+    monkeypatch.setattr(Node, "start", lambda self: setattr(self, "now", NodeState.RUNNING))
+    if not broken_by_another:
+        with pytest.raises(AckproofError, match="could not be removed"):
+            rot.heal()
+        return
+    holds.take(1, 2, Grip.DOWN)
+    done: list[str] = []
+    healing = threading.Thread(target=lambda: done.append(rot.heal()))
+    healing.start()
+    assert tried.wait(5)
+    assert not done
+    holds.release(1, 2)
+    healing.join(5)
+    assert "removed its replica" in done[0]
+    assert not node.folder.exists()
+    assert node.now is NodeState.RUNNING
 
 
 def test_a_log_that_was_cut_meanwhile_is_left_as_it_is(cluster: Cluster, tmp_path: Path) -> None:

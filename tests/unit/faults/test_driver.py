@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from ackproof.base.errors import AckproofError
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.driver import FaultDriver
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import FaultContext, maker_of
 from ackproof.faults.life import Stage
+from ackproof.faults.processes import KillInjection
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import cases, load
 from ackproof.rundir.clock import RunClock
@@ -55,6 +58,7 @@ class Stand:
     stop: threading.Event
     timeline: Timeline
     path: Path
+    holds: Holds
 
     def events(self) -> list[Event]:
         return read_timeline(self.path)[0]
@@ -92,8 +96,10 @@ def make_stand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Make
         def resolve(_role: Role, _fault: FaultSpec) -> Sequence[int]:
             return resolved
 
-        driver = FaultDriver(case, FaultContext(FakeCluster(nodes), stop), gauges, timeline, resolve)  # type: ignore[arg-type]
-        stands.append(Stand(driver, nodes, gauges, stop, timeline, tmp_path / "timeline.jsonl"))
+        holds = Holds()
+        context = FaultContext(FakeCluster(nodes), stop, holds=holds)  # type: ignore[arg-type]
+        driver = FaultDriver(case, context, gauges, timeline, resolve)
+        stands.append(Stand(driver, nodes, gauges, stop, timeline, tmp_path / "timeline.jsonl", holds))
         return stands[-1]
 
     yield make
@@ -240,6 +246,23 @@ def test_a_node_that_never_comes_back_is_said(make_stand: MakeStand) -> None:
     assert EventKind.FAULT_CONFIRMED in stand.kinds()
     assert EventKind.FAULT_RECOVERED not in stand.kinds()
     assert "unfenced" in stand.driver.failures()[0]
+
+
+def test_what_does_not_heal_holds_no_node_any_more(
+    make_stand: MakeStand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other faults on that node would await it for good."""
+    stand = make_stand("  - kill: {target: broker(1)}\n    at: 0ms\n    restart_after: 1ms\n")
+
+    def heal(injection: KillInjection) -> str:
+        assert stand.holds.others(1, 0) == (1,)
+        raise AckproofError("no disk")
+
+    monkeypatch.setattr(KillInjection, "heal", heal)
+    stand.driver.start()
+    stand.until(Stage.FAILED)
+    assert "healing: no disk" in stand.driver.failures()[0]
+    wait_until(lambda: not stand.holds.others(1, 0), what="node 1 to be free", timeout_s=5)
 
 
 def test_a_pause_that_somebody_ended_before_its_time(make_stand: MakeStand) -> None:

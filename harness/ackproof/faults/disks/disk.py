@@ -45,7 +45,11 @@ class DiskInjection(ProcessInjection[SpecT]):
         for node in running:
             node.kill()
         self._until(NodeState.GONE, GONE_WITHIN_S)
-        mended = "; ".join(word for node in self.nodes if (word := self._mend(node)))
+        words = []
+        for node in self.nodes:
+            with self.holds.acting_on(node.id):  # nobody else is to be at its disk
+                words.append(self._mend(node))
+        mended = "; ".join(filter(None, words))
         started = self._start_the_dead()
         return f"{mended}; {started}" if mended else started
 

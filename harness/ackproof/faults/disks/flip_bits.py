@@ -16,6 +16,7 @@ from typing import Final
 from pydantic import Field
 
 from ackproof.base.errors import AckproofError, FaultNotConfirmed
+from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.log import Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
@@ -23,7 +24,7 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
-from ackproof.faults.holds import Grip
+from ackproof.faults.holds import FREE_WITHIN_S, LOOK_EVERY_S, Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
@@ -141,9 +142,13 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
                 node.kill()
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in touched:
-            replica = node.disk.partition(*self.place)
-            if replica is not None:
-                _remove(replica)
+            wait_until(
+                lambda node=node: self._removed(node),  # type: ignore[misc]
+                what=f"the other faults on node {node.id} to leave its disk",
+                timeout_s=FREE_WITHIN_S,
+                interval_s=LOOK_EVERY_S,
+                stop=self.context.stop,
+            )
         return f"killed {self._names()}, removed its replica of {self.place}; {self._start_the_dead()}"
 
     def confirm_healed(self) -> str:
@@ -177,6 +182,19 @@ class FlipBitsInjection(PartitionInjection[FlipBits]):
             )
         )
 
+    def _removed(self, node: LocalNode) -> bool:
+        """Whether its replica is gone; a disk that another fault broke is awaited."""
+        broken = bool(self.holds.others(node.id, self.fault.number))
+        try:
+            with self.holds.acting_on(node.id):
+                if replica := node.disk.partition(*self.place):
+                    shutil.rmtree(replica)
+        except OSError as error:
+            if not broken:
+                raise AckproofError(f"the replica of {self.place} could not be removed: {error}") from error
+            return False
+        return True
+
     def _holds(self, node: LocalNode, offset: int) -> bool:
         replica = node.disk.partition(*self.place)
         found = None if replica is None else _batch_of(replica, offset)
@@ -200,10 +218,3 @@ def _batch_of(replica: Path, offset: int) -> tuple[Segment, Batch] | None:
             found = next((batch for batch in segment.batches() if batch.first <= offset <= batch.last), None)
             return None if found is None else (segment, found)
     return None
-
-
-def _remove(replica: Path) -> None:
-    try:
-        shutil.rmtree(replica)
-    except OSError as error:
-        raise AckproofError(f"{replica} could not be removed: {error}") from error
