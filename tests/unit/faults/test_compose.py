@@ -161,6 +161,29 @@ def test_a_reassignment_that_found_nothing_to_move_awaits_nothing(cluster: Clust
     assert (move.heal(), move.confirm_healed()) == ("nothing to undo", "nothing was asked for")
 
 
+def test_a_broker_that_ends_while_it_is_asked_is_replaced_by_another(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def reassign(link: object, moves: object) -> None:
+        asked.append(link)
+        if len(asked) == 1:
+            del cluster.nodes[1]
+            raise Unreachable("the node closed the connection")
+
+    monkeypatch.setattr(admin, "reassign", reassign)
+    move = _move(cluster, Holds(), 1, (2, 1, 3))
+    assert "asked broker 2" in move.inject()
+    monkeypatch.setattr(admin, "reassign", lambda link, moves: _refuse("the node closed the connection"))
+    with pytest.raises(FaultNotConfirmed, match="the node closed the connection"):
+        _move(cluster, Holds(), 2, (3, 2, 1)).inject()
+
+
+def _refuse(why: str) -> None:
+    raise Unreachable(why)
+
+
 def test_the_log_of_a_broker_that_another_fault_has_is_asked_for_when_it_is_free(cluster: Cluster) -> None:
     holds = Holds()
     move = _move(cluster, holds, 1001, (2, 1, 3))
@@ -344,6 +367,6 @@ def test_settings_that_nobody_could_be_asked_for_await_nobody(
     monkeypatch.setattr(admin, "describe_config", refused)
     fault = SetConfig(number=1, trigger=At(0.0), topic="t", config={"flush.messages": "1"})
     change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
-    with pytest.raises(Unreachable):
+    with pytest.raises(FaultNotConfirmed, match="connection refused"):
         change.inject()
     assert (change.heal(), change.confirm_healed()) == ("nothing to undo", "nothing was asked for")

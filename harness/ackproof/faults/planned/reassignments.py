@@ -20,7 +20,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.of_partition import BrokerId, OfPartition, _OfPartition, missing_broker
-from ackproof.faults.planned.views import views
+from ackproof.faults.planned.views import ask, views
 from ackproof.rundir.timeline import fault_name
 
 MOVED_WITHIN_S: Final = 90.0
@@ -119,7 +119,7 @@ class _Moved(_OfPartition[MoveT]):
 
     def inject(self) -> str:
         """Ask for the reassignment, slowed down if that is wanted."""
-        look = self._look()
+        self._look()
         if self.before.replicas == self.fault.to:
             raise FaultNotConfirmed(
                 f"{self.place} has the replicas {list(self.fault.to)} already: nothing to move"
@@ -127,10 +127,10 @@ class _Moved(_OfPartition[MoveT]):
         if self.fault.throttle is not None:
             self._throttled = True
             self._set_throttle(str(self.fault.throttle), "*")
-        admin.reassign(look.asked_link, {self.place: self.fault.to})
+        asked, _ = ask(self.context, lambda link: admin.reassign(link, {self.place: self.fault.to}))
         self._asked = True
         self.holds.assign(self.place, self.fault.number, self.fault.to)
-        return f"asked broker {look.asked} to give {self.place} the replicas {list(self.fault.to)}"
+        return f"asked broker {asked} to give {self.place} the replicas {list(self.fault.to)}"
 
     def confirm(self) -> str:
         """Another broker shows that the replicas change."""
@@ -148,7 +148,7 @@ class _Moved(_OfPartition[MoveT]):
         """At all brokers; Kafka throttles those of the named replicas that are not in sync."""
         changes = {Owner(Whose.BROKER, ""): dict.fromkeys(_RATES, rate)}
         changes[Owner(Whose.TOPIC, self.place.topic)] = dict.fromkeys(_THROTTLED, replicas)
-        admin.alter_config(views(self.context).asked_link, changes)
+        ask(self.context, lambda link: admin.alter_config(link, changes))
 
     def _lift_throttle(self) -> str:
         if not self._throttled:
@@ -259,12 +259,11 @@ class CancelledReassignment(_Moved[CancelReassign]):
                     f"the reassignment of {self.place} was through before it was cancelled; "
                     "a smaller throttle makes it last"
                 )
-            look = views(self.context)
-            admin.reassign(look.asked_link, {self.place: None})
+            asked, _ = ask(self.context, lambda link: admin.reassign(link, {self.place: None}))
             self.holds.assign(self.place, self.fault.number, self.before.replicas)
         finally:
             lifted = self._lift_throttle()
-        return f"asked broker {look.asked} to cancel it{lifted}"
+        return f"asked broker {asked} to cancel it{lifted}"
 
     def confirm_healed(self) -> str:
         """Another broker shows the replicas that there were."""

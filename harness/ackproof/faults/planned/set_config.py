@@ -21,7 +21,7 @@ from ackproof.experiment.spec import SystemUnderTest
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, Injection, injects
 from ackproof.faults.planned.of_partition import UNCLEAN, BrokerId, missing_broker
-from ackproof.faults.planned.views import views
+from ackproof.faults.planned.views import T, ask
 
 BACK_WITHIN_S: Final = 60.0
 """Other faults may have ended every broker; one that starts registers after its old session has ended."""
@@ -122,27 +122,25 @@ class ConfigChange(Injection[SetConfig]):
             return Owner(Whose.TOPIC, self.fault.topic)
         return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
-    def _asked(self) -> tuple[int, Connection]:
-        """Whom to ask: a broker takes changes of its own settings itself."""
+    def _ask(self, do: Callable[[Connection], T]) -> tuple[int, T]:
+        """A broker takes changes of its own settings itself; any other is asked of one that lives."""
         if self.fault.broker is None:
-            look = views(self.context)
-            return look.asked, look.asked_link
+            return ask(self.context, do)
         link = self.context.cluster.running_links().get(self.fault.broker)
         if link is None:
             raise FaultNotConfirmed(
                 f"broker {self.fault.broker} does not run, and it alone takes changes of its settings"
             )
-        return self.fault.broker, link
+        return self.fault.broker, do(link)
 
     def inject(self) -> str:
         """Note what is in force, and ask one broker for the change."""
-        asked, link = self._asked()
-        before = admin.describe_config(link, self.owner, list(self.fault.config))
-        self._before = before
+        names = list(self.fault.config)
+        _, self._before = self._ask(lambda link: admin.describe_config(link, self.owner, names))
         in_force = self._in_force()
         if in_force and all(said == self.fault.config for said in in_force.values()):
             raise FaultNotConfirmed(f"{self._text(self.fault.config)} of {self.owner} is in force already")
-        admin.alter_config(link, {self.owner: dict(self.fault.config)})
+        asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: dict(self.fault.config)}))
         return f"asked broker {asked} for {self._text(self.fault.config)} of {self.owner}"
 
     def confirm(self) -> str:
@@ -156,8 +154,7 @@ class ConfigChange(Injection[SetConfig]):
             name: setting.value if (setting := self._before.get(name)) is not None and setting.own else None
             for name in self.fault.config
         }
-        asked, link = self._asked()
-        admin.alter_config(link, {self.owner: own})
+        asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: own}))
         back = ", ".join(f"{name} {'inherited' if value is None else value}" for name, value in own.items())
         return f"asked broker {asked} to put {self.owner} back: {back}"
 

@@ -14,7 +14,7 @@ from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionState
-from ackproof.cluster.wire import Connection, WireError
+from ackproof.cluster.wire import Connection, Unreachable, WireError
 from ackproof.faults.injection import SEEN_WITHIN_S, FaultContext
 from ackproof.rundir.partition import TopicPartition
 
@@ -66,6 +66,25 @@ def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
         return broker in queries.brokers(link, ANSWERS_WITHIN_S)
     except WireError:
         return False
+
+
+def ask(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
+    """Ask a broker that lives; where it ends meanwhile, the next one. Returns which one did, and its answer.
+
+    Only for requests that may be done twice: one that broke off may have been done. Raises `FaultNotConfirmed` when
+    nobody does it.
+    """
+    broken: list[Unreachable] = []
+
+    def asked() -> tuple[int, T] | None:
+        look = views(context)
+        try:
+            return look.asked, do(look.asked_link)
+        except Unreachable as error:
+            broken[:] = [error]
+            return None
+
+    return seen(context, asked, "a broker to do what it is asked for", state=lambda: str(broken[0]))
 
 
 def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:
