@@ -285,6 +285,27 @@ def test_a_failed_log_dir_moves_the_leadership_of_what_lies_in_it_and_of_nothing
     assert _forbidden(elsewhere) == "another leader than the reference names"
 
 
+@pytest.mark.parametrize(
+    ("named", "later", "forbidden"),
+    [
+        ("new", 0, False),  # it has not registered yet with that one
+        ("new", 1, True),  # not in the same append: no step of that request
+        ("b1", 0, True),  # registered
+        ("00000000-0000-0000-0000-000000000001", 0, True),  # in none yet: counts as online
+    ],
+)
+def test_a_replica_in_a_log_dir_that_its_broker_has_not_registered_leads_no_more(
+    tmp_path: Path, named: str, later: int, forbidden: bool
+) -> None:
+    """handleAssignReplicasToDirs, "offline-dir-assignment": seen where a broker began anew with an empty disk."""
+    records = _with_log_dirs(holds="a1")[:-2]
+    moved = {**partition(30, 5000, 1, (0, 1), [1, 2, 3], "directories"), "directories": [named, "a2", "a3"]}
+    elected = partition(31, 5000 + later, 2, (1, 2), [2, 3], "isr", "leader")
+    told = ObservedRun(records=[*records, moved, elected]).conformed(tmp_path)
+    assert (told.forbidden is not None) is forbidden
+    assert told.steps["log dirs of replicas"] == 1
+
+
 @pytest.mark.parametrize(("kafka", "forbidden"), [("4.2.1", False), ("4.3.1", True)])
 @pytest.mark.parametrize("named", [True, False])
 def test_before_4_3_another_log_dir_of_a_replica_empties_the_elr(

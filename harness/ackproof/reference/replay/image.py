@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
+from uuid import UUID
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.releases import ELR, numbers
@@ -34,6 +35,8 @@ _TOPIC, _BROKER = 2, 4
 _METADATA: Final = "metadata.version"
 _NO_BUMP_SINCE: Final = 12
 """Feature level of 3.6-IV0: since then a smaller ISR raises no leader epoch (MetadataVersion, KAFKA-15021)."""
+_RESERVED: Final = frozenset({str(UUID(int=0)), str(UUID(int=1))})
+"""MIGRATING and UNASSIGNED: a replica that is in no log dir yet counts as online (DirectoryId.isOnline)."""
 _MIN_INSYNC: Final = "min.insync.replicas"
 _UNCLEAN: Final = "unclean.leader.election.enable"
 
@@ -144,6 +147,11 @@ class Image:
         """Whether a broker's replica of a partition is in one of these log dirs, as far as the log says where it is."""
         known = dict(self._directories.get(place, ()))
         return node in known and known[node] in directories
+
+    def lacks_dir(self, node: int, directory: str) -> bool:
+        """Whether a log dir is none of those that a broker registered as online (BrokerRegistration.hasOnlineDir)."""
+        online = self.log_dirs.get(node, frozenset())
+        return bool(online) and directory not in online and directory not in _RESERVED
 
     def active(self, node: int) -> bool:
         """Whether a broker may lead (ClusterControlManager.isActive)."""

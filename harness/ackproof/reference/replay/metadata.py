@@ -57,6 +57,7 @@ def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]
 def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: bool) -> Surroundings:
     fenced, registered, unfenced = [], [], []
     failed: dict[int, frozenset[str]] = {}
+    unregistered: set[tuple[TopicPartition, int]] = set()
     stopping = [node for node, entry in image.brokers.items() if entry.stopping]
     configured = False
     for record in group:
@@ -76,6 +77,10 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
                 failed[record.node] = image.log_dirs.get(record.node, frozenset()) - frozenset(
                     record.log_dirs
                 )
+        elif isinstance(record, PartitionDecided) and "directories" in record.changed:
+            place = TopicPartition(record.topic, record.partition)
+            named = zip(record.replicas, record.directories, strict=False)
+            unregistered |= {(place, node) for node, name in named if image.lacks_dir(node, name)}
         elif isinstance(record, ConfigDecided):
             configured = configured or record.key == _MIN_INSYNC
     return Surroundings(
@@ -86,6 +91,7 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
         configured,
         unclean_asked,
         failed,
+        frozenset(unregistered),
     )
 
 
@@ -173,6 +179,7 @@ class _Replay:
             made = zookeeper_steps(before, seen, rules, self._leaving(record))
         else:
             lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
+            lost += [node for there, node in beside.unregistered_dirs if there == place]
             cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
             made = steps(
                 before, seen, replace(beside, without_dir=tuple(lost), eligible_cleared=cleared), rules

@@ -45,7 +45,7 @@ def _broken(
             + (" with another leader" if must else " with the same leader"),
         )
     yield from _of_the_isr(old, after, active)
-    if must:
+    if must and after.leader != named:
         yield Broken(
             "another leader than the reference names",
             "KIP-966; PartitionChangeBuilder.electLeader",

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from ackproof.rundir.partition import TopicPartition
 from ackproof_reference.controller import (
     alter_partition,
     begin_shutdown,
@@ -51,8 +52,10 @@ class Surroundings:
     """An administrator asks for unclean elections in this run."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Log dirs that brokers lost."""
+    unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
+    """Replicas that their brokers say to be in a log dir that they have not registered."""
     without_dir: tuple[int, ...] = ()
-    """Brokers that lost the log dir in which they hold this very partition."""
+    """Brokers that lost the log dir in which they hold this very partition, or named one for it that is not online."""
     eligible_cleared: bool = False
     """A replica has another log dir, in a release that empties the ELR with that."""
 
@@ -69,7 +72,9 @@ def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules
     for broker in beside.stopping:
         yield _made(f"broker {broker} in controlled shutdown", before, begin_shutdown(before, broker, rules))
     for broker in beside.without_dir:
-        # handleDirectoriesOffline: out of the ISR and not elected, as one that is fenced, and it lives on (KIP-858).
+        # handleDirectoriesOffline, and handleAssignReplicasToDirs (offline-dir-assignment, by a broker that began with
+        # an empty disk and has not registered yet): out of the ISR and not elected, as one that is fenced, and it
+        # lives on (KIP-858).
         yield _made(f"log dir of broker {broker} failed", before, fence(before, broker, rules))
     yield from _by_the_leader(before, after, rules)
     yield _made("preferred election", before, elect(before, Election.PREFERRED, rules))
