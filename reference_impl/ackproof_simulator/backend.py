@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from ackproof.experiment.case import Case
@@ -18,7 +18,6 @@ from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientReset, Event, Happening, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
-from ackproof_simulator.journal import Lived, metadata_of
 from ackproof_simulator.record import (
     LOOK_NS,
     clients_of,
@@ -77,25 +76,26 @@ class Recorder:
         self.samples += [sample.model_dump_json() for sample in samples_now(simulation)]
         simulation.world.clock.after(LOOK_NS, self.look)
 
-    def tell_changes(self) -> None:
-        """Leaders and ISRs as the controller decided them, and processes that started and ended."""
+    def tell_changes(self, began: Sequence[Partition]) -> None:
+        """Leaders and ISRs as the controller decided them, and processes that started and ended.
+
+        What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
+        """
         simulation = self.simulation
         assert simulation is not None
-        began = simulation.world.began
-        for partition in range(len(simulation.world.partitions)):
-            # What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
-            self._leads(0, began.places[partition], began.images[partition])
-            self._in_sync(0, began.places[partition], began.images[partition])
+        partitions = simulation.world.partitions
+        for partition, image in zip(partitions, began, strict=True):
+            self._leads(0, partition.place, image)
+            self._in_sync(0, partition.place, image)
         for change in simulation.world.changes:
-            place = began.places[change.place]
+            place = partitions[change.place].place
             new, old = change.image, change.before
             if (new.leader, new.leader_epoch) != (old.leader, old.leader_epoch):
                 self._leads(change.at_ns, place, new)
             if set(new.isr) != set(old.isr):
                 self._in_sync(change.at_ns, place, new)
-        for entry in simulation.world.journal:
-            if isinstance(entry, Lived):
-                self.add(entry.what, at_ns=entry.at_ns, node=entry.node)
+        for lived in simulation.world.journal.lives:
+            self.add(lived.what, at_ns=lived.at_ns, node=lived.node)
         for reader, reset in simulation.world.resets:
             self.add(
                 ClientReset(
@@ -108,7 +108,7 @@ class Recorder:
                 ),
                 at_ns=reset.at_ns,
                 client=f"r{reader.number}",
-                place=simulation.world.partitions[reset.place].place,
+                place=partitions[reset.place].place,
             )
 
     def _leads(self, at_ns: int, place: TopicPartition, image: Partition) -> None:
@@ -125,18 +125,18 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     recorder = Recorder(tell, wall_ns)
     # Its own name, from the case alone, so that the same seed leaves the same files.
     run_id = hashlib.sha256(f"{case.id}/{case.seed}".encode()).hexdigest()[:16]
-    simulation = Simulation(setting_of(case), case, recorder.add, reading=True)
+    simulation = Simulation(setting_of(case), case, recorder.add, reading=True, wall_ns=wall_ns)
     recorder.simulation = simulation
+    began = [partition.image.partition for partition in simulation.world.partitions]
     simulation.world.clock.after(0, recorder.look)
     simulation.run()
-    recorder.tell_changes()
+    recorder.tell_changes(began)
     recorder.events.sort(key=lambda event: event.t_ns)
     recorder.add(RunEnded())
     write_ledgers(simulation, run)
     write_final_read(simulation, run)
     write_replicas(simulation, run)
-    world = simulation.world
-    write_metadata(run.metadata_log, metadata_of(world.began, world.journal, wall_ns))
+    write_metadata(run.metadata_log, simulation.world.journal.records)
     write_atomically(run.samples, "".join(line + "\n" for line in recorder.samples))
     _write_timeline(run.timeline, recorder.events)
     CaseFile(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
+from ackproof.rundir.metadata import BrokerChanged
 from ackproof.rundir.timeline import NodeEnded, NodeStarted
 from ackproof_reference.broker import kill, power_off, start, stop_cleanly
 from ackproof_reference.controller import (
@@ -24,7 +25,7 @@ from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
 from ackproof_simulator.clock import MS, SECOND, Clock
 from ackproof_simulator.disks import Disks
-from ackproof_simulator.journal import Entry, Lived, Standing, Stood
+from ackproof_simulator.journal import Journal
 from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.quorum import NOBODY, Quorum
@@ -46,7 +47,7 @@ class Control:
         brokers: Sequence[int],
         controllers: Sequence[int],
         changed: Callable[[PartitionRun, Metadata], None],
-        journal: list[Entry],
+        journal: Journal,
         *,
         zookeeper: bool = False,
     ) -> None:
@@ -201,12 +202,12 @@ class Control:
             self.holder = able[0] if able else broker
         for partition in self.partitions:
             self.apply(partition, fence(partition.image, broker, self.rules(partition)))
-        self._stands(broker, Standing.FENCED)
+        self._stands(broker, fenced=True)
 
     def unfence(self, broker: int) -> None:
         """It may lead."""
         self.fenced.discard(broker)
-        self._stands(broker, Standing.UNFENCED)
+        self._stands(broker, fenced=False)
         for partition in self.partitions:
             if partition.image.partition.replicas:
                 self.apply(partition, unfence(partition.image, broker, self.rules(partition)))
@@ -214,15 +215,9 @@ class Control:
                 active = partition.image.registration(broker)._replace(fenced=False)
                 partition.image = partition.image.with_broker(active)
 
-    def _stands(self, broker: int, standing: Standing) -> None:
+    def _stands(self, broker: int, **changed: bool) -> None:
         epoch = self.partitions[0].image.registration(broker).epoch
-        self.journal.append(Stood(self.clock.now, broker, standing, epoch))
-
-    def _next_epoch(self, broker: int) -> int:
-        return self.partitions[0].image.registration(broker).epoch + 1
-
-    def _lives(self, node: int, what: NodeStarted | NodeEnded) -> None:
-        self.journal.append(Lived(self.clock.now, node, what))
+        self.journal.note(BrokerChanged, node=broker, broker_epoch=epoch, **changed)
 
     def alter(self, partition: PartitionRun, leader: int, request: AlterPartition) -> None:
         """A leader's proposal on its way; it is sent until it is answered."""
@@ -272,7 +267,7 @@ class Control:
     def kill(self, node: int, *, power: Callable[[PartitionRun], int] | None = None) -> None:
         """SIGKILL, or (with how much of a log is left) a power loss."""
         self.born[node] += 1
-        self._lives(node, NodeEnded())
+        self.journal.lived(node, NodeEnded())
         self._down(node)
         self.joined.discard(node)
         self.starting.discard(node)
@@ -287,7 +282,7 @@ class Control:
         """SIGTERM: leaderships are handed over, logs flushed; `ended` is called when the process is gone."""
         born = self.born[node]
         if node in self.brokers and self.reaches(node):
-            self._stands(node, Standing.STOPPING)
+            self._stands(node, controlled_shutdown=True)
             for partition in self.partitions:
                 self.apply(partition, begin_shutdown(partition.image, node, self.rules(partition)))
         wait = self.timing.shutdown + int(self.random.random() * self.timing.shutdown_jitter)
@@ -297,7 +292,7 @@ class Control:
         if self.born[node] != born or self.disks.holds(node, 0, self._end, node, born, ended):
             return  # gone already, or it must flush its logs first
         self.born[node] += 1
-        self._lives(node, NodeEnded())
+        self.journal.lived(node, NodeEnded())
         if node in self.brokers:
             if self.reaches(node):
                 self.fence(node)
@@ -317,7 +312,7 @@ class Control:
         """Start a process that is gone."""
         self.born[node] += 1
         self.starting.add(node)
-        self._lives(node, NodeStarted())
+        self.journal.lived(node, NodeStarted())
         wait = self.timing.boot + int(self.random.random() * self.timing.boot_jitter)
         if node not in self.brokers:
             wait //= 2  # a controller is there sooner: it asks nobody
@@ -351,7 +346,7 @@ class Control:
             host.up = False
             self.clock.after(backoff, self._register, node, born, min(backoff * 2, SECOND))
             return
-        self.journal.append(Stood(self.clock.now, node, Standing.REGISTERED, self._next_epoch(node)))
+        self.journal.registered(node, self.partitions[0].image.registration(node).epoch + 1)
         for partition in self.partitions:
             broker = partition.brokers[node]
             clean = broker.process.epoch if broker.process.clean else NOBODY

@@ -1,32 +1,33 @@
-"""What was decided and what became of processes in a simulated run, in order; and the same as the metadata log that
-controllers would have left, which the replay reads (`conform`)."""
+"""What was decided and what became of processes in a simulated run, in order: as the metadata log that controllers
+would have left, which the replay reads (`conform`), and for the timeline."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from enum import StrEnum
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ackproof.experiment.releases import ELR
 from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
     ConfigDecided,
-    Decided,
     FeatureDecided,
     MetadataRecord,
     PartitionDecided,
     TopicCreated,
     TopicRemoved,
 )
-from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeEnded, NodeStarted
 from ackproof_reference.metadata import NO_LEADER, Partition
-from ackproof_simulator.clock import MS
+from ackproof_simulator.clock import MS, Clock
+
+if TYPE_CHECKING:
+    from ackproof_simulator.partition import PartitionRun
 
 _TOPIC: Final = 2
 _BROKERS: Final = 4
 _CONTROLLER_EPOCH: Final = 1
+_NAMED: Final = ("replicas", "leader", "isr", "elr", "adding", "removing")
 
 
 class Change(NamedTuple):
@@ -38,74 +39,6 @@ class Change(NamedTuple):
     before: Partition
 
 
-class Standing(StrEnum):
-    """What a registration changes to."""
-
-    REGISTERED = "registered"
-    FENCED = "fenced"
-    UNFENCED = "unfenced"
-    STOPPING = "stopping"
-
-
-class Stood(NamedTuple):
-    """A broker's registration changed; `epoch` is that of its incarnation."""
-
-    at_ns: int
-    node: int
-    standing: Standing
-    epoch: int
-
-
-class LostDir(NamedTuple):
-    """A broker lost a log dir; `left`: the numbers of those that work."""
-
-    at_ns: int
-    node: int
-    epoch: int
-    left: tuple[int, ...]
-
-
-class MovedDir(NamedTuple):
-    """A replica lies in another log dir of its broker; its partition's next change tells the controllers."""
-
-    at_ns: int
-    place: TopicPartition
-    node: int
-    folder: int
-
-
-class Configured(NamedTuple):
-    """A setting of a topic, or of all brokers (''), changed; None: back to what it was without it."""
-
-    at_ns: int
-    topic: str
-    key: str
-    value: str | None
-
-
-class Levelled(NamedTuple):
-    """A feature has another level."""
-
-    at_ns: int
-    feature: str
-    level: int
-
-
-class Dropped(NamedTuple):
-    """A topic was deleted."""
-
-    at_ns: int
-    topic: str
-
-
-class Created(NamedTuple):
-    """A topic was made anew: its partitions, by their index among all."""
-
-    at_ns: int
-    topic: str
-    images: tuple[tuple[int, Partition], ...]
-
-
 class Lived(NamedTuple):
     """A process started or ended."""
 
@@ -114,181 +47,107 @@ class Lived(NamedTuple):
     what: NodeStarted | NodeEnded
 
 
-Entry: TypeAlias = Change | Stood | LostDir | MovedDir | Configured | Levelled | Dropped | Created | Lived
+class Journal:
+    """`records` take offsets as they come. `log_dirs`: of each broker; with one a broker nobody asks which."""
 
-
-class Beginning(NamedTuple):
-    """What there is at time 0: brokers, features, and each topic's own settings and partitions."""
-
-    brokers: Sequence[int]
-    elr: bool
-    topics: Mapping[str, Mapping[str, str]]
-    places: Sequence[TopicPartition]
-    images: Sequence[Partition]
-    log_dirs: int = 1
-    """Of each broker; partitions are dealt to them in turn."""
-
-
-NOTHING_YET: Final = Beginning((), False, {}, (), ())
-
-
-class _Log:
-    """Records take offsets as they come."""
-
-    def __init__(self, wall_ns: int, began: Beginning) -> None:
-        self._wall_ns = wall_ns
-        self._next = 0
-        self._dirs = began.log_dirs if began.log_dirs > 1 else 0
-        self.moved: dict[tuple[TopicPartition, int], int] = {}
-        self._places = {place: number for number, place in enumerate(began.places)}
+    def __init__(self, clock: Clock, wall_ns: int, log_dirs: int) -> None:
+        self._clock, self._wall_ns = clock, wall_ns
+        self._dirs = range(log_dirs) if log_dirs > 1 else range(0)
+        self.records: list[MetadataRecord] = []
+        self.changes: list[Change] = []
+        self.lives: list[Lived] = []
         self.topic_ids: dict[str, str] = {}
+        """Of the newest incarnation of each topic."""
+        self.moving = False
+        """A replica lies in another log dir of its broker; its partition's next change tells the controllers."""
 
-    def directories(self, place: TopicPartition, replicas: Sequence[int]) -> tuple[str, ...]:
-        """The log dir of each replica; with one a broker nobody asks."""
-        number = self._places[place]
-        if not self._dirs:
-            return ()
-        at = {broker: self.moved.get((place, broker), number % self._dirs) for broker in replicas}
-        return tuple(_dir(broker, folder) for broker, folder in at.items())
+    def begin(
+        self,
+        brokers: Sequence[int],
+        topics: Mapping[str, Mapping[str, str]],
+        partitions: Sequence[PartitionRun],
+        *,
+        elr: bool,
+    ) -> None:
+        """What there is at time 0: brokers, features, and each topic's own settings and partitions."""
+        if elr:
+            self.note(FeatureDecided, feature=ELR, level=1)
+        for broker in brokers:
+            self.registered(broker, 1)
+            self.note(BrokerChanged, node=broker, broker_epoch=1, fenced=False)
+        for topic, config in topics.items():
+            self.created(topic, config)
+        for partition in partitions:
+            self.partition(partition)
 
-    def log_dirs(self, broker: int) -> tuple[str, ...]:
-        """All of a broker's."""
-        return tuple(_dir(broker, number) for number in range(self._dirs))
+    def note(self, kind: Callable[..., MetadataRecord], **fields: object) -> None:
+        """A record is written now."""
+        timestamp_ms = (self._wall_ns + self._clock.now) // MS
+        offset = len(self.records)
+        self.records.append(kind(offset=offset, epoch=_CONTROLLER_EPOCH, timestamp_ms=timestamp_ms, **fields))
 
-    def head(self, at_ns: int) -> Decided:
-        """What every record has."""
-        self._next += 1
-        return Decided(
-            offset=self._next - 1, epoch=_CONTROLLER_EPOCH, timestamp_ms=(self._wall_ns + at_ns) // MS
-        )
+    def lived(self, node: int, what: NodeStarted | NodeEnded) -> None:
+        """A process starts or ends now."""
+        self.lives.append(Lived(self._clock.now, node, what))
 
-
-def _dir(broker: int, number: int) -> str:
-    return f"{broker}.{number}"
-
-
-def topic_id(topic: str, created_ns: int) -> str:
-    """The id of a topic that was created at this time."""
-    return f"{topic}@{created_ns}"
-
-
-def topic_ids(topic: str, journal: Sequence[Entry]) -> tuple[str, ...]:
-    """The ids of a topic's incarnations, oldest first."""
-    again = [entry.at_ns for entry in journal if isinstance(entry, Created) and entry.topic == topic]
-    return tuple(topic_id(topic, at_ns) for at_ns in (0, *again))
-
-
-def metadata_of(began: Beginning, journal: Sequence[Entry], wall_ns: int) -> Iterator[MetadataRecord]:
-    """The metadata log of a run that began at this wall-clock time."""
-    log = _Log(wall_ns, began)
-    yield from _first(began, log)
-    moving = False
-    for entry in journal:
-        if isinstance(entry, Change):
-            yield _partition(
-                log, entry.at_ns, began.places[entry.place], entry.image, entry.before, moved=moving
-            )
-            moving = False
-        elif isinstance(entry, Stood):
-            yield _stood(log, entry)
-        elif isinstance(entry, LostDir):
-            left = tuple(_dir(entry.node, number) for number in entry.left)
-            head = vars(log.head(entry.at_ns))
-            yield BrokerChanged(**head, node=entry.node, broker_epoch=entry.epoch, log_dirs=left)
-        elif isinstance(entry, MovedDir):
-            log.moved[entry.place, entry.node] = entry.folder
-            moving = True
-        elif isinstance(entry, Configured):
-            yield _configured(log, entry)
-        elif isinstance(entry, Levelled):
-            yield FeatureDecided(**vars(log.head(entry.at_ns)), feature=entry.feature, level=entry.level)
-        elif isinstance(entry, Dropped):
-            yield TopicRemoved(
-                **vars(log.head(entry.at_ns)), topic=entry.topic, topic_id=log.topic_ids[entry.topic]
-            )
-        elif isinstance(entry, Created):
-            yield from _created(log, entry.at_ns, entry.topic, began.topics[entry.topic])
-            for place, image in entry.images:
-                yield _partition(log, entry.at_ns, began.places[place], image, None)
-
-
-def _first(began: Beginning, log: _Log) -> Iterator[MetadataRecord]:
-    if began.elr:
-        yield FeatureDecided(**vars(log.head(0)), feature=ELR, level=1)
-    for broker in began.brokers:
-        yield _stood(log, Stood(0, broker, Standing.REGISTERED, 1))
-        yield _stood(log, Stood(0, broker, Standing.UNFENCED, 1))
-    for topic, config in began.topics.items():
-        yield from _created(log, 0, topic, config)
-    for place, image in zip(began.places, began.images, strict=True):
-        yield _partition(log, 0, place, image, None)
-
-
-def _created(log: _Log, at_ns: int, topic: str, config: Mapping[str, str]) -> Iterator[MetadataRecord]:
-    log.topic_ids[topic] = topic_id(topic, at_ns)
-    yield TopicCreated(**vars(log.head(at_ns)), topic=topic, topic_id=log.topic_ids[topic])
-    for key, value in config.items():
-        yield _configured(log, Configured(at_ns, topic, key, value))
-
-
-def _stood(log: _Log, entry: Stood) -> MetadataRecord:
-    head = vars(log.head(entry.at_ns))
-    if entry.standing is Standing.REGISTERED:
-        name = f"{entry.node}.{entry.epoch}"
-        return BrokerRegistered(
-            **head,
-            node=entry.node,
-            broker_epoch=entry.epoch,
-            incarnation=name,
+    def registered(self, node: int, epoch: int) -> None:
+        """A broker registers; `epoch` is that of its incarnation."""
+        self.note(
+            BrokerRegistered,
+            node=node,
+            broker_epoch=epoch,
+            incarnation=f"{node}.{epoch}",
             fenced=True,
-            log_dirs=log.log_dirs(entry.node),
+            log_dirs=tuple(dir_name(node, folder) for folder in self._dirs),
         )
-    fenced = {Standing.FENCED: True, Standing.UNFENCED: False}.get(entry.standing)
-    stopping = True if entry.standing is Standing.STOPPING else None
-    return BrokerChanged(
-        **head, node=entry.node, broker_epoch=entry.epoch, fenced=fenced, controlled_shutdown=stopping
-    )
+
+    def created(self, topic: str, config: Mapping[str, str]) -> None:
+        """A topic is made, with settings of its own."""
+        self.topic_ids[topic] = f"{topic}@{self._clock.now}"
+        self.note(TopicCreated, topic=topic, topic_id=self.topic_ids[topic])
+        for key, value in config.items():
+            self.configured(topic, key, value)
+
+    def dropped(self, topic: str) -> None:
+        """A topic is deleted."""
+        self.note(TopicRemoved, topic=topic, topic_id=self.topic_ids[topic])
+
+    def configured(self, topic: str, key: str, value: str | None) -> None:
+        """A setting of a topic, or of all brokers (''), changes; None: back to what it was without it."""
+        self.note(ConfigDecided, resource=_TOPIC if topic else _BROKERS, name=topic, key=key, value=value)
+
+    def changed(self, place: int, partition: PartitionRun, before: Partition) -> None:
+        """A partition has changed; `place`: its index among all."""
+        image = partition.image.partition
+        self.changes.append(Change(self._clock.now, place, image, before))
+        names = [name for name in _NAMED if getattr(before, name) != getattr(image, name)]
+        self.partition(partition, (*names, "directories") if self.moving else names)
+        self.moving = False
+
+    def partition(self, partition: PartitionRun, changed: Sequence[str] = ("created",)) -> None:
+        """A partition's state, and what of it is new."""
+        image = partition.image.partition
+        self.note(
+            PartitionDecided,
+            topic=partition.topic,
+            partition=partition.number,
+            leader=image.leader,
+            leader_epoch=image.leader_epoch,
+            partition_epoch=image.epoch,
+            replicas=image.replicas,
+            isr=image.isr,
+            adding=image.adding,
+            removing=image.removing,
+            elr=image.elr,
+            last_known_elr=() if image.last_known_leader == NO_LEADER else (image.last_known_leader,),
+            recovering=image.recovering,
+            directories=tuple(
+                dir_name(one, partition.folder_at(one)) for one in image.replicas if self._dirs
+            ),
+            changed=tuple(changed),
+        )
 
 
-def _configured(log: _Log, entry: Configured) -> MetadataRecord:
-    return ConfigDecided(
-        **vars(log.head(entry.at_ns)),
-        resource=_TOPIC if entry.topic else _BROKERS,
-        name=entry.topic,
-        key=entry.key,
-        value=entry.value,
-    )
-
-
-def _partition(
-    log: _Log,
-    at_ns: int,
-    place: TopicPartition,
-    image: Partition,
-    before: Partition | None,
-    *,
-    moved: bool = False,
-) -> MetadataRecord:
-    names = ("replicas", "leader", "isr", "elr", "adding", "removing")
-    changed = (
-        ("created",)
-        if before is None
-        else tuple(name for name in names if getattr(before, name) != getattr(image, name))
-    )
-    return PartitionDecided(
-        **vars(log.head(at_ns)),
-        topic=place[0],
-        partition=place[1],
-        leader=image.leader,
-        leader_epoch=image.leader_epoch,
-        partition_epoch=image.epoch,
-        replicas=image.replicas,
-        isr=image.isr,
-        adding=image.adding,
-        removing=image.removing,
-        elr=image.elr,
-        last_known_elr=() if image.last_known_leader == NO_LEADER else (image.last_known_leader,),
-        recovering=image.recovering,
-        directories=log.directories(place, image.replicas),
-        changed=(*changed, "directories") if moved else changed,
-    )
+def dir_name(broker: int, folder: int) -> str:
+    """The id of a log dir, by its number from 0."""
+    return f"{broker}.{folder}"

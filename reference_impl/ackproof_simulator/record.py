@@ -30,7 +30,6 @@ from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA, Batch
 from ackproof_reference.transactions import last_stable_offset
 from ackproof_simulator.clock import MS, SECOND
-from ackproof_simulator.journal import topic_ids
 from ackproof_simulator.producers import ClientBatch, Producer
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.transactional import TransactionalProducer
@@ -277,7 +276,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                     recovery_point=log.flushed,
                     epochs=tuple(EpochStart(epoch=e.epoch, start=e.start) for e in log.epochs),
                     records=sum(batch.length for batch in log.batches),
-                    topic_id=topic_ids(partition.topic, world.journal)[-1],
+                    topic_id=world.journal.topic_ids[partition.topic],
                 )
             )
             rows += [

@@ -62,10 +62,16 @@ class Simulation:
     """One simulated run. `say` writes a timeline; `reading`: live readers read although no trigger counts that."""
 
     def __init__(
-        self, setting: Setting, case: Case, say: Say | None = None, *, reading: bool = False
+        self,
+        setting: Setting,
+        case: Case,
+        say: Say | None = None,
+        *,
+        reading: bool = False,
+        wall_ns: int = 0,
     ) -> None:
         self.case = case
-        self.world: World = make_world(setting, case)
+        self.world: World = make_world(setting, case, wall_ns)
         self._say = say
         self.schedule = Schedule(case, self.world, say)
         self.complete = False

@@ -20,7 +20,7 @@ from ackproof_simulator.clock import Clock
 from ackproof_simulator.control import Control
 from ackproof_simulator.coordinator import Coordinator
 from ackproof_simulator.disks import Disks
-from ackproof_simulator.journal import NOTHING_YET, Beginning, Change, Created, Entry
+from ackproof_simulator.journal import Change, Journal
 from ackproof_simulator.network import Host, Network
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import ClientBatch, Line, Producer
@@ -55,12 +55,10 @@ class World:
     clock: Clock
     network: Network
     control: Control
-    partitions: list[PartitionRun]
+    journal: Journal
+    partitions: list[PartitionRun] = field(default_factory=list)
     producers: list[Producer] = field(default_factory=list)
     readers: list[Reader] = field(default_factory=list)
-    began: Beginning = NOTHING_YET
-    journal: list[Entry] = field(default_factory=list)
-    """All that was decided and all that became of processes, in order."""
     resets: list[tuple[Reader, Reset]] = field(default_factory=list)
     acked: int = 0
     acked_at: dict[int, int] = field(default_factory=dict)
@@ -84,7 +82,7 @@ class World:
     def changes(self) -> list[Change]:
         """What became of partitions, Kafka's own left out."""
         mine = len(self.partitions)
-        return [entry for entry in self.journal if isinstance(entry, Change) and entry.place < mine]
+        return [change for change in self.journal.changes if change.place < mine]
 
     @property
     def timing(self) -> Timing:
@@ -265,8 +263,9 @@ class World:
                         line.partition, line.leader = after, NO_LEADER
             for reader in self.readers:
                 reader.begin_again(before, after)
-        images = tuple((at, self.partitions[at].image.partition) for at in places)
-        self.journal.append(Created(self.clock.now, topic, images))
+        self.journal.created(topic, self.case.experiment.topics[topic].config)
+        for partition in made:
+            self.journal.partition(partition)
         for partition in made:
             self.control.publish(partition)
 
@@ -284,8 +283,8 @@ class World:
             reader.ask_soon(partition)
 
 
-def make_world(setting: Setting, case: Case) -> World:
-    """The world of one case at time 0. All that is random follows from the case's seed."""
+def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
+    """The world of one case at time 0, which was `wall_ns`. All that is random follows from the case's seed."""
     experiment = case.experiment
     random = Random(f"{case.seed}/simulate")
     timing, clock = setting.timing, Clock()
@@ -293,7 +292,7 @@ def make_world(setting: Setting, case: Case) -> World:
     brokers, controllers = experiment.cluster.broker_ids, experiment.cluster.controller_ids
     for node in dict.fromkeys((*brokers, *controllers)):
         network.join(Host(node))
-    journal: list[Entry] = []
+    journal = Journal(clock, wall_ns, experiment.cluster.log_dirs)
     zookeeper = experiment.cluster.metadata.broker_controls
     disks = Disks(network, timing.handlers, experiment.cluster.log_dirs, brokers, zookeeper=zookeeper)
     control = Control(
@@ -301,12 +300,11 @@ def make_world(setting: Setting, case: Case) -> World:
         zookeeper=zookeeper,
     )  # fmt: skip
     disks.partitions = control.partitions
-    world = World(setting, case, random, clock, network, control, [], journal=journal)
+    world = World(setting, case, random, clock, network, control, journal)
     world.of_readers = Random(f"{case.seed}/simulate/readers")
 
     def changed(partition: PartitionRun, before: Metadata) -> None:
-        place = world.index(*partition.place)
-        journal.append(Change(clock.now, place, partition.image.partition, before.partition))
+        journal.changed(world.index(*partition.place), partition, before.partition)
 
     control.changed = changed
     around = Surroundings(
@@ -332,20 +330,13 @@ def make_world(setting: Setting, case: Case) -> World:
         world.coordinator = Coordinator(experiment, clock, network, random, log, world.partitions)
         around.verified = world.coordinator.verified
     everything = (*world.partitions, *world.hidden)
-    world.began = Beginning(
-        brokers,
-        any(rules.elr for rules in setting.rules.values()),
-        {
-            **{topic: spec.config for topic, spec in experiment.topics.items()},
-            **{one.topic: {"min.insync.replicas": str(one.rules.min_insync)} for one in world.hidden},
-        },
-        [partition.place for partition in everything],
-        [partition.image.partition for partition in everything],
-        experiment.cluster.log_dirs,
-    )
     for number, partition in enumerate(everything):
         # Every broker has its partitions dealt to its log dirs in turn.
         partition.folder = number % experiment.cluster.log_dirs
+    configs = {topic: spec.config for topic, spec in experiment.topics.items()}
+    configs.update({one.topic: {"min.insync.replicas": str(one.rules.min_insync)} for one in world.hidden})
+    elr = any(rules.elr for rules in setting.rules.values())
+    journal.begin(brokers, configs, everything, elr=elr)
     for node in brokers:
         network.hosts[node].broken = partial(control.follow_broken, node)
     for partition in everything:

@@ -14,7 +14,6 @@ from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import NodeStarted
-from ackproof_simulator.journal import Lived
 from ackproof_simulator.run import Simulation
 from simulated_run import lost, replayed, simulated
 
@@ -198,12 +197,8 @@ def test_an_upgrade_changes_the_rules_node_by_node(tmp_path: Path, kafka: str) -
     assert partition.rules.elr and partition.rules.last_known_leader_unfenced
     assert set(partition.own) == {1, 2, 3, 4}
     assert lost(told) == 0
-    started = [
-        entry
-        for entry in simulation.world.journal
-        if isinstance(entry, Lived) and isinstance(entry.what, NodeStarted)
-    ]
-    assert [entry.node for entry in started][:3] != [1, 2, 3]  # controllers first
+    started = [lived for lived in simulation.world.journal.lives if isinstance(lived.what, NodeStarted)]
+    assert [lived.node for lived in started][:3] != [1, 2, 3]  # controllers first
     assert len(started) == 7
 
 

@@ -14,7 +14,6 @@ from ackproof_reference.election import Election
 from ackproof_reference.metadata import NO_LEADER
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults.virtual import Aim, Virtual, does
-from ackproof_simulator.journal import Configured, Dropped
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.world import World
 
@@ -50,14 +49,13 @@ class SetRun(Virtual[SetConfig]):
 
     def _put(self, config: Mapping[str, str | None]) -> None:
         settings = self.world.settings.setdefault(self.owner, {})
-        now = self.world.clock.now
         for name, value in config.items():
             if value is None:
                 settings.pop(name, None)
             else:
                 settings[name] = value
             if not isinstance(self.owner, int):
-                self.world.journal.append(Configured(now, self.owner, name, value))
+                self.world.journal.configured(self.owner, name, value)
         for partition in self.world.partitions:
             if self.owner in ("", partition.topic) or isinstance(self.owner, int):
                 self._hand_out(partition, config)
@@ -132,7 +130,7 @@ class RecreateRun(Virtual[Recreate]):
 
     def inject(self) -> str:
         self.must_be_heard()
-        self.world.journal.append(Dropped(self.world.clock.now, self.fault.topic))
+        self.world.journal.dropped(self.fault.topic)
         for at in self.places:
             partition = self.world.partitions[at]
             old = partition.image.partition

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ackproof.faults.disks.log_dirs import FailLogDir, FullDisk, LogDirFault
+from ackproof.rundir.metadata import BrokerChanged
 from ackproof_reference.controller import fence
 from ackproof_simulator.clock import MS
 from ackproof_simulator.faults.processes import DownRun
 from ackproof_simulator.faults.virtual import does
-from ackproof_simulator.journal import LostDir
+from ackproof_simulator.journal import dir_name
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.world import World
 
@@ -59,9 +60,9 @@ class LogDirRun(DownRun[LogDirFault]):
             without = fence(partition.image, node, control.rules(partition)).partition
             control.apply(partition, partition.image._replace(partition=without))
         there = range(self.world.case.experiment.cluster.log_dirs)
-        left = tuple(number for number in there if number != self.folders[node])
+        left = tuple(dir_name(node, number) for number in there if number != self.folders[node])
         epoch = control.partitions[0].image.registration(node).epoch
-        self.world.journal.append(LostDir(self.world.clock.now, node, epoch, left))
+        self.world.journal.note(BrokerChanged, node=node, broker_epoch=epoch, log_dirs=left)
 
     def bites(self) -> bool:
         """Gone; or what lies there is served no more."""

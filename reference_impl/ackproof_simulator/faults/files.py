@@ -12,7 +12,6 @@ from ackproof_reference.log import truncate
 from ackproof_simulator.faults.disks import in_sync
 from ackproof_simulator.faults.processes import DownRun
 from ackproof_simulator.faults.virtual import Virtual, does
-from ackproof_simulator.journal import MovedDir
 from ackproof_simulator.partition import PartitionRun
 
 HEADER = 61
@@ -88,7 +87,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
         partition.moved[node] = folder
         if self.world.case.experiment.cluster.mode == "zookeeper":
             return
-        self.world.journal.append(MovedDir(self.world.clock.now, partition.place, node, folder))
+        self.world.journal.moving = True
         state = partition.image.partition
         image = partition.image._replace(partition=state._replace(epoch=state.epoch + 1))
         if state.elr and numbers(self.world.case.experiment.cluster.kafka) < (4, 3):

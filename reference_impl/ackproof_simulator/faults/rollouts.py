@@ -7,10 +7,10 @@ from typing import ClassVar, TypeVar
 
 from ackproof.experiment.releases import ELR, numbers
 from ackproof.faults.rollouts.rolling import RollingRestart, Upgrade
+from ackproof.rundir.metadata import FeatureDecided
 from ackproof_reference.rules import Rules, rules_of
 from ackproof_simulator.faults.processes import RestartRun
 from ackproof_simulator.faults.virtual import Aim, does
-from ackproof_simulator.journal import Levelled
 from ackproof_simulator.world import World
 
 RolloutT = TypeVar("RolloutT", bound=RollingRestart | Upgrade)
@@ -119,6 +119,6 @@ class UpgradeRun(_Rollout[Upgrade]):
         chosen = self.world.case.experiment.cluster.features
         if ELR in chosen or numbers(self.fault.to) < (4, 1) or self.world.control.partitions[0].rules.elr:
             return
-        self.world.journal.append(Levelled(self.world.clock.now, ELR, 1))
+        self.world.journal.note(FeatureDecided, feature=ELR, level=1)
         for partition in self.world.control.partitions:
             partition.rules = replace(partition.rules, elr=True, unclean_shutdown_detection=True)
