@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ackproof_reference.explore.invariants import records
 from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.observed import Observed, wrong
 from ackproof_reference.log import Log
 from ackproof_reference.pacifica import (
     Configuration,
@@ -30,17 +31,10 @@ class Bounds(NamedTuple):
     entries: int = 1
 
 
-class Seen(NamedTuple):
-    """The longest committed prefix; and what broke it."""
-
-    committed: tuple[int, ...] = ()
-    wrong: tuple[tuple[str, str], ...] = ()
-
-
 def pacifica(rules: PacificaRules, bounds: Bounds, replicas: int = 3) -> Model:
     """The world as a model for the search. Replica 0 is the first primary; all are members, with empty logs."""
     first = Configuration(0, 0, tuple(range(replicas)))
-    groups = [Group("seen", (1,), check=_wrong)]
+    groups = [Group("seen", (1,), check=wrong)]
     for one in range(replicas):
         groups.append(Group("own", (0, 1, 2, 3 + one), partial(_own, one)))
         groups.append(Group("reads", (1, 2, 3 + one), check=partial(_reads, one)))
@@ -50,24 +44,26 @@ def pacifica(rules: PacificaRules, bounds: Bounds, replicas: int = 3) -> Model:
             if other != one
         ]
     names = ("bounds", "seen", "manager", *(f"replica {n}" for n in range(replicas)))
-    return Model(names, (bounds, Seen(), first, *(Replica(first, Log()) for _ in range(replicas))), groups)
+    return Model(
+        names, (bounds, Observed(), first, *(Replica(first, Log()) for _ in range(replicas))), groups
+    )
 
 
-def _wrong(seen: Seen) -> Iterator[tuple[str, str]]:
-    yield from seen.wrong
-
-
-def _own(number: int, bounds: Bounds, seen: Seen, manager: Configuration, replica: Replica) -> Iterator[Move]:
+def _own(
+    number: int, bounds: Bounds, seen: Observed, manager: Configuration, replica: Replica
+) -> Iterator[Move]:
     name = f"replica {number}"
     if bounds.entries and serves(replica, number):
         wrote = write(replica, number, bounds.entries)
         less = bounds._replace(entries=bounds.entries - 1)
-        done = _committed(seen, wrote, number)
+        done = seen.commits(name, wrote.log)
         yield Happening(name, f"prepares entry {bounds.entries}"), (less, done, manager, wrote)
     if replica.config.version < manager.version:
         learnt = learn(replica, manager, number)
         text = f"learns configuration {manager.version}: primary {manager.primary} of {manager.members}"
-        done = _committed(_taking_over(seen, learnt, number), learnt, number)
+        done = seen
+        if learnt.config.primary == number:
+            done = seen.leads(f"{name} takes over", learnt.log).commits(name, learnt.log)
         yield Happening(name, text), (bounds, done, manager, learnt)
     if replica.config.primary == number and replica.leased and len(replica.config.members) > 1:
         stopped = replica._replace(leased=False)
@@ -79,7 +75,7 @@ def _pair(
     own: int,
     its: int,
     bounds: Bounds,
-    seen: Seen,
+    seen: Observed,
     manager: Configuration,
     one: Replica,
     other: Replica,
@@ -90,7 +86,7 @@ def _pair(
     if backs_up and one.config == other.config and other.config.primary == its:
         backup, primary = replicate(one, other, own, its, rules)
         text = f"backs it up to {backup.log.end}; committed up to {primary.log.high_watermark}"
-        done = _committed(seen, primary, its)
+        done = seen.commits(to, primary.log)
         yield Happening(name, text, to), (bounds, done, manager, backup, primary)
     if not bounds.suspicions or own not in one.config.members:
         return
@@ -108,29 +104,9 @@ def _pair(
             yield Happening(name, text, to), (less, seen, decided, one, other)
 
 
-def _committed(seen: Seen, primary: Replica, number: int) -> Seen:
-    """What a primary commits must agree; and what it answers readers with must be all that is committed."""
-    shown = records(primary.log.below(primary.log.high_watermark))
-    same = min(len(shown), len(seen.committed))
-    if primary.config.primary == number and shown[:same] != seen.committed[:same]:
-        text = f"replica {number} commits {shown}, committed was {seen.committed}"
-        return seen._replace(wrong=(("conflict", text),))
-    if primary.config.primary == number and len(shown) > len(seen.committed):
-        return seen._replace(committed=shown)
-    return seen
-
-
-def _taking_over(seen: Seen, primary: Replica, number: int) -> Seen:
-    """A new primary must hold all that was committed."""
-    held = records(primary.log.batches)
-    if primary.config.primary == number and held[: len(seen.committed)] != seen.committed:
-        return seen._replace(
-            wrong=(("lost", f"replica {number} takes over with {held} of {seen.committed}"),)
-        )
-    return seen
-
-
-def _reads(number: int, seen: Seen, manager: Configuration, replica: Replica) -> Iterator[tuple[str, str]]:
+def _reads(
+    number: int, seen: Observed, manager: Configuration, replica: Replica
+) -> Iterator[tuple[str, str]]:
     """Who acts as primary answers readers alone: when another has its place it must not answer with less."""
     if serves(replica, number) and manager.primary != number:
         shown = records(replica.log.below(replica.log.high_watermark))

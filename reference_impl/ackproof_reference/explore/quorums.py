@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from functools import partial
 from typing import NamedTuple
 
-from ackproof_reference.explore.invariants import records
 from ackproof_reference.explore.model import Group, Happening, Model, Move
+from ackproof_reference.explore.observed import Observed, wrong
 from ackproof_reference.quorum import QuorumRules, Server, count_vote, crash, fetch, stand, vote, write
 
 
@@ -19,16 +19,9 @@ class Bounds(NamedTuple):
     entries: int = 1
 
 
-class Observed(NamedTuple):
-    """The longest prefix that any leader committed; and what broke it."""
-
-    committed: tuple[int, ...] = ()
-    wrong: tuple[tuple[str, str], ...] = ()
-
-
 def quorum(rules: QuorumRules, bounds: Bounds, servers: int = 3) -> Model:
     """The world as a model for the search: empty logs, nobody leads."""
-    groups = [Group("observed", (1,), check=_wrong)]
+    groups = [Group("observed", (1,), check=wrong)]
     for one in range(servers):
         groups.append(Group("own", (0, 2 + one), partial(_own, rules, one)))
         for other in range(servers):
@@ -39,10 +32,6 @@ def quorum(rules: QuorumRules, bounds: Bounds, servers: int = 3) -> Model:
                 groups.append(Group("leaders", (2 + one, 2 + other), check=_one_leader))
     names = ("bounds", "observed", *(f"server {n}" for n in range(servers)))
     return Model(names, (bounds, Observed(), *(Server() for _ in range(servers))), groups)
-
-
-def _wrong(observed: Observed) -> Iterator[tuple[str, str]]:
-    yield from observed.wrong
 
 
 def _one_leader(one: Server, other: Server) -> Iterator[tuple[str, str]]:
@@ -77,7 +66,9 @@ def _pair(
         if granted:
             counted = count_vote(one, its, servers)
             text = f"gets its vote for epoch {one.epoch}" + (" and leads" if counted.leads else "")
-            yield Happening(name, text, to), (_elected(observed, counted, own), counted, voter)
+            who = f"{name} leads in epoch {counted.epoch}"
+            seen = observed.leads(who, counted.log) if counted.leads else observed
+            yield Happening(name, text, to), (seen, counted, voter)
         elif voter != other:
             yield (
                 Happening(name, f"is refused, but makes epoch {one.epoch} known", to),
@@ -88,23 +79,4 @@ def _pair(
         text = (
             f"fetches: its log ends at {follower.log.end}, the high watermark is {leader.log.high_watermark}"
         )
-        yield Happening(name, text, to), (_committed(observed, leader, its), follower, leader)
-
-
-def _elected(observed: Observed, server: Server, number: int) -> Observed:
-    held = records(server.log.batches)
-    if server.leads and held[: len(observed.committed)] != observed.committed:
-        text = (
-            f"server {number} leads in epoch {server.epoch} with {held}, committed was {observed.committed}"
-        )
-        return observed._replace(wrong=(("lost", text),))
-    return observed
-
-
-def _committed(observed: Observed, leader: Server, number: int) -> Observed:
-    shown = records(leader.log.below(leader.log.high_watermark))
-    same = min(len(shown), len(observed.committed))
-    if shown[:same] != observed.committed[:same]:
-        text = f"server {number} commits {shown}, committed was {observed.committed}"
-        return observed._replace(wrong=(("conflict", text),))
-    return observed._replace(committed=max(shown, observed.committed, key=len))
+        yield Happening(name, text, to), (observed.commits(to, leader.log), follower, leader)
