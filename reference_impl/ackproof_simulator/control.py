@@ -7,7 +7,6 @@ for as long as a session lasts, counted from the last heartbeat that it can have
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 
 from ackproof.rundir.metadata import BrokerChanged
 from ackproof.rundir.timeline import NodeEnded, NodeStarted
@@ -23,13 +22,12 @@ from ackproof_reference.controller import (
 from ackproof_reference.messages import Altered, AlterPartition
 from ackproof_reference.metadata import Metadata
 from ackproof_reference.rules import Rules
-from ackproof_simulator.clock import MS, SECOND, Clock
-from ackproof_simulator.disks import Disks
+from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.journal import Journal
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host, Network
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
 from ackproof_simulator.quorum import NOBODY, Quorum
-from ackproof_simulator.timing import Timing
+from ackproof_simulator.requests import Scene
 
 RETRY = 100 * MS
 
@@ -39,11 +37,7 @@ class Control:
 
     def __init__(
         self,
-        clock: Clock,
-        network: Network,
-        disks: Disks,
-        timing: Timing,
-        random: Random,
+        scene: Scene,
         brokers: Sequence[int],
         controllers: Sequence[int],
         changed: Callable[[PartitionRun, Metadata], None],
@@ -51,8 +45,8 @@ class Control:
         *,
         zookeeper: bool = False,
     ) -> None:
-        self.clock, self.network, self.disks = clock, network, disks
-        self.timing, self.random = timing, random
+        self.clock, self.network, self.disks = scene.clock, scene.network, scene.disks
+        self.timing, self.random = scene.timing, scene.random
         self.brokers, self.controllers = tuple(brokers), tuple(controllers)
         self.changed = changed
         self.journal = journal
@@ -60,9 +54,7 @@ class Control:
         self.newer: set[int] = set()
         """Controllers of another release, and how that one reads the rules."""
         self.by_newer: Callable[[Rules], Rules] | None = None
-        self.quorum = Quorum(
-            clock, network, disks, timing, random, controllers, self._elected, zookeeper=zookeeper
-        )
+        self.quorum = Quorum(scene, controllers, self._elected, zookeeper=zookeeper)
         self.holder = brokers[0] if zookeeper else NOBODY
         """In ZooKeeper mode: the broker that is the controller. The servers are `controllers` then."""
         self._lost: dict[int, int] = {}

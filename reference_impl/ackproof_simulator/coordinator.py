@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from random import Random
 from typing import Final, TypeAlias
 
 from ackproof.experiment.experiment import ExperimentSpec
@@ -26,9 +25,11 @@ from ackproof_reference.transactions import (
     marker_written,
     verified,
 )
-from ackproof_simulator.clock import MS, Clock
-from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Host, Network
+from ackproof_simulator.clock import MS
+from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Host
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
+from ackproof_simulator.producers import newest_known
+from ackproof_simulator.requests import Scene
 from ackproof_simulator.timing import seconds
 
 WRITE_NS: Final = 2 * MS
@@ -60,15 +61,9 @@ class Coordinator:
     """`log` is the partition of the transaction log, `partitions` those that are written to, by their index."""
 
     def __init__(
-        self,
-        experiment: ExperimentSpec,
-        clock: Clock,
-        network: Network,
-        random: Random,
-        log: PartitionRun,
-        partitions: Sequence[PartitionRun],
+        self, experiment: ExperimentSpec, scene: Scene, log: PartitionRun, partitions: Sequence[PartitionRun]
     ) -> None:
-        self._clock, self._network, self._random = clock, network, random
+        self._clock, self._network, self._random = scene.clock, scene.network, scene.random
         self.log, self._partitions = log, partitions
         cluster = experiment.cluster
         # librdkafka speaks the first protocol of transactions: an epoch lasts for many of them.
@@ -136,13 +131,9 @@ class Coordinator:
 
     def _found_by(self, client: Host) -> int | None:
         """Whom a client takes for the coordinator: the leader that a broker which answers it names."""
-        known = [
-            (metadata.partition.epoch, metadata.partition.leader)
-            for number, broker in self.log.brokers.items()
-            if (metadata := broker.process.metadata) and self._network.between(client.id, number).usable
-        ]
-        leader = max(known, default=(-1, -1))[1]
-        return leader if leader >= 0 and self._network.between(client.id, leader).usable else None
+        leader = newest_known(self._network, client, self.log)
+        usable = leader is not None and leader >= 0 and self._network.between(client.id, leader).usable
+        return leader if usable else None
 
     def _handle(self, node: int, slot: int, step: Step, reply: Answer) -> None:
         if not self._coordinates(node):

@@ -32,7 +32,7 @@ from ackproof_reference.rules import Rules
 from ackproof_reference.transactions import needs_verification
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.network import TO_ACCEPTOR, TO_OPENER, Connection, Host
-from ackproof_simulator.requests import Asked, Caught, Parked, Surroundings
+from ackproof_simulator.requests import Asked, Caught, Parked, Scene
 
 if TYPE_CHECKING:
     from ackproof_simulator.producers import ClientBatch
@@ -50,7 +50,7 @@ class PartitionRun:
     rules: Rules
     image: Metadata
     brokers: dict[int, Broker]
-    around: Surroundings
+    around: Scene
     flush_every: int
     """Records between two fsyncs of a log (flush.messages, log.flush.interval.messages)."""
     tokens: dict[int, int] = field(default_factory=dict)

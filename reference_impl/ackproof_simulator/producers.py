@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from random import Random
 from typing import TypeAlias
 
 import numpy as np
@@ -19,11 +18,11 @@ from ackproof.rundir.delivery import reported
 from ackproof.rundir.outcome import Outcome
 from ackproof_reference.messages import Error, Produce
 from ackproof_reference.metadata import NO_LEADER
-from ackproof_simulator.clock import MS, SECOND, Clock
+from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.network import TO_ACCEPTOR, Connection, Host, Network
 from ackproof_simulator.partition import REQUEST_BYTES, PartitionRun
-from ackproof_simulator.requests import Asked
-from ackproof_simulator.timing import Timing, seconds
+from ackproof_simulator.requests import Asked, Scene
+from ackproof_simulator.timing import seconds
 
 FULL_RATE = 50_000.0
 """Records per second of all producers that stand for `rate: full`, about what a cluster of this harness takes."""
@@ -63,7 +62,6 @@ class ClientBatch:
     done: int = -1
     sends: int = 0
     tries: int = 0
-    generation: int = 0
     connection: Connection | None = None
     epoch: int = -1
     sequence: int = 0
@@ -101,16 +99,14 @@ class Producer:
         spec: ProducerSpec,
         lines: list[Line],
         first_place: int,
-        clock: Clock,
-        network: Network,
-        timing: Timing,
-        random: Random,
+        scene: Scene,
         tell: Tell,
     ) -> None:
         self.number, self.host, self.spec, self.lines = number, host, spec, lines
         self.pid = number
         """The producer id by which logs know it."""
-        self.clock, self.network, self.timing, self.random, self.tell = clock, network, timing, random, tell
+        self.clock, self.network = scene.clock, scene.network
+        self.timing, self.random, self.tell = scene.timing, scene.random, tell
         self.acks = _ACKS[spec.acks]
         self.retries = 2**31 if spec.retries is None else spec.retries
         self.in_flight = spec.in_flight or 1_000_000
@@ -120,7 +116,7 @@ class Producer:
         self.record_bytes = spec.value_size + 12
         self.linger = max(seconds(spec.linger), MS)
         own = spec.config.get("topic.metadata.refresh.interval.ms")
-        self.refresh = timing.refresh if own is None else int(float(own) * MS)
+        self.refresh = self.timing.refresh if own is None else int(float(own) * MS)
         self.delivery = seconds(spec.delivery_timeout)
         self.request_timeout = seconds(
             REQUEST_TIMEOUT_S if spec.request_timeout is None else spec.request_timeout
@@ -162,21 +158,24 @@ class Producer:
         if self.stopping:
             return
         due = int((self.clock.now - self.began) / self.gap)
-        lines = self.lines
-        places = len(lines)
         while self.made < due:
-            start, stop = self.made, min(due, self.made + MOST_RECORDS * places)
-            self.made = stop
-            for place, line in enumerate(lines):
-                offset = (place - self.first_place - start) % places
-                first = start + offset
-                if first >= stop:
-                    continue
+            self._deal(due)
+        self._drain_all()
+        self.clock.after(self._least, self.host.do, self._make)
+
+    def _deal(self, due: int) -> None:
+        """Records up to the one that is due, as many as fit, in turn to the partitions: a batch for each."""
+        start, places = self.made, len(self.lines)
+        self.made = stop = min(due, start + MOST_RECORDS * places)
+        for place, line in enumerate(self.lines):
+            first = start + (place - self.first_place - start) % places
+            if first < stop:
                 self._put(line, place, first, (stop - first + places - 1) // places)
-        for line in lines:
+
+    def _drain_all(self) -> None:
+        for line in self.lines:
             if line.queue:
                 self._drain(line)
-        self.clock.after(self._least, self.host.do, self._make)
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
         """Into the batch that waits to be sent, if one does and has room; else into a new one."""
@@ -241,7 +240,7 @@ class Producer:
         if self.acks == 0:
             self._done(line, batch, Outcome.ACKED, 0, -1)
             return True
-        batch.connection, batch.generation = connection, connection.generation
+        batch.connection = connection
         line.flying[batch.number] = batch
         return True
 

@@ -7,13 +7,10 @@ meanwhile; when they go on before the others' time-out it goes on too, else anot
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from random import Random
 from typing import Final
 
-from ackproof_simulator.clock import MS, Clock
-from ackproof_simulator.disks import Disks
-from ackproof_simulator.network import Network
-from ackproof_simulator.timing import Timing
+from ackproof_simulator.clock import MS
+from ackproof_simulator.requests import Scene
 
 NOBODY: Final = -1
 IDLE_NS: Final = 500 * MS
@@ -25,18 +22,14 @@ class Quorum:
 
     def __init__(
         self,
-        clock: Clock,
-        network: Network,
-        disks: Disks,
-        timing: Timing,
-        random: Random,
+        scene: Scene,
         controllers: Sequence[int],
         elected: Callable[[], None],
         *,
         zookeeper: bool,
     ) -> None:
-        self._clock, self._network, self._disks = clock, network, disks
-        self._timing, self._random, self._elected = timing, random, elected
+        self._clock, self._network, self._disks = scene.clock, scene.network, scene.disks
+        self._timing, self._random, self._elected = scene.timing, scene.random, elected
         self._zookeeper = zookeeper
         self.controllers = tuple(controllers)
         self.voters = list(controllers)

@@ -13,11 +13,11 @@ from typing import NamedTuple
 from ackproof_reference.broker import Leader
 from ackproof_reference.log import DATA, Batch, end_of_epoch
 from ackproof_reference.transactions import aborted, last_stable_offset
-from ackproof_simulator.clock import MS, Clock
-from ackproof_simulator.network import Connection, Host, Network
+from ackproof_simulator.clock import MS
+from ackproof_simulator.network import Connection, Host
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import newest_known
-from ackproof_simulator.timing import Timing
+from ackproof_simulator.requests import Scene
 
 POLL = 5 * MS
 """From a new high watermark until the records are handed over, at most (fetch and poll)."""
@@ -60,9 +60,7 @@ class Reader:
 
     number: int
     host: Host
-    clock: Clock
-    network: Network
-    timing: Timing
+    scene: Scene
     random: Random
     reset: Callable[[Reader, Reset], None]
     positions: list[_Position] = field(default_factory=list)
@@ -80,7 +78,7 @@ class Reader:
         """The topic was made anew: its position is that of another log."""
         for position in self.positions:
             if position.partition is before:
-                told = Reset(position.place, self.clock.now, position.offset, 0, 0, 0, self.assignment)
+                told = Reset(position.place, self.scene.clock.now, position.offset, 0, 0, 0, self.assignment)
                 self.assignment += 1
                 self.reset(self, told)
                 position.partition, position.offset, position.epoch = after, 0, -1
@@ -96,21 +94,21 @@ class Reader:
         """Somebody has learned of another leader."""
         for position in self.positions:
             if position.partition is partition:
-                self._ask(position, int(self.random.random() * self.timing.refresh))
+                self._ask(position, int(self.random.random() * self.scene.timing.refresh))
 
     def broken(self, connection: Connection) -> None:
         """A connection is lost: look for the leader, and go on."""
         for position in self.positions:
             if position.leader == connection.acceptor.id:
-                self._ask(position, int(self.random.random() * self.timing.refresh))
+                self._ask(position, int(self.random.random() * self.scene.timing.refresh))
 
     def _ask(self, position: _Position, wait: int) -> None:
-        self.clock.after(wait, self.host.do, self._asked, position)
+        self.scene.clock.after(wait, self.host.do, self._asked, position)
 
     def _asked(self, position: _Position) -> None:
-        leader = newest_known(self.network, self.host, position.partition)
+        leader = newest_known(self.scene.network, self.host, position.partition)
         if leader is None:
-            self._ask(position, self.timing.refresh)
+            self._ask(position, self.scene.timing.refresh)
             return
         position.leader = leader
         self._arm(position, MS)
@@ -118,7 +116,7 @@ class Reader:
     def _arm(self, position: _Position, delay: int) -> None:
         if not position.armed and not self.stopped:
             position.armed = True
-            self.clock.after(delay, self._due, position)
+            self.scene.clock.after(delay, self._due, position)
 
     def _due(self, position: _Position) -> None:
         position.armed = False
@@ -127,12 +125,12 @@ class Reader:
     def _read(self, position: _Position) -> None:
         partition, leader = position.partition, position.leader
         broker = partition.brokers.get(leader)
-        if broker is None or not self.network.between(self.host.id, leader).usable:
+        if broker is None or not self.scene.network.between(self.host.id, leader).usable:
             if leader >= 0 and not self.stopped:
-                self._ask(position, self.timing.refresh)
+                self._ask(position, self.scene.timing.refresh)
             return
         if not isinstance(broker.process.role, Leader):
-            self._ask(position, self.timing.refresh)
+            self._ask(position, self.scene.timing.refresh)
             return
         log = broker.log
         trusted = position.offset
@@ -143,7 +141,7 @@ class Reader:
         if trusted < position.offset or position.offset > log.end:
             goes_on = max(log.start, min(log.high_watermark, trusted))
             told = Reset(
-                position.place, self.clock.now, position.offset, log.start, log.high_watermark, goes_on,
+                position.place, self.scene.clock.now, position.offset, log.start, log.high_watermark, goes_on,
                 self.assignment,
             )  # fmt: skip
             self.assignment += 1
@@ -155,5 +153,5 @@ class Reader:
             if batch.next > limit:
                 break
             if batch.kind == DATA and not (self.committed and aborted(log, batch)):
-                self.handed.append(Handed(position.place, self.assignment, batch, self.clock.now))
+                self.handed.append(Handed(position.place, self.assignment, batch, self.scene.clock.now))
             position.offset, position.epoch = batch.next, batch.epoch

@@ -27,10 +27,11 @@ from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample
-from ackproof_reference.log import DATA, Batch
+from ackproof_reference.log import DATA
 from ackproof_reference.transactions import last_stable_offset
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.producers import ClientBatch, Producer
+from ackproof_simulator.readers import Handed
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.transactional import TransactionalProducer
 
@@ -88,14 +89,13 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
         if isinstance(producer, TransactionalProducer) and producer.txns:
             write_transactions(run.transactions / client_folder(f"p{producer.number}"), producer.rows())
     for reader in world.readers:
-        handed = [(h.place, h.assignment, h.batch, h.read_ns) for h in reader.handed]
         phase = ReadPhase.LIVE_COMMITTED if reader.committed else ReadPhase.LIVE
-        _write_reads(simulation, run, f"r{reader.number}", reader.number, phase, handed)
+        _write_reads(simulation, run, f"r{reader.number}", reader.number, phase, reader.handed)
         if reader.host.id not in world.killed:
             mark_end(run.consumed / client_folder(f"r{reader.number}"))
     now = world.clock.now
     final = [
-        (at, 1, batch, now)
+        Handed(at, 1, batch, now)
         for at, place in enumerate(simulation.final)
         for batch in place.batches
         if batch.kind == DATA
@@ -103,9 +103,7 @@ def write_ledgers(simulation: Simulation, run: CaseDir) -> None:
     _write_reads(simulation, run, "f0", len(world.readers), ReadPhase.FINAL, final)
     mark_end(run.consumed / client_folder("f0"))
     if world.coordinator is not None:
-        committed = [
-            (at, 1, batch, now) for at, _, batch, _ in final if not simulation.final[at].is_aborted(batch)
-        ]
+        committed = [one for one in final if simulation.final[one.place].is_handed(one.batch)]
         _write_reads(simulation, run, "f1", len(world.readers) + 1, ReadPhase.FINAL_COMMITTED, committed)
         mark_end(run.consumed / client_folder("f1"))
 
@@ -153,7 +151,7 @@ def _write_reads(
     client: str,
     reader: int,
     phase: ReadPhase,
-    reads: Sequence[tuple[int, int, Batch, int]],
+    reads: Sequence[Handed],
 ) -> None:
     folder = run.consumed / client_folder(client)
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,9 +1,10 @@
-"""What a partition needs of the cluster around it; requests that wait at a broker: who sent them, and when."""
+"""What all parts of a simulated run have around them; requests that wait at a broker: who sent them, and when."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, NamedTuple
 
 from ackproof_reference.messages import AlterPartition, Fetch, Produce
@@ -18,16 +19,17 @@ if TYPE_CHECKING:
 
 
 @dataclass
-class Surroundings:
-    """What a partition needs of the cluster around it."""
+class Scene:
+    """What all parts of a simulated run have around them; the controller and the clients are put into it last."""
 
     clock: Clock
     network: Network
     disks: Disks
     timing: Timing
+    random: Random
     record_bytes: int
-    alter: Callable[[PartitionRun, int, AlterPartition], None]
-    learned: Callable[[PartitionRun], None]
+    alter: Callable[[PartitionRun, int, AlterPartition], None] = field(init=False)
+    learned: Callable[[PartitionRun], None] = field(init=False)
     advanced: Callable[[PartitionRun, int], None] | None = None
     verified: Callable[[PartitionRun, Produce], bool] = lambda partition, request: True
     """Whether the transaction coordinator knows of the transaction that a batch would open in a log (KIP-890)."""

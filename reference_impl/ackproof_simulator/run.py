@@ -49,10 +49,6 @@ class FinalPlace:
     aborted: frozenset[int] = frozenset()
     """Base offsets of the batches that a reader at read_committed is not handed."""
 
-    def is_aborted(self, batch: Batch) -> bool:
-        """Whether its transaction was aborted."""
-        return batch.base in self.aborted
-
     def is_handed(self, batch: Batch) -> bool:
         """Whether a reader at read_committed is handed its records."""
         return batch.kind == DATA and batch.base not in self.aborted

@@ -21,7 +21,7 @@ from ackproof.rundir.outcome import Outcome, TxnOutcome
 from ackproof_reference.messages import Error, Produce
 from ackproof_simulator.clock import MS, SECOND
 from ackproof_simulator.coordinator import NOT_COORDINATOR, Coordinator
-from ackproof_simulator.producers import MOST_RECORDS, ClientBatch, Line, Producer
+from ackproof_simulator.producers import ClientBatch, Line, Producer
 from ackproof_simulator.timing import seconds
 
 _AGAIN_NS: Final = 50 * MS
@@ -151,19 +151,10 @@ class TransactionalProducer(Producer):
             self.clock.at(self._next, self.host.do, self._make)
 
     def _fill(self, stop: int) -> None:
-        start, places = self.made, len(self.lines)
-        if stop <= start:
-            return
-        stop = min(stop, start + MOST_RECORDS * places)
-        self.made = stop
-        self.handed.append((stop, self.clock.now))
-        for place, line in enumerate(self.lines):
-            first = start + (place - self.first_place - start) % places
-            if first < stop:
-                self._put(line, place, first, (stop - first + places - 1) // places)
-        for line in self.lines:
-            if line.queue:
-                self._drain(line)
+        if stop > self.made:
+            self._deal(stop)
+            self.handed.append((self.made, self.clock.now))
+            self._drain_all()
 
     def _put(self, line: Line, place: int, first: int, count: int) -> None:
         super()._put(line, place, first, count)
@@ -224,21 +215,17 @@ class TransactionalProducer(Producer):
         super()._done(line, batch, outcome, error, offset)
         if outcome is not Outcome.ACKED:
             self.must_abort = True
-        if self.phase is Phase.ENDING and not self._waiting:
+        if self.phase is Phase.ENDING and super().idle:
             self._end()
 
     # -- ending -------------------------------------------------------------------------------------------------
-
-    @property
-    def _waiting(self) -> bool:
-        return any(line.queue or line.flying for line in self.lines)
 
     def _finish(self) -> None:
         """Flush, then commit or abort."""
         self.phase = Phase.ENDING
         self.wanted = self.stopping or self.draw.random() >= self.spec.abort_share
         self.until = self.clock.now + self.bound
-        if not self._waiting:
+        if super().idle:
             self._end()
 
     def _end(self) -> None:

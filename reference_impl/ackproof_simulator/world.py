@@ -25,7 +25,7 @@ from ackproof_simulator.network import Host, Network
 from ackproof_simulator.partition import PartitionRun
 from ackproof_simulator.producers import ClientBatch, Line, Producer
 from ackproof_simulator.readers import Reader, Reset
-from ackproof_simulator.requests import Surroundings
+from ackproof_simulator.requests import Scene
 from ackproof_simulator.timing import Timing
 from ackproof_simulator.transactional import TransactionalProducer
 
@@ -51,9 +51,7 @@ class World:
 
     setting: Setting
     case: Case
-    random: Random
-    clock: Clock
-    network: Network
+    scene: Scene
     control: Control
     journal: Journal
     partitions: list[PartitionRun] = field(default_factory=list)
@@ -84,10 +82,9 @@ class World:
         mine = len(self.partitions)
         return [change for change in self.journal.changes if change.place < mine]
 
-    @property
-    def timing(self) -> Timing:
-        """How long things take."""
-        return self.setting.timing
+    def __post_init__(self) -> None:
+        self.clock, self.network = self.scene.clock, self.scene.network
+        self.timing, self.random = self.scene.timing, self.scene.random
 
     def index(self, topic: str, number: int) -> int:
         """The place of a partition among all, Kafka's own behind the others."""
@@ -153,7 +150,7 @@ class World:
         kind = Producer if self.coordinator is None else TransactionalProducer
         producer = kind(
             number, self.client_host(), spec, lines, (self.case.seed + number) % len(lines),
-            self.clock, self.network, self.timing, self.random, self._told,
+            self.scene, self._told,
         )  # fmt: skip
         if isinstance(producer, TransactionalProducer) and self.coordinator is not None:
             seed = f"{self.case.seed}/transactions/{number}"
@@ -178,17 +175,14 @@ class World:
     def add_reader(self) -> Reader:
         """Another live reader."""
         host = self.client_host()
-        reader = Reader(
-            len(self.readers), host, self.clock, self.network, self.timing, self.of_readers, self._was_reset
-        )
+        reader = Reader(len(self.readers), host, self.scene, self.of_readers, self._was_reset)
         isolation = self.case.experiment.workload.consumers.isolation
         reader.committed = self.coordinator is not None and isolation == "read_committed"
         host.broken = reader.broken
         for at, partition in enumerate(self.partitions):
             reader.follow(partition, at)
         self.readers.append(reader)
-        for partition in self.partitions:
-            partition.around.advanced = self._advanced
+        self.scene.advanced = self._advanced
         return reader
 
     def _was_reset(self, reader: Reader, reset: Reset) -> None:
@@ -215,7 +209,6 @@ class World:
         topic: str,
         registrations: tuple[Registration, ...],
         processes: Mapping[int, Process],
-        around: Surroundings,
     ) -> list[PartitionRun]:
         """A new topic: the ISR is whoever is active, its first one leads (buildPartitionRegistration)."""
         experiment = self.case.experiment
@@ -237,7 +230,7 @@ class World:
                     broker: Broker(broker, Log(), Process(one.up, one.epoch, clean=one.clean))
                     for broker, one in processes.items()
                 },
-                around,
+                self.scene,
                 self.flush_every(topic),
             )
             for broker in processes:
@@ -252,7 +245,7 @@ class World:
         places = [at for at, partition in enumerate(self.partitions) if partition.topic == topic]
         old = [self.partitions[at] for at in places]
         processes = {broker: one.process for broker, one in old[0].brokers.items()}
-        made = self.make_topic(topic, old[0].image.brokers, processes, old[0].around)
+        made = self.make_topic(topic, old[0].image.brokers, processes)
         for at, before, after in zip(places, old, made, strict=True):
             after.written, after.folder, after.moved = before.written, before.folder, before.moved
             self.partitions[at] = after
@@ -295,40 +288,32 @@ def make_world(setting: Setting, case: Case, wall_ns: int) -> World:
     journal = Journal(clock, wall_ns, experiment.cluster.log_dirs)
     zookeeper = experiment.cluster.metadata.broker_controls
     disks = Disks(network, timing.handlers, experiment.cluster.log_dirs, brokers, zookeeper=zookeeper)
+    scene = Scene(clock, network, disks, timing, random, experiment.workload.producers.value_size + 12)
     control = Control(
-        clock, network, disks, timing, random, brokers, controllers, lambda p, before: None, journal,
-        zookeeper=zookeeper,
+        scene, brokers, controllers, lambda p, before: None, journal, zookeeper=zookeeper,
     )  # fmt: skip
     disks.partitions = control.partitions
-    world = World(setting, case, random, clock, network, control, journal)
+    world = World(setting, case, scene, control, journal)
     world.of_readers = Random(f"{case.seed}/simulate/readers")
 
     def changed(partition: PartitionRun, before: Metadata) -> None:
         journal.changed(world.index(*partition.place), partition, before.partition)
 
     control.changed = changed
-    around = Surroundings(
-        clock,
-        network,
-        disks,
-        timing,
-        experiment.workload.producers.value_size + 12,
-        alter=control.alter,
-        learned=world.heard,
-    )
+    scene.alter, scene.learned = control.alter, world.heard
     world.settings = {topic: dict(spec.config) for topic, spec in experiment.topics.items()}
     registrations = tuple(Registration(broker, 1) for broker in brokers)
     processes = {broker: Process(True, 1) for broker in brokers}
     for topic in experiment.topics:
-        made = world.make_topic(topic, registrations, processes, around)
+        made = world.make_topic(topic, registrations, processes)
         world.partitions += made
         control.partitions += made
     if experiment.workload.producers.transaction_size is not None:
-        log = _transaction_log(world, registrations, processes, around)
+        log = _transaction_log(world, registrations, processes)
         world.hidden.append(log)
         control.partitions.append(log)
-        world.coordinator = Coordinator(experiment, clock, network, random, log, world.partitions)
-        around.verified = world.coordinator.verified
+        world.coordinator = Coordinator(experiment, scene, log, world.partitions)
+        scene.verified = world.coordinator.verified
     everything = (*world.partitions, *world.hidden)
     for number, partition in enumerate(everything):
         # Every broker has its partitions dealt to its log dirs in turn.
@@ -351,7 +336,6 @@ def _transaction_log(
     world: World,
     registrations: tuple[Registration, ...],
     processes: Mapping[int, Process],
-    around: Surroundings,
 ) -> PartitionRun:
     """Of one partition, as in clusters of this harness."""
     cluster = world.case.experiment.cluster
@@ -367,6 +351,6 @@ def _transaction_log(
         ),
         Metadata(Partition(tuple(row), row[0], 0, 0, tuple(row)), registrations),
         {broker: Broker(broker, Log(), process) for broker, process in processes.items()},
-        around,
+        world.scene,
         world.timing.flush_every,
     )

@@ -12,9 +12,8 @@ from ackproof.faults.rollouts.decommission import Decommission
 from ackproof_reference.controller import cancel_reassignment, elect, reassign
 from ackproof_reference.election import Election
 from ackproof_simulator.faults.processes import DownRun
-from ackproof_simulator.faults.virtual import Aim, Virtual, does
+from ackproof_simulator.faults.virtual import Virtual, does
 from ackproof_simulator.partition import PartitionRun
-from ackproof_simulator.world import World
 
 
 @does(ElectPreferred)
@@ -43,13 +42,9 @@ class _MoveRun(Virtual[MoveT]):
 
     WITHIN_S: ClassVar[float] = 90.0
 
-    def __init__(self, fault: MoveT, aim: Aim, world: World) -> None:
-        super().__init__(fault, aim, world)
-        self.partition: PartitionRun = world.partition(*fault.partition)
-        self.before = self.partition.image.partition
-
     def inject(self) -> str:
         self.must_be_heard()
+        self.partition = self.world.partition(*self.fault.partition)
         self.before = self.partition.image.partition
         if self.before.replicas == self.fault.to:
             raise FaultNotConfirmed(f"it has the replicas {list(self.fault.to)} already: nothing to move")

@@ -76,10 +76,12 @@ class RollingRun(_Rollout[RollingRestart]):
 class UpgradeRun(_Rollout[Upgrade]):
     """The same on another release: each node goes by its rules from its start on; then the feature levels rise."""
 
-    def __init__(self, fault: Upgrade, aim: Aim, world: World) -> None:
-        super().__init__(fault, aim, world)
-        self.nodes = tuple(dict.fromkeys((*world.control.controllers, *world.control.brokers)))
-        self.raised = False
+    raised = False
+
+    def in_turn(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        """Everybody, whoever it is aimed at."""
+        control = self.world.control
+        return super().in_turn(tuple({*nodes, *control.controllers, *control.brokers}))
 
     def prepare(self, node: int) -> None:
         """The node goes by the other release's rules; so do the controller's decisions once one of them decides."""

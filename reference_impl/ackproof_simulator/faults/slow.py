@@ -8,8 +8,7 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof_simulator.clock import SECOND
 from ackproof_simulator.faults.disks import in_sync, which_dir
-from ackproof_simulator.faults.virtual import Aim, Virtual, does
-from ackproof_simulator.world import World
+from ackproof_simulator.faults.virtual import Virtual, does
 
 
 @does(SlowDisk)
@@ -20,10 +19,8 @@ class SlowDiskRun(Virtual[SlowDisk]):
     WITHIN_S: ClassVar[float] = 93.0
     """Three times the longest stall, and the time of a first freeze, as for the real one."""
 
-    def __init__(self, fault: SlowDisk, aim: Aim, world: World) -> None:
-        super().__init__(fault, aim, world)
-        self.over = self.is_still = False
-        self.error = ""
+    over = is_still = False
+    error = ""
 
     def inject(self) -> str:
         self.must_run()
