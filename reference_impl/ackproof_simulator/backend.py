@@ -34,10 +34,12 @@ OnEvent = Callable[[Event], None]
 class Recorder:
     """The timeline and the samples of a simulated run, kept until it is over."""
 
+    simulation: Simulation
+    """Put in before it begins."""
+
     def __init__(self, tell: OnEvent | None, wall_ns: int) -> None:
         self.events: list[Event] = []
         self.samples: list[str] = []
-        self.simulation: Simulation | None = None
         self._tell = tell
         self._wall_ns = wall_ns
 
@@ -52,8 +54,7 @@ class Recorder:
         place: TopicPartition | None = None,
     ) -> None:
         """Note an event that happens now in virtual time."""
-        now = 0 if self.simulation is None else self.simulation.world.clock.now
-        at = now if at_ns is None else at_ns
+        at = self.simulation.world.clock.now if at_ns is None else at_ns
         event = Event(
             t_ns=at,
             wall_ns=self._wall_ns + at,
@@ -71,32 +72,29 @@ class Recorder:
 
     def look(self) -> None:
         """Sample every partition, and tell what has changed since the last look."""
-        simulation = self.simulation
-        assert simulation is not None
-        self.samples += [sample.model_dump_json() for sample in samples_now(simulation)]
-        simulation.world.clock.after(LOOK_NS, self.look)
+        self.samples += [sample.model_dump_json() for sample in samples_now(self.simulation)]
+        self.simulation.world.clock.after(LOOK_NS, self.look)
 
     def tell_changes(self, began: Sequence[Partition]) -> None:
         """Leaders and ISRs as the controller decided them, and processes that started and ended.
 
         What there is at first is told too, as an observer of brokers tells it: what comes is held against it.
         """
-        simulation = self.simulation
-        assert simulation is not None
-        partitions = simulation.world.partitions
+        world = self.simulation.world
+        partitions = world.partitions
         for partition, image in zip(partitions, began, strict=True):
             self._leads(0, partition.place, image)
             self._in_sync(0, partition.place, image)
-        for change in simulation.world.changes:
+        for change in world.changes:
             place = partitions[change.place].place
             new, old = change.image, change.before
             if (new.leader, new.leader_epoch) != (old.leader, old.leader_epoch):
                 self._leads(change.at_ns, place, new)
             if set(new.isr) != set(old.isr):
                 self._in_sync(change.at_ns, place, new)
-        for lived in simulation.world.journal.lives:
+        for lived in world.journal.lives:
             self.add(lived.what, at_ns=lived.at_ns, node=lived.node)
-        for reader, reset in simulation.world.resets:
+        for reader, reset in world.resets:
             self.add(
                 ClientReset(
                     assignment=reset.assignment,

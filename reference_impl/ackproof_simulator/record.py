@@ -30,13 +30,12 @@ from ackproof.rundir.samples import Sample
 from ackproof_reference.log import DATA
 from ackproof_reference.transactions import last_stable_offset
 from ackproof_simulator.clock import MS, SECOND
-from ackproof_simulator.producers import ClientBatch, Producer
+from ackproof_simulator.producers import PURGED, ClientBatch, Producer
 from ackproof_simulator.readers import Handed
 from ackproof_simulator.run import Simulation
 from ackproof_simulator.transactional import TransactionalProducer
 
 Ints = npt.NDArray[np.int64]
-PURGE_CODE = -152
 LOOK_NS = SECOND // 5
 """How often partitions are sampled, as on real brokers."""
 
@@ -122,8 +121,9 @@ def _produced(producer: Producer, places: Sequence[TopicPartition]) -> ProducedR
     within = np.concatenate([np.arange(batch.count, dtype=np.int64) for batch in batches])
     offset = _spread(batches, [batch.offset for batch in batches])
     offset = np.where(offset >= 0, offset + within, -1)
-    outcome = _spread(batches, [_outcome(batch) for batch in batches])
-    error = _spread(batches, [batch.error if batch.outcome is not None else PURGE_CODE for batch in batches])
+    unknown = int(Outcome.INDETERMINATE)
+    outcome = _spread(batches, [unknown if batch.outcome is None else batch.outcome for batch in batches])
+    error = _spread(batches, [PURGED if batch.outcome is None else batch.error for batch in batches])
     place = _spread(batches, [producer.lines[batch.place].place for batch in batches])
     done = _spread(batches, [batch.done for batch in batches])
     order = np.argsort(seq, kind="stable")
@@ -139,10 +139,6 @@ def _produced(producer: Producer, places: Sequence[TopicPartition]) -> ProducedR
         done_ns=done[order],
         txn=_spread(batches, [batch.txn for batch in batches])[order],
     )
-
-
-def _outcome(batch: ClientBatch) -> int:
-    return int(Outcome.INDETERMINATE if batch.outcome is None else batch.outcome)
 
 
 def _write_reads(

@@ -30,7 +30,6 @@ LIMIT_NS = 3600 * SECOND
 def setting_of(case: Case) -> Setting:
     """What of a case is the same for every seed."""
     return Setting(
-        case,
         timing_of(case.experiment.cluster),
         {topic: replace(code_for(case), max_fetch_batches=FETCH_BATCHES) for topic in case.experiment.topics},
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from ackproof.base.errors import AckproofError
@@ -183,18 +184,23 @@ class Schedule:
             return
         virtual = self._done[number] = virtual_of(fault, aim, self._world)
         self._bounds[number] = self._clock.now + seconds(virtual.WITHIN_S)
-        self._inject(number, virtual)
+        self._attempt(
+            number, virtual.inject, partial(self._clock.after, CONFIRM_NS, self._confirm, number, virtual)
+        )
 
-    def _inject(self, number: int, virtual: Virtual[Any]) -> None:
+    def _attempt(
+        self, number: int, act: Callable[[], str], then: Callable[[str], object], failed: str = ""
+    ) -> None:
+        """Do something, or try it again for as long as it may take; `then` hears what was done."""
         try:
-            did = virtual.inject()
+            did = act()
         except AckproofError as error:
             if isinstance(error, NotYet) and self._clock.now <= self._bounds[number]:
-                self._clock.after(LOOK_NS, self._inject, number, virtual)
+                self._clock.after(LOOK_NS, self._attempt, number, act, then, failed)
             else:
-                self._fail(number, str(error))
+                self._fail(number, f"{failed}{error}")
             return
-        self._clock.after(CONFIRM_NS, self._confirm, number, virtual, did)
+        then(did)
 
     def _resolve(self, role: Role, fault: FaultSpec) -> tuple[int, ...]:
         control = self._world.control
@@ -229,17 +235,10 @@ class Schedule:
         if self.lives[number].stage is Stage.CONFIRMED and number not in self._healing:
             self._healing.add(number)
             self._bounds[number] = self._clock.now + seconds(self._done[number].WITHIN_S)
-            self._undo(number, self._done[number])
+            virtual = self._done[number]
+            self._attempt(number, virtual.heal, partial(self._healed, number, virtual), "healing: ")
 
-    def _undo(self, number: int, virtual: Virtual[Any]) -> None:
-        try:
-            did = virtual.heal()
-        except AckproofError as error:
-            if isinstance(error, NotYet) and self._clock.now <= self._bounds[number]:
-                self._clock.after(LOOK_NS, self._undo, number, virtual)
-            else:
-                self._fail(number, f"healing: {error}")
-            return
+    def _healed(self, number: int, virtual: Virtual[Any], did: str) -> None:
         self._go(self.lives[number].healed(did))
         self._recover(number, virtual)
 

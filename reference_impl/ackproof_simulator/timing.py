@@ -13,7 +13,6 @@ _KAFKA: Mapping[str, str] = {
     "replica.lag.time.max.ms": "30000",
     "replica.fetch.wait.max.ms": "500",
     "replica.fetch.backoff.ms": "1000",
-    "replica.fetch.max.bytes": "1048576",
     "broker.session.timeout.ms": "9000",
     "broker.heartbeat.interval.ms": "2000",
     "zookeeper.session.timeout.ms": "18000",
@@ -32,7 +31,6 @@ class Timing:
 
     fetch_wait: int
     fetch_backoff: int
-    fetch_bytes: int
     lag_max: int
     session: int
     heartbeat: int
@@ -84,7 +82,6 @@ def timing_of(cluster: ClusterSpec) -> Timing:
     return Timing(
         fetch_wait=ms("replica.fetch.wait.max.ms"),
         fetch_backoff=ms("replica.fetch.backoff.ms"),
-        fetch_bytes=int(found["replica.fetch.max.bytes"]),
         lag_max=ms("replica.lag.time.max.ms"),
         session=session,
         # ZooKeeper's client pings after a third of the session.

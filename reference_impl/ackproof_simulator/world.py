@@ -40,7 +40,6 @@ CLIENTS_FROM = -2
 class Setting:
     """What of a case does not change from seed to seed: worked out once for many runs."""
 
-    case: Case
     timing: Timing
     rules: dict[str, Rules]
 

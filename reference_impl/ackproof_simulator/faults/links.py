@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeVar
+from typing import Any, TypeVar
 
 from ackproof.faults.links.named import FlapFault
 from ackproof.faults.links.of_links import CLIENTS, OfLinks
@@ -12,15 +12,16 @@ from ackproof_simulator.network import Connection
 from ackproof_simulator.timing import seconds
 
 LinksT = TypeVar("LinksT", bound=OfLinks)
-Burden = TypeVar("Burden")
 
 
 @does(OfLinks)
 class LinksRun(Virtual[LinksT]):
     """The connections that the fault names; clients that come later are hindered too.
 
-    Nothing passes: they are closed and refused, or all is held back in silence and comes through at the mending. A
-    reset as soon as something is carried, which is at once, is to who uses it the same as a cut.
+    Where nothing passes they are closed and refused, or all is held back in silence and comes through at the mending.
+    A reset as soon as something is carried, which is at once, is to who uses it the same as a cut. Else all arrives
+    later; packets are lost, and sent again; the line is thin; a large packet never arrives, and all behind it waits
+    for it; or who has lost a connection learns of it late, from the next end on, and sends into it meanwhile.
     """
 
     def connections(self) -> list[Connection]:
@@ -50,82 +51,47 @@ class LinksRun(Virtual[LinksT]):
         self.world.control.look()
         return f"mended {len(self.mine)} connections"
 
+    def burden(self, connection: Connection) -> tuple[list[Any], object] | None:
+        """What the connection bears of this kind, beside others, and this one; None: nothing passes at all."""
+        fault: OfLinks = self.fault
+        match fault:
+            case DelayFault():
+                return connection.delays, (seconds(fault.latency), seconds(fault.jitter))
+            case LossFault():
+                return connection.losses, fault.share
+            case ThrottleFault():
+                return connection.rates, int(fault.rate)
+            case DropLargeFault():
+                return connection.limits, int(fault.above)
+            case SlowCloseFault():
+                return connection.slow_closes, seconds(fault.delay)
+        return None
+
     def hinder(self, connection: Connection) -> None:
         """What it does to one of them."""
-        if self.fault.in_silence:
+        burden = self.burden(connection)
+        if burden is not None:
+            borne, one = burden
+            borne.append(one)
+        elif self.fault.in_silence:
             connection.holds += 1
         else:
             connection.cuts += 1
             self.world.network.reset(connection)
 
     def mend(self, connection: Connection) -> None:
-        """The end of it."""
-        if self.fault.in_silence:
+        """The end of it; what was stuck may go."""
+        burden = self.burden(connection)
+        if burden is not None:
+            borne, one = burden
+            borne.remove(one)
+            if borne is connection.limits:
+                self.world.network.widen(connection)
+        elif self.fault.in_silence:
             connection.holds -= 1
             self.world.network.release(connection)
         else:
             connection.cuts -= 1
-
-
-class _Burdens(LinksRun[LinksT], Generic[LinksT, Burden]):
-    """A burden on the connection, beside others of its kind."""
-
-    def burden(self, connection: Connection) -> tuple[list[Burden], Burden]:
-        """What the connection bears of that kind, and this one."""
-        raise NotImplementedError
-
-    def hinder(self, connection: Connection) -> None:
-        borne, one = self.burden(connection)
-        borne.append(one)
-
-    def mend(self, connection: Connection) -> None:
-        borne, one = self.burden(connection)
-        borne.remove(one)
-
-
-@does(DelayFault)
-class DelayRun(_Burdens[DelayFault, tuple[int, int]]):
-    """Everything arrives later."""
-
-    def burden(self, connection: Connection) -> tuple[list[tuple[int, int]], tuple[int, int]]:
-        return connection.delays, (seconds(self.fault.latency), seconds(self.fault.jitter))
-
-
-@does(LossFault)
-class LossRun(_Burdens[LossFault, float]):
-    """Packets are lost, and sent again."""
-
-    def burden(self, connection: Connection) -> tuple[list[float], float]:
-        return connection.losses, self.fault.share
-
-
-@does(ThrottleFault)
-class ThrottleRun(_Burdens[ThrottleFault, int]):
-    """A thin line."""
-
-    def burden(self, connection: Connection) -> tuple[list[int], int]:
-        return connection.rates, int(self.fault.rate)
-
-
-@does(DropLargeFault)
-class DropLargeRun(_Burdens[DropLargeFault, int]):
-    """A large packet never arrives, and all behind it waits for it; TCP tries it again, later and later."""
-
-    def burden(self, connection: Connection) -> tuple[list[int], int]:
-        return connection.limits, int(self.fault.above)
-
-    def mend(self, connection: Connection) -> None:
-        """And what is stuck may go."""
-        super().mend(connection)
-        self.world.network.widen(connection)
-
-
-@does(SlowCloseFault)
-class SlowCloseRun(_Burdens[SlowCloseFault, int]):
-    """Who has lost a connection learns of it late, from the next end on, and sends into it meanwhile."""
-
-    def burden(self, connection: Connection) -> tuple[list[int], int]:
-        return connection.slow_closes, seconds(self.fault.delay)
 
 
 @does(FlapFault)
