@@ -88,7 +88,7 @@ class SetRun(Virtual[SetConfig]):
         """Who has no leader gets one: with ZooKeeper at once, with KRaft at the next look (KAFKA-12670)."""
         cluster = self.world.case.experiment.cluster
         every = 0
-        if cluster.mode == "kraft":
+        if not cluster.metadata.broker_controls:
             every = int(configured(cluster, cluster.broker_ids[0]).get(_INTERVAL, "300000")) * MS
         self.world.clock.after(int(self.world.random.random() * every), self._elect, partition, every)
 

@@ -85,7 +85,7 @@ class MoveDirRun(Virtual[MoveLogDir]):
             self.later(0.1, self._moved, partition, node, folder, life)
             return
         partition.moved[node] = folder
-        if self.world.case.experiment.cluster.mode == "zookeeper":
+        if self.world.case.experiment.cluster.metadata.broker_controls:
             return
         self.world.journal.moving = True
         state = partition.image.partition
