@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from ackproof.base.processes import RunTag
+from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.disks.file_systems import FileSystem
+from ackproof.cluster.disks.sweep import mounts_below
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
+from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.disks import empty_disk, flip_bits, log_dirs
 from faultbench import Bench
 
@@ -114,6 +119,32 @@ def test_what_is_not_there_is_not_broken(bench: Bench) -> None:
     bite = bench.bite("flip_bits: {target: controller, partition: t/0}", record=False)
     assert not bite.bit
     assert "has no replica of t/0" in bite.failures[0]
+
+
+@needs_mounts
+def test_what_was_mounted_before_another_could_not_be_is_unmounted(
+    installs: Callable[[str], Installation], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = FileSystem.make
+
+    def make(system: FileSystem, size: int) -> None:
+        if "2" in system.at.parts:
+            raise disks.DiskError("no loop device is free")
+        whole(system, size)
+
+    monkeypatch.setattr(FileSystem, "make", make)
+    nodes, tag = tmp_path / "nodes", RunTag(secrets.token_hex(8), tmp_path, tmp_path)
+    cluster = ProcessCluster(
+        ClusterSpec(brokers=3),
+        nodes,
+        tag,
+        lambda event: None,
+        installed=installs("4.3.1"),
+        needs=frozenset({Need.DISKS}),
+    )
+    with pytest.raises(disks.DiskError, match="no loop device"), cluster:
+        cluster.start()
+    assert mounts_below(nodes) == []
 
 
 # -- left to the night ------------------------------------------------------------------------------------------------

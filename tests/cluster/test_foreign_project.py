@@ -122,6 +122,7 @@ def examples_of_the_page() -> tuple[str, str]:
     return swallows, METHOD.sub(lambda _: mended, swallows)
 
 
+@pytest.mark.nightly  # tests/cluster/test_plugin.py finds the same bug without an installation
 def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path, project: Path) -> None:
     words = (python, "-m", "pytest", "--basetemp", project / "tmp")
     swallows, mended = examples_of_the_page()
@@ -140,6 +141,13 @@ def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path,
     assert again.returncode == 0, again.stdout + again.stderr
     assert "1 passed" in again.stdout
 
+
+def test_a_project_with_the_plugin_runs_its_tests_and_experiments_by_two_workers(
+    python: Path, project: Path
+) -> None:
+    words = (python, "-m", "pytest", "--basetemp", project / "tmp")
+    _, mended = examples_of_the_page()
+    (project / "tests" / "test_orders.py").write_text(mended)
     chosen = _run(*words, "--collect-only", "-q", "-k", "acks:all", cwd=project)
     assert "experiments/calm.yaml::acks=all#1" in chosen.stdout
     assert "1/4 tests collected" in chosen.stdout

@@ -58,6 +58,7 @@ def _marked(folder: Path) -> list[str]:
     return [f"{child.role} {child.pid}" for child in find_children() if folder in child.directory.parents]
 
 
+@pytest.mark.nightly  # a foreign project runs its experiments by two workers in every run
 def test_two_workers_and_all_three_verdicts(tmp_path: Path) -> None:
     for name, text in (("calm", CALM), ("never", NEVER), ("lossy", LOSSY)):
         (tmp_path / f"{name}.yaml").write_text(text)

@@ -45,7 +45,9 @@ def test_nodes_start_with_their_archives(clusters: Clusters, version: str) -> No
     for node in cluster.nodes.values():
         log = node.files.log.read_text()
         assert " INFO " in log
-        assert "ERROR" not in log
+        # A controller of 3.9 calls it an error to be asked who it is before it knows its metadata version.
+        errors = [line for line in log.splitlines() if "ERROR" in line and "DESCRIBE_CLUSTER" not in line]
+        assert errors == []
         assert "cds" not in node.files.stdout.read_text(), "Java complains there about an archive"
     assert "Leader warm-up-0 " in cluster.node(1).files.log.read_text()
 

@@ -167,7 +167,7 @@ def test_kill_9_and_clean(tmp_path: Path, moment: int) -> None:
     judged = subprocess.run([ACKPROOF, "judge", batch], capture_output=True, text=True, check=False)
     assert judged.returncode in (2, 255), judged.stdout + judged.stderr
     verdict = BatchFile.load(BatchDir(batch).batch_json).cases[0].verdict
-    assert verdict is (Verdict.INCONCLUSIVE if run.audit_json.exists() else None)
+    assert verdict is (Verdict.INCONCLUSIVE if run.ledger.exists() else None)
     again = subprocess.run([ACKPROOF, "clean"], capture_output=True, text=True, check=False)
     assert str(tmp_path) not in again.stdout
 

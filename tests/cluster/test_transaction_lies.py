@@ -88,6 +88,7 @@ def ask_for_a_commit_too_late(run: CaseDir) -> None:
     number = next(n for n, row in enumerate(rows.to_pylist()) if row["outcome"] == int(TxnOutcome.COMMITTED))
     late = [row | ({"commit_ns": 10**15} if n == number else {}) for n, row in enumerate(rows.to_pylist())]
     pq.write_table(rows.from_pylist(late, schema=rows.schema), path)
+    lies.reseal(run)
 
 
 def handed(run: CaseDir, more: int) -> None:
@@ -96,6 +97,7 @@ def handed(run: CaseDir, more: int) -> None:
     first, *rest = file.committed
     changed = first.model_copy(update={"records": first.records + more})
     file.model_copy(update={"committed": (changed, *rest)}).save(run.final_read)
+    lies.reseal(run)
 
 
 def drop_a_row_of_the_ledger(run: CaseDir) -> None:

@@ -57,7 +57,14 @@ def start(tag: RunTag, program: str = SLEEP, role: str = "sleeper") -> Child:
     child = spawn([sys.executable, "-c", program], run=tag, role=role, cwd=tag.batch_dir, stdout=out)
     # Popen returns when exec has closed its pipe; the kernel shows the new environment a moment later.
     environment = Path(f"/proc/{child.pid}/environ")
-    wait_until(environment.read_bytes, what="the marks of the child", timeout_s=20)
+
+    def marked() -> bool:
+        try:
+            return bool(environment.read_bytes())
+        except ProcessLookupError:
+            return True  # it has ended already
+
+    wait_until(marked, what="the marks of the child", timeout_s=20)
     return child
 
 

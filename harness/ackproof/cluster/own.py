@@ -22,7 +22,7 @@ from ackproof.cluster.backends.links import wire
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
-from ackproof.cluster.disks.node_disk import NodeDisk, make_disks
+from ackproof.cluster.disks.node_disk import NodeDisk, disks_of, make_all
 from ackproof.cluster.install import Installation, environment_of, install, with_features
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
@@ -155,8 +155,11 @@ class OwnCluster(AskedCluster[ProcessNode]):
         self._quorum = self._make_quorum(layout.addresses)
         # Controllers first: brokers have to wait for them.
         order = (*layout.isolated_controllers, *layout.spec.broker_ids)
-        owner = self._tag.run_id if file_systems.to_be_made(self._needs) else None
-        self._disks = make_disks(self.spec, self.nodes_dir, order, self._lay_data, owner)
+        own = file_systems.to_be_made(self._needs)
+        # Known before they are made: what is mounted when one of them cannot be is unmounted by `stop`.
+        self._disks = disks_of(self.spec, self.nodes_dir, order, self._lay_data, systems_of_their_own=own)
+        if own:
+            make_all(self._disks.values(), self.spec.disk, self._tag.run_id)
         for node_id in order:
             files = NodeFiles(self.nodes_dir / str(node_id))
             self._lay_out(node_id, files)

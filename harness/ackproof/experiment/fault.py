@@ -67,6 +67,8 @@ class FaultSpec(Spec):
     PER_NODE: ClassVar[Incidents | None] = None
     """What it comes to for each broker that it hits, beside what the controllers' log tells by itself; NOTHING for one
     that touches no replica."""
+    ENDS_NODES: ClassVar[bool] = False
+    """Whether the process of each node at which it is aimed ends."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
     """What must be laid before the cluster starts so that it can be done."""
 

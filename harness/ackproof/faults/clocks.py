@@ -11,7 +11,7 @@ from typing import Final
 
 from pydantic import Field, field_validator
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import LocalNode, NodeState, clock_of
 from ackproof.experiment.backends import Ability, Need
@@ -22,7 +22,7 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Shift, shift_text, wrong
 from ackproof.experiment.releases import numbers
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.injection import Aim, FaultContext, injects
+from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, injects
 from ackproof.faults.processes import ProcessInjection
 
 _STAMPS_AHEAD_S: Final = 3600.0
@@ -133,7 +133,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         return self.seen(sharp, f"the clock of node {node.id} before it jumps")
 
     def _until_moved(self, node: LocalNode) -> str:
-        """Until it shows what all jumps of it come to. The time in which another fault has the node does not count."""
+        """Until it shows what all jumps of it come to."""
         moved: list[Reading] = []
 
         def there() -> bool:
@@ -143,19 +143,14 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
             moved[:] = [now - self._true[node.id]]
             return moved[0].near(off, abs(self.fault.by) * SHARP) and off == self.holds.jumped(node.id)
 
-        while True:
-            self.holds.await_free(node.id, self.fault.number, self.context.stop)
-            before = self.holds.changes(node.id)
-            try:
-                self.seen(
-                    there,
-                    f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s",
-                    state=lambda: f"its log's stamps are off by {moved[0]}" if moved else "it logs nothing",
-                )
-                return f"log stamps of node {node.id}: off by {moved[0]}"
-            except FaultNotConfirmed:
-                if self.holds.changes(node.id) == before:
-                    raise
+        self._seen_when_free(
+            node,
+            there,
+            f"the clock of node {node.id} to be off by {self.holds.jumped(node.id):+g} s",
+            SEEN_WITHIN_S,
+            lambda: f"its log's stamps are off by {moved[0]}" if moved else "it logs nothing",
+        )
+        return f"log stamps of node {node.id}: off by {moved[0]}"
 
     @staticmethod
     def _look(node: LocalNode) -> Reading | None:

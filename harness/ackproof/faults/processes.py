@@ -38,6 +38,7 @@ class Kill(OfProcesses):
 
     KIND = "kill"
     PER_NODE = Incidents(kills=1)
+    ENDS_NODES = True
     SUMMARY = "End the process at once (SIGKILL)."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
@@ -48,6 +49,7 @@ class Stop(OfProcesses):
 
     KIND = "stop"
     PER_NODE = Incidents(clean_stops=1)
+    ENDS_NODES = True
     SUMMARY = "Shut the node down in good order (SIGTERM)."
     HEALING = "start again"
     HOLD_KEY = "restart_after"
@@ -70,6 +72,7 @@ class Restart(OfProcesses):
 
     KIND = "restart"
     PER_NODE = Incidents(clean_stops=1)
+    ENDS_NODES = True
     SUMMARY = "Shut the node down in good order and start it again at once."
 
 
@@ -126,6 +129,25 @@ class ProcessInjection(Injection[SpecT]):
                 to_the_end=True,
             )
         return f"kernel: {self._names()} {state.value}"
+
+    def _seen_when_free(
+        self,
+        node: LocalNode,
+        look: Callable[[], object],
+        what: str,
+        within_s: float,
+        state: Callable[[], str],
+    ) -> None:
+        """Wait until `look` sees it. The time in which another fault has the node does not count."""
+        while True:
+            self.holds.await_free(node.id, self.fault.number, self.context.stop)
+            before = self.holds.changes(node.id)
+            try:
+                self.seen(look, what, within_s, state=state)
+                return
+            except FaultNotConfirmed:
+                if self.holds.changes(node.id) == before:
+                    raise
 
     def _let_run(self, seconds: float) -> None:
         """So long nothing is done."""

@@ -76,11 +76,7 @@ class ExpireSessionInjection(Injection[ExpireSession]):
     def inject(self) -> str:
         from ackproof.cluster.metadata.zookeeper.servers import end_session
 
-        for node in self.nodes:
-            held = self._first(node)
-            if held is None:
-                raise self.unseen(f"node {node.id} holds no session: nothing to break")
-            self._before[node.id] = held
+        self._before = {node.id: self._first(node) for node in self.nodes}
         for held in self._before.values():
             try:
                 end_session(self.zookeeper.addresses, held.session)
@@ -141,21 +137,20 @@ class ExpireSessionInjection(Injection[ExpireSession]):
             raise self.unseen(error) from error
         return f"broker {node.id} is registered by session 0x{now.session & (1 << 64) - 1:x} and answers"
 
-    def _first(self, node: LocalNode) -> Registration | None:
-        found: list[Registration | None] = []
-        said: list[str] = []
+    def _first(self, node: LocalNode) -> Registration:
+        """The session that a broker holds; one that has just started, or lost another, is given time to open it."""
+        said = ""
 
-        def told() -> bool:
+        def held() -> Registration | None:
+            nonlocal said
             try:
-                found[:] = [self.zookeeper.registration(node.id)]
+                found = self.zookeeper.registration(node.id)
             except WireError as error:
-                said[:] = [str(error)]
-            return bool(found)
+                said = str(error)
+                return None
+            said = "it holds no session: nothing to break"
+            return found
 
-        self.seen(
-            told,
-            f"ZooKeeper to tell of broker {node.id}",
-            GONE_WITHIN_S,
-            state=lambda: "; ".join(said),
+        return self.seen(
+            held, f"broker {node.id} to hold a session with ZooKeeper", GONE_WITHIN_S, state=lambda: said
         )
-        return found[0]

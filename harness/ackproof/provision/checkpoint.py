@@ -55,8 +55,13 @@ def bootstrap_checkpoint(
 
 
 def new_cluster_id() -> str:
-    """A random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding."""
-    return urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+    """A random cluster id as Kafka writes it: 16 bytes, URL-safe base 64 without padding.
+
+    None begins with a dash (`Uuid.randomUuid` of Kafka), which a command line would take for an option.
+    """
+    while (name := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
+        pass
+    return name
 
 
 def meta_properties(cluster_id: str, node_id: int) -> str:

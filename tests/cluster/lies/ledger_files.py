@@ -9,7 +9,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.end import has_end, mark_end
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.seal import seal
 
 Rows = list[dict[str, object]]
 
@@ -21,14 +24,30 @@ def copy_of(run: CaseDir, folder: Path) -> CaseDir:
 
 
 def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
-    """Replace the parts of a client's folder by one that holds what `change` makes of all their rows, in order."""
+    """Replace the parts of a client's folder by one that holds what `change` makes of all their rows, in order.
+
+    The client says that this is what it wrote, a reader that it was handed no more: only Kafka can be to blame.
+    """
     parts = sorted(client.glob("part-*.parquet"))
     schema = pq.read_schema(parts[0])
     rows: Rows = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
     changed = change(rows)
+    if "read_seq" in schema.names:
+        changed = [
+            {**row, "read_seq": number}
+            for number, row in enumerate(sorted(changed, key=lambda row: int(str(row["read_seq"]))))
+        ]
     for part in parts:
         part.unlink()
     pq.write_table(pa.Table.from_pylist(changed, schema=schema), client / "part-000000.parquet")
+    if has_end(client):
+        mark_end(client)
+    reseal(CaseDir(client.parents[2]))
+
+
+def reseal(run: CaseDir) -> None:
+    """The run says that it wrote what stands there now."""
+    seal(run, CaseFile.load(run.case_json).run_id)
 
 
 def in_order(rows: Rows, partition: int) -> Rows:
@@ -40,6 +59,11 @@ def without_one(rows: Rows, place: int) -> Rows:
     """All but the row at `place` in the order of seq."""
     ordered = sorted(rows, key=lambda row: int(str(row["seq"])))
     return [*ordered[:place], *ordered[place + 1 :]]
+
+
+def without_last(rows: Rows) -> Rows:
+    """All but the row with the greatest seq: what is left counts from 0 without a hole."""
+    return sorted(rows, key=lambda row: int(str(row["seq"])))[:-1]
 
 
 def skipping(rows: Rows) -> Rows:

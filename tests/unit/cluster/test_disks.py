@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,6 +22,7 @@ from ackproof.experiment.backends import Need
 from ackproof.run.housekeeping import sweep
 from ackproof.rundir.registry import RunEntry, state_directory
 
+LOOP_CTL_ADD = 0x4C80
 root = pytest.mark.skipif(disks.refusal() is not None, reason=disks.refusal() or "")
 
 
@@ -58,12 +62,67 @@ def test_a_failing_one_is_mended_by_mounting_it_anew(system: FileSystem) -> None
     assert (system.at / "x").read_bytes() == b"1"
 
 
+def test_it_is_mounted_anew_only_when_nobody_holds_the_broken_one_any_more(system: FileSystem) -> None:
+    """Who is started in a namespace of its own, as every container is, has a copy of the mount."""
+    copy = ["unshare", "--mount", "--propagation", "private", "sh", "-c", "echo there; exec sleep 1"]
+    with subprocess.Popen(copy, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == "there\n"
+        system.fail()
+        system.remount()
+        (system.at / "y").write_bytes(b"1")
+
+
 def test_a_frozen_one_is_unmounted_all_the_same(system: FileSystem) -> None:
     system.freeze()
     with pytest.raises(DiskError, match="frozen"):
         system.freeze()
     system.unmount()
     assert not system.mounted
+
+
+@pytest.fixture
+def says_busy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """From now on `mount` calls this loop device busy, as it does with one that the kernel counts as frozen."""
+    real, tools = shutil.which("mount"), tmp_path / "tools"
+    tools.mkdir()
+    tool = tools / "mount"
+
+    def of(number: int) -> None:
+        tool.write_text(
+            f'#!/bin/sh\n[ -e /sys/block/loop{number} ] || exec {real} "$@"\n'
+            f"echo mount: here: /dev/loop{number} already mounted or mount point busy. >&2\nexit 32\n",
+            encoding="ascii",
+        )
+        tool.chmod(0o755)
+        monkeypatch.setenv("PATH", f"{tools}:{os.environ['PATH']}")
+
+    return of
+
+
+def test_a_loop_device_that_was_left_frozen_is_taken_out_of_the_kernel(
+    system: FileSystem, says_busy: Callable[[int], None]
+) -> None:
+    system.unmount()
+    with Path("/dev/loop-control").open("rb") as control:
+        number = fcntl.ioctl(control, LOOP_CTL_ADD, 900 + os.getpid() % 90)
+    says_busy(number)
+    system.mount()
+    assert system.mounted
+    assert not Path(f"/sys/block/loop{number}").exists()
+
+
+def test_one_that_is_in_use_stays(system: FileSystem, says_busy: Callable[[int], None]) -> None:
+    (number,) = (
+        int(backing.parts[3].removeprefix("loop"))
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file")
+        if backing.read_text(encoding="utf-8").rstrip() == str(system.image)
+    )
+    says_busy(number)
+    with pytest.raises(DiskError, match=f"loop{number} already mounted"):
+        system.mount()
+    assert system.mounted
+    system.sync()
 
 
 def test_whoever_needs_what_cannot_be_had_is_told_before_anything_starts(

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import functools
 import os
+import re
 import shutil
 import stat
 import struct
@@ -42,6 +43,8 @@ _GET_FLAGS: Final = 0x80086601
 _SET_FLAGS: Final = 0x40086602
 """FS_IOC_SETFLAGS."""
 _IMMUTABLE: Final = 0x10
+_LOOP_CTL_REMOVE: Final = 0x4C81
+_BUSY_LOOP: Final = re.compile(r"/dev/loop(\d+) already mounted")
 _UNMOUNT_WITHIN_S: Final = 10.0
 _SYS_ADMIN: Final = 1 << 21
 _STEP: Final = 4096
@@ -74,7 +77,13 @@ class FileSystem:
 
     def mount(self) -> None:
         """Mount it; the journal is replayed, as after a power loss. Its loop device goes with the mount."""
-        _call(["mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.at)])
+        try:
+            _call(["mount", "-t", "ext4", "-o", "loop,noatime", str(self.image), str(self.at)])
+        except DiskError as error:
+            device = _BUSY_LOOP.search(str(error))
+            if device is None or not _forget_loop(int(device[1])):
+                raise
+            self.mount()  # on another, of which there is one fewer to fail
 
     @property
     def mounted(self) -> bool:
@@ -99,9 +108,32 @@ class FileSystem:
             raise DiskError(f"{error}: {said}") from error
 
     def remount(self) -> None:
-        """Unmount if it is mounted, and mount: only what had reached the disk is there afterwards."""
+        """Unmount if it is mounted, and mount: only what had reached the disk is there afterwards.
+
+        A process that is being started in namespaces of its own (a container) has a copy of all mounts for a moment.
+        As long as that holds the loop device the next mount would be of the same file system, broken as it is.
+        """
         self.unmount()
+        try:
+            wait_until(
+                lambda: not self._is_held,
+                what=f"the loop device of {self.image} to be free",
+                timeout_s=_UNMOUNT_WITHIN_S,
+                interval_s=0.01,
+            )
+        except WaitTimeout as error:
+            raise DiskError(str(error)) from error
         self.mount()
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether a loop device still has the image, as the kernel says."""
+        image = str(self.image.resolve())
+        for backing in Path("/sys/block").glob("loop*/loop/backing_file"):
+            with contextlib.suppress(OSError):  # it has just been let go
+                if backing.read_text(encoding="utf-8").rstrip("\n") == image:
+                    return True
+        return False
 
     def sync(self) -> None:
         """Write all of it to the disk (`sync -f`)."""
@@ -117,6 +149,8 @@ class FileSystem:
 
     def freeze(self) -> None:
         """Until `thaw` every write to it waits, and so does every fsync; those who wait cannot be killed."""
+        if not self.mounted:  # or the file system below would be
+            raise DiskError(f"{self.at} cannot be frozen: nothing is mounted there")
         _control(self.at, _FREEZE, bytes(4), to="be frozen")
 
     def free(self) -> int:
@@ -149,6 +183,21 @@ def thaw(at: Path) -> bool:
         _control(at, _THAW, bytes(4), to="be thawed")
     except DiskError:
         return False  # EINVAL: it is not frozen
+    return True
+
+
+def _forget_loop(number: int) -> bool:
+    """Take a loop device that nobody uses out of the kernel, which makes new ones when it needs them; whether it did.
+
+    A thaw between the freeze and the thaw of a file system's shutdown leaves the block device counted as frozen for
+    good: each mount of it fails ("already mounted", and in the kernel's log "blockdev is frozen"), and no call ends
+    that but its removal. Of a device that is in use the kernel refuses it.
+    """
+    try:
+        with Path("/dev/loop-control").open("rb") as control:
+            fcntl.ioctl(control, _LOOP_CTL_REMOVE, number)
+    except OSError:
+        return False
     return True
 
 

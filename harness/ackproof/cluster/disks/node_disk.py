@@ -117,17 +117,15 @@ class NodeDisk:
         return found
 
 
-def make_disks(
+def disks_of(
     spec: ClusterSpec,
     nodes_dir: Path,
     node_ids: Iterable[int],
     lay: Callable[[int], None],
-    owner: str | None,
+    *,
+    systems_of_their_own: bool,
 ) -> dict[int, NodeDisk]:
-    """The disks of all nodes; with the id of a run as `owner`, on file systems that are made now.
-
-    Raises `DiskError`.
-    """
+    """The disks of all nodes. File systems of their own are still to be made: `make_all`."""
     made: dict[int, NodeDisk] = {}
     for node in node_ids:
         data, broker = nodes_dir / str(node) / "data", node in spec.broker_ids
@@ -135,10 +133,14 @@ def make_disks(
         metadata = Path(metadata_dir(spec, str(data), broker=broker))
         systems = tuple(
             FileSystem(data.parent / f"{'.'.join(at.relative_to(data.parent).parts)}{IMAGE_SUFFIX}", at)
-            for at in (dict.fromkeys((metadata, *dirs)) if owner else ())
+            for at in (dict.fromkeys((metadata, *dirs)) if systems_of_their_own else ())
         )
         made[node] = NodeDisk(data, dirs, metadata, partial(lay, node), systems)
-    if owner:
-        with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
-            list(pool.map(lambda disk: disk.make(spec.disk, owner), made.values()))
     return made
+
+
+def make_all(disks: Iterable[NodeDisk], size: int, owner: str) -> None:
+    """Make and mount the file systems of all, for the run with the id `owner`. Raises `DiskError`; some may be mounted
+    then."""
+    with ThreadPoolExecutor(max_workers=8, thread_name_prefix="disk") as pool:
+        list(pool.map(lambda disk: disk.make(size, owner), disks))

@@ -21,6 +21,7 @@ class CrashLoop(OfProcesses):
 
     KIND = "crash_loop"
     PER_NODE = Incidents(kills=1)
+    ENDS_NODES = True
     SUMMARY = "End the process at once and start it, again and again; at last it stays up."
 
     times: Whole = Field(3, ge=2, le=100, description="How many times it crashes.")

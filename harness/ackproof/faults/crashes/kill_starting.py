@@ -27,6 +27,7 @@ class KillStarting(OfProcesses):
 
     KIND = "kill_starting"
     PER_NODE = Incidents(kills=2)
+    ENDS_NODES = True
     SUMMARY = "End the process, start it, and end it again before it has started."
     HEALING = "start again"
     HOLD_KEY = "restart_after"

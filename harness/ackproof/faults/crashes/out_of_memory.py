@@ -38,6 +38,7 @@ class OutOfMemory(OfProcesses):
 
     KIND = "out_of_memory"
     PER_NODE = Incidents(kills=1)
+    ENDS_NODES = True
     SUMMARY = "Fill a broker's heap with announced requests until its JVM ends."
     HEALING = "start again"
     HOLD_KEY = "restart_after"

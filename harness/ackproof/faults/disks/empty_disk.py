@@ -26,6 +26,7 @@ class EmptyDisk(DiskFault):
     KIND = "empty_disk"
     # Taken as a loss of power that nothing survived.
     PER_NODE = Incidents(power_losses=1)
+    ENDS_NODES = True
     SUMMARY = "End the process and empty its disk; it returns under the same id."
     HEALING = _START
     HOLD_KEY = "restart_after"

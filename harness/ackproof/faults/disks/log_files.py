@@ -13,7 +13,7 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
-from ackproof.cluster.disks.log import RECOVERY_POINT, Segment, segments
+from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
@@ -81,6 +81,7 @@ class TruncateSegment(PartitionFault):
     """
 
     KIND = "truncate_segment"
+    ENDS_NODES = True
     SUMMARY = "End the process and cut `bytes` off a segment of its log."
     HEALING = _START
     HOLD_KEY = "restart_after"
@@ -96,6 +97,7 @@ class DeleteCheckpoint(PartitionFault):
     """SIGKILL, and a checkpoint file is gone when the node returns."""
 
     KIND = "delete_checkpoint"
+    ENDS_NODES = True
     SUMMARY = "End the process and delete a checkpoint file."
     HEALING = _START
     HOLD_KEY = "restart_after"
@@ -152,6 +154,11 @@ class PartitionInjection(DiskInjection[PartitionT]):
     def _kill(self) -> None:
         self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         self._until(NodeState.GONE, GONE_WITHIN_S)
+        # Killed while it starts, it has not taken back yet that it was shut down in good order. Whose files were being
+        # written has not been, and a broker that is told so looks at none of them.
+        for node in self.nodes:
+            for log_dir in node.disk.log_dirs:
+                (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
 
 
 @injects(TruncateSegment)

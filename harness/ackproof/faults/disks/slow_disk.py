@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -89,11 +90,23 @@ class SlowDisk(LogDirFault):
 
 
 class Stutter:
-    """Freezes file systems for `stall_s` seconds, lets them go on for a moment, and so on until it is ended."""
+    """Freezes file systems for `stall_s` seconds, lets them go on for a moment, and so on until it is ended.
 
-    def __init__(self, systems: Sequence[FileSystem], stall_s: float) -> None:
-        self._systems = tuple(systems)
+    A frozen file system cannot be unmounted in good order, and where none is mounted another would be frozen: whoever
+    is at the disk of a node (`acting_on`) and this wait for each other. What `others` has broken is passed over.
+    """
+
+    def __init__(
+        self,
+        systems: Mapping[int, FileSystem],
+        stall_s: float,
+        at: Callable[[int], AbstractContextManager[None]],
+        others: Callable[[int], bool],
+    ) -> None:
+        self._systems = systems
         self._stall_s = stall_s
+        self._at = at
+        self._others = others
         self._stop = threading.Event()
         self.error: DiskError | None = None
         self._thread = threading.Thread(target=self._run, name="slow-disk", daemon=True)
@@ -107,22 +120,31 @@ class Stutter:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        for system in self._systems:
+        for system in self._systems.values():
             thaw(system.at)
 
     def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                for system in self._systems:
-                    system.freeze()
-                self._stop.wait(self._stall_s)
-            except DiskError as error:
-                self.error = error
-                return
-            finally:
-                for system in self._systems:
-                    thaw(system.at)
+        while not self._stop.is_set() and self.error is None:
+            with ExitStack() as nodes:
+                for node in sorted(self._systems):
+                    nodes.enter_context(self._at(node))
+                try:
+                    for node, system in self._systems.items():
+                        self._freeze(node, system)
+                    self._stop.wait(self._stall_s)
+                except DiskError as error:
+                    self.error = error
+                finally:
+                    for system in self._systems.values():
+                        thaw(system.at)
             self._stop.wait(LET_THROUGH_S)
+
+    def _freeze(self, node: int, system: FileSystem) -> None:
+        try:
+            system.freeze()
+        except DiskError:
+            if not self._others(node):
+                raise
 
 
 @injects(SlowDisk)
@@ -137,7 +159,12 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         self._must_be(NodeState.RUNNING)
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
-        self._stutter = Stutter([self._system(node) for node in self.nodes], self.fault.stall)
+        self._stutter = Stutter(
+            {node.id: self._system(node) for node in self.nodes},
+            self.fault.stall,
+            self.holds.acting_on,
+            lambda node: bool(self.holds.others(node, self.fault.number)),
+        )
         self._stutter.start()
         return f"{self._names()}: the log's file system stands still for {self.fault.stall:g} s at a time"
 
@@ -179,23 +206,24 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         """A write and an fsync of ours are fast again, and the node is in its ISRs."""
         if self._stutter is None:
             return "nothing was slowed"
-        took = 0.0
-
-        def fast() -> bool:
-            nonlocal took
-            took = max(timed_fsync(folder) for folder in self._dirs.values())
-            return took < self.fault.stall / 2
-
-        self.seen(
-            fast,
-            f"the disk of {self._names()} to be fast again",
-            _FAST_WITHIN_S,
-            state=lambda: f"a write and fsync took {took:.3f} s",
-        )
+        took = max(self._until_fast(node) for node in self.nodes)
         ready = self._until_ready()
         return (
             f"a write and fsync took {took * 1000:.0f} ms; {ready}; {in_sync_again(self.context, self.nodes)}"
         )
+
+    def _until_fast(self, node: LocalNode) -> float:
+        """Seconds that a write of ours takes, once it is."""
+        took = 0.0
+
+        def fast() -> bool:
+            nonlocal took
+            took = timed_fsync(self._dirs[node.id])
+            return took < self.fault.stall / 2
+
+        what = f"the disk of {node.name} to be fast again"
+        self._seen_when_free(node, fast, what, _FAST_WITHIN_S, lambda: f"a write and fsync took {took:.3f} s")
+        return took
 
 
 def timed_fsync(folder: Path) -> float:

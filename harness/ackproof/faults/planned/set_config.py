@@ -136,10 +136,11 @@ class ConfigChange(Injection[SetConfig]):
     def inject(self) -> str:
         """Note what is in force, and ask one broker for the change."""
         names = list(self.fault.config)
-        _, self._before = self._ask(lambda link: admin.describe_config(link, self.owner, names))
+        _, before = self._ask(lambda link: admin.describe_config(link, self.owner, names))
         in_force = self._in_force()
         if in_force and all(said == self.fault.config for said in in_force.values()):
             raise FaultNotConfirmed(f"{self._text(self.fault.config)} of {self.owner} is in force already")
+        self._before = before
         asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: dict(self.fault.config)}))
         return f"asked broker {asked} for {self._text(self.fault.config)} of {self.owner}"
 

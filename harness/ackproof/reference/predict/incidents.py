@@ -6,7 +6,7 @@ Without it (a cluster that someone else runs) the samples in the timeline and th
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial, reduce
 
@@ -17,7 +17,16 @@ from ackproof.experiment.node_settings import time_out
 from ackproof.reference.replay.image import Image, partition_of
 from ackproof.rundir.metadata import BrokerChanged, MetadataRecord, PartitionDecided
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import Event, EventKind, FaultAsked, IsrChanged, LeaderChanged, fault_name
+from ackproof.rundir.timeline import (
+    Event,
+    EventKind,
+    FaultAsked,
+    IsrChanged,
+    LeaderChanged,
+    NodeDied,
+    NodeEnded,
+    fault_name,
+)
 from ackproof_reference.metadata import Partition
 
 Counted = tuple[str, Incidents]
@@ -70,12 +79,29 @@ def happened(
 
 
 def _bitten(case: Case, events: Sequence[Event]) -> list[tuple[FaultSpec, list[int]]]:
-    """The faults that were injected, with the nodes that they struck (none given: none)."""
-    struck: dict[int, list[int]] = {}
+    """The faults that were injected, with the nodes that they struck (none given: none).
+
+    One that missed struck those that ended in its time all the same: it may have bitten unseen, and no further.
+    """
+    lives: dict[int, list[Event]] = defaultdict(list)
+    ends: list[Event] = []
     for event in events:
-        if isinstance(event.what, FaultAsked) and event.fault is not None:
-            struck[event.fault] = list(event.what.nodes)
-    return [(fault, struck[fault.number]) for fault in case.faults if fault.number in struck]
+        if event.fault is not None:
+            lives[event.fault].append(event)
+        elif isinstance(event.what, NodeEnded | NodeDied):
+            ends.append(event)
+    found = []
+    for fault in case.faults:
+        life = lives[fault.number]
+        asked = next((one for one in life if isinstance(one.what, FaultAsked)), None)
+        if asked is None or not isinstance(asked.what, FaultAsked):
+            continue
+        nodes = list(asked.what.nodes)
+        if any(one.kind is EventKind.FAULT_MISSED for one in life):
+            gone = {one.node for one in ends if asked.t_ns <= one.t_ns <= life[-1].t_ns}
+            nodes = [node for node in nodes if node in gone]
+        found.append((fault, nodes))
+    return found
 
 
 def _of_the_log(

@@ -46,6 +46,8 @@ class ProcessCluster(OwnCluster):
             f"-Xmn{min(40, (heap >> 20) // 3)}m",
             "-XX:+ExitOnOutOfMemoryError",
             f"-Djdk.net.hosts.file={files.hosts.name}",
+            # Libraries that it unpacks stay where a node is killed: in its own folder, not in the machine's /tmp.
+            "-Djava.io.tmpdir=.",
             *self._sharing(node, installed),
         ]
         return java_command(
