@@ -16,6 +16,7 @@ from ackproof.rundir.documents import CaseFile, write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import write_metadata
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import ClientReset, Event, Happening, IsrChanged, LeaderChanged, RunEnded
 from ackproof_reference.metadata import Partition
 from ackproof_simulator.record import (
@@ -153,7 +154,9 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
             "kafka": case.experiment.cluster.kafka,
         },
         wall_ns=wall_ns,
+        sealed=True,
     ).save(run.case_json)
+    seal(run, run_id)
     return simulation
 
 

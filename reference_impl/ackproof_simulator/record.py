@@ -14,11 +14,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
+from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.ledger import (
     ConsumedRows,
     ProducedRows,
-    mark_end,
     write_consumed,
     write_produced,
     write_transactions,

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 from ackproof.rundir.anomalies import Anomaly, counted
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
 from ackproof_reports.loading import BatchView, CaseView, State
-from ackproof_reports.wording import joined, number, plural
+from ackproof_reports.wording import joined, number, one_line, plural
+
+_REASON: Final = 160
+"""Characters of a reason that a headline takes."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,14 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
         ("pending", "was not judged", "warn"),
     ):
         if cells := kinds.get(kind):
-            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), tone)
+            why = _one_reason(cells) if kind == "inconclusive" else ""
+            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), tone, note=why)
+
+
+def _one_reason(cells: Sequence[Cell]) -> str:
+    """Why they stayed inconclusive, where it is one thing that can be said in a headline."""
+    first = {run.reasons[0] for cell in cells for run in cell.runs if run.reasons}
+    return f": {one_line(first.pop(), _REASON)}" if len(first) == 1 else ""
 
 
 def _kind(cell: Cell) -> str:

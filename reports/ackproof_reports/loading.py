@@ -244,21 +244,20 @@ def _case(batch: Path, index: int, entry: BatchCase) -> CaseView:
         absent.append("timeline.jsonl: torn, some lines cannot be read; the rest is shown")
     elif events[-1].kind is not EventKind.END:
         absent.append("timeline.jsonl has no end event: the run was cut off")
+    known: tuple[PredictionFile | None, SimulationFile | None, ConformanceFile | None] = (None, None, None)
+    if judged is not None and not judged.classes:
+        # The judge has looked at nothing: the files are not those that the run wrote. What was once worked out of them
+        # would pass for what this run showed.
+        audit = None
+        absent.append("nothing was judged, so neither counts nor findings are shown")
+    else:
+        known = (
+            _if_there(PredictionFile, run.prediction_json, run.path, absent),
+            _if_there(SimulationFile, run.simulation_json, run.path, absent),
+            _if_there(ConformanceFile, run.conformance_json, run.path, absent),
+        )
     return CaseView(
-        index,
-        entry,
-        run,
-        case,
-        audit,
-        judged,
-        final,
-        tuple(events),
-        whole,
-        tuple(absent),
-        replicas,
-        _if_there(PredictionFile, run.prediction_json, run.path, absent),
-        _if_there(SimulationFile, run.simulation_json, run.path, absent),
-        _if_there(ConformanceFile, run.conformance_json, run.path, absent),
+        index, entry, run, case, audit, judged, final, tuple(events), whole, tuple(absent), replicas, *known
     )
 
 

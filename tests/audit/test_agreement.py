@@ -24,8 +24,14 @@ from .strategies import Drawn, directories
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "120"))
 """So many ledgers per way without Spark; raise it for a long look."""
 
+SPREAD = [
+    way if way in ("whole", "buckets in ranges") else pytest.param(way, marks=pytest.mark.nightly)
+    for way in WAYS
+]
+"""What lies between is left to the night."""
 
-@pytest.mark.parametrize("way", WAYS)
+
+@pytest.mark.parametrize("way", SPREAD)
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
 def test_both_say_the_same(way, drawn: Drawn, seed: int) -> None:
@@ -33,7 +39,7 @@ def test_both_say_the_same(way, drawn: Drawn, seed: int) -> None:
 
 
 @pytest.mark.audit
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("way", SPREAD)
 @settings(
     max_examples=2,
     deadline=None,

@@ -29,9 +29,9 @@ def _at_night(fault: str) -> object:
     "fault",
     [
         "kill: {target: leader(t/0)}",
-        "stop: {target: leader(t/0)}",
+        _at_night("stop: {target: leader(t/0)}"),
         "pause: {target: leader(t/0)}",
-        "restart: {target: follower(t/0)}",
+        _at_night("restart: {target: follower(t/0)}"),
         _at_night("pause: {target: minority}"),
         _at_night("kill: {target: controller}"),
         _at_night("kill: {target: brokers}"),

@@ -57,6 +57,16 @@ def _on_both(file: Path, tmp_path: Path, *words: str) -> dict[str, list[tuple[st
     return found
 
 
+def test_a_loss_in_containers_from_file_to_report(engine: Engine, tmp_path: Path) -> None:
+    done = _ackproof("run", MATRIX, "--backend", "docker", "--case", CASES[0], "--out", tmp_path, "--json")
+    assert done.returncode == 0, done.stderr[-2000:]
+    (case,) = json.loads(done.stdout)["cases"]
+    assert case["verdict"] == "PASS"
+    assert case["counts"]["lost"] > 0
+    assert "docker" in (tmp_path / "latest" / "report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.nightly
 def test_both_backends_give_the_same_verdicts(engine: Engine, tmp_path: Path) -> None:
     found = _on_both(MATRIX, tmp_path, *(word for case in CASES for word in ("--case", case)))
     assert found["process"] == found["docker"]
@@ -102,7 +112,7 @@ def _start_calm(tmp_path: Path, engine: Engine) -> subprocess.Popen[bytes]:
     return run
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_nothing_of_a_run_is_left(engine: Engine, tmp_path: Path, number: signal.Signals) -> None:
     run = _start_calm(tmp_path, engine)
     run.send_signal(number)

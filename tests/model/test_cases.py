@@ -6,7 +6,7 @@ import pytest
 
 from ackproof.experiment.case import Case
 from ackproof.reference.predict.cases import counted_for, rules_for, scope_for
-from ackproof.reference.predict.incidents import unpredictable
+from ackproof.reference.predict.incidents import happened, unpredictable
 from ackproof.rundir.metadata import BrokerChanged, PartitionDecided
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import Event, EventKind
@@ -222,3 +222,33 @@ def test_without_a_metadata_log_the_samples_count() -> None:
         _event(EventKind.ISR, topic="orders", partition=0, detail={"isr": [1, 3]}),
     ]
     assert counted_for(case, "orders", events).budget == Budget(shrinks=1)
+
+
+def _told(kind: EventKind, second: int, *, fault: int | None = None, node: int | None = None) -> Event:
+    detail = {"kind": "kill", "nodes": [1, 2]} if kind is EventKind.FAULT_ASKED else {}
+    return Event(t_ns=second * 10**9, wall_ns=0, kind=kind, fault=fault, node=node, detail=detail)
+
+
+@pytest.mark.parametrize(
+    ("missed", "ends", "kills"),
+    [
+        (False, [], 2),
+        (True, [], 0),
+        (True, [(2, 3)], 1),
+        (True, [(2, 2), (1, 4)], 2),
+        (True, [(2, 1), (1, 5), (3, 3)], 0),
+    ],
+    ids=["it bit", "nobody ended", "one ended unseen", "at the edges", "another time, another node"],
+)
+def test_a_fault_that_missed_struck_nobody_but_who_ended_in_its_time(
+    missed: bool, ends: list[tuple[int, int]], kills: int
+) -> None:
+    """Asked at 2 s, over at 4 s. What did not happen excuses no loss."""
+    case = case_of("kill: {target: brokers}")
+    life = [_told(EventKind.FAULT_ASKED, 2, fault=1)]
+    life += [_told(EventKind.FAULT_MISSED if missed else EventKind.FAULT_CONFIRMED, 3, fault=1)]
+    life += [_told(EventKind.FAULT_RECOVERED, 4, fault=1)]
+    gone = [_told(EventKind.NODE_ENDED, second, node=node) for node, second in ends]
+    events = sorted([*life, *gone], key=lambda event: event.t_ns)
+    counted = dict(happened(case, "orders", events, ()))
+    assert sum(count.kills for count in counted.values()) == kills, counted

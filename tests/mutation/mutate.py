@@ -55,6 +55,22 @@ ROOMS = {
     # Those that start and end Spark's JVM are left out.
     "audit": Room(("ackproof/audit/*",), ("tests/audit",), ("-m", "not audit", "--confcutdir=tests/audit")),
     "judge": Room(("ackproof/judge/*",), ("tests/unit/judge",), ("--confcutdir=tests/unit",)),
+    # A replay and a prediction are functions of a run's files, as the judge is.
+    "replay": Room(
+        ("ackproof/reference/replay/*", "ackproof/reference/explain/*"),
+        (
+            "tests/model/test_conform.py",
+            "tests/model/test_conform_zookeeper.py",
+            "tests/model/test_recreated.py",
+        ),
+        ("--confcutdir=tests/model",),
+    ),
+    "predict": Room(
+        ("ackproof/reference/predict/*",),
+        ("tests/model/test_cases.py", "tests/model/test_answers.py", "tests/unit/judge"),
+        ("--confcutdir=tests",),
+    ),
+    "rundir": Room(("ackproof/rundir/*",), ("tests/unit/rundir",), ("--confcutdir=tests/unit",)),
     "faults": Room(("ackproof/faults/*",), ("tests/unit/faults",), ("--confcutdir=tests/unit",)),
     # Of the searches the largest is left out: what it finds is also asked of one state.
     "reference": Room(

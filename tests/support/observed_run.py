@@ -20,8 +20,9 @@ from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import ProducedRows, mark_end, write_produced
+from ackproof.rundir.ledger import ProducedRows, write_produced
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.replicas import BATCHES, EpochStart, Replica, ReplicasFile
 from ackproof.rundir.samples import Sample

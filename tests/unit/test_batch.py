@@ -53,6 +53,7 @@ class Watcher:
         ([Verdict.INCONCLUSIVE, None], 255),
         ([None, Verdict.FAIL, Verdict.INCONCLUSIVE], 1),
         ([None], 255),
+        ([], 2),
     ],
 )
 def test_the_worst_verdict_wins(verdicts: list[Verdict | None], code: int) -> None:
@@ -121,7 +122,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
     monkeypatch.setattr(room, "install", lambda *_: None)
     monkeypatch.setattr(concluding, "render_batch", lambda _: None)
     monkeypatch.setattr(concluding.audit, "run", audited)
-    monkeypatch.setattr(concluding, "run_stages", judged)
+    monkeypatch.setattr(concluding, "work_out", judged)
     monkeypatch.setattr(FakeRun, "errors", {})
     monkeypatch.setattr(FakeRun, "log", [])
     return FakeRun

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.audit import ends
 from ackproof.audit.clients import ListedClients, read_clients
-from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.ledger import END, has_end
+from ackproof.rundir.end import END, NotAnEnd, digest, has_end, read_end, span
+from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 Kind = Literal["produced", "consumed"]
@@ -25,6 +27,14 @@ SCHEMAS: dict[Kind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
 
 class Rejected(Exception):
     """A directory that cannot be audited at all (exit 254). The text says why."""
+
+
+class Closing(Enum):
+    """How a client left its folder."""
+
+    NONE = "no END"
+    BROKEN = "an END, and something else in the folder than it says"
+    WHOLE = "an END that holds"
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,8 @@ class Part:
     groups: tuple[RowGroup, ...]
     unsure: tuple[str, ...]
     """Columns of which the footer does not say that they hold no null: they are read in any case."""
+    numbers: tuple[int, int] = (-1, -1)
+    """Least and greatest number of its rows: seq of a produced part, read_seq of a consumed one. -1: not known."""
 
     @property
     def rows(self) -> int:
@@ -67,7 +79,9 @@ class Ledger:
     parts: list[Part] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
     open_producers: frozenset[int] = frozenset()
-    """Producers that `case.json` lists and whose client left no END."""
+    """Producers that `case.json` lists and whose client left no END that holds."""
+    digests: dict[str, str] = field(default_factory=dict)
+    """SHA-256 of each part that is counted, by its path in the directory."""
 
     def rows(self, kind: Kind) -> int:
         """Rows of one ledger as the footers count them."""
@@ -90,34 +104,65 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
     # Said even of a file that is gone by now: it was there.
     ledger.reasons += [f"{_short(Path(path), directory)}: {why}" for path, why in sorted(set_aside.items())]
     clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
-    seen = {kind: set(ended) for kind, ended in clients.items()}
-    closed = {kind: {client for client in ended if ended[client]} for kind, ended in clients.items()}
     if case.case_json.exists():
-        listed = read_clients(case.case_json)
-        _check_ends(ledger, listed, seen, closed)
+        _check_ends(ledger, read_clients(case.case_json), clients)
     if case.journal.is_dir() and any(case.journal.iterdir()):
         ledger.reasons.append("journal: left by a client that was killed, and not yet turned into Parquet")
     if ledger.rows("produced") == 0:
         ledger.reasons.append("ledger/produced: no rows")
-    if ledger.rows("consumed") == 0 and not closed["consumed"]:
+    if ledger.rows("consumed") == 0 and Closing.WHOLE not in clients["consumed"].values():
         ledger.reasons.append("ledger/consumed: no rows, and no reader that says it ended")
     return ledger
 
 
-def _read_footers(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]) -> dict[str, bool]:
-    """Take the parts of one ledger into `ledger`; its clients, and whether each left an END."""
-    ended: dict[str, bool] = {}
-    for client_folder in _client_folders(folder, ledger):
-        client = client_folder.name.removeprefix("client=")
-        ended[client] = has_end(client_folder)
-        for path in _part_files(client_folder, ledger):
-            if str(path) in set_aside:
-                continue
-            try:
-                ledger.parts.append(_footer(path, kind, client, ledger.directory))
-            except (OSError, pa.ArrowException) as error:
-                ledger.reasons.append(f"{_short(path, ledger.directory)}: {unreadable(error)}")
-    return ended
+def _read_footers(
+    ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]
+) -> dict[str, Closing]:
+    """Take the parts of one ledger into `ledger`; its clients, and how each ended."""
+    return {
+        client_folder.name.removeprefix("client="): _read_client(ledger, kind, client_folder, set_aside)
+        for client_folder in _client_folders(folder, ledger)
+    }
+
+
+def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[str, str]) -> Closing:
+    """Take the parts of one client, but for those that its END does not know."""
+    parts: dict[str, Part] = {}
+    digests: dict[str, str] = {}
+    torn: set[str] = set()
+    for path in _part_files(folder, ledger):
+        try:
+            digests[path.name] = digest(path)
+            if str(path) not in set_aside:
+                parts[path.name] = _footer(path, kind, folder.name.removeprefix("client="), ledger.directory)
+        except (OSError, pa.ArrowException) as error:
+            torn.add(path.name)
+            ledger.reasons.append(f"{_short(path, ledger.directory)}: {unreadable(error)}")
+    flaws: list[str] = []
+    try:
+        end = read_end(folder)
+    except NotAnEnd as error:
+        end = None
+        flaws.append(f"{_short(folder / END, ledger.directory)}: {error}")
+    for name, flaw in [] if end is None else ends.differing(end, digests):
+        parts.pop(name, None)
+        if name not in torn:
+            flaws.append(f"{_short(folder / name, ledger.directory)}: {flaw}")
+    ledger.parts += parts.values()
+    ledger.digests |= {_short(folder / name, ledger.directory): digests[name] for name in parts}
+    if end is not None and not flaws and parts.keys() == digests.keys():
+        flaws += _holes(ledger, kind, folder)
+    ledger.reasons += flaws
+    if not has_end(folder):
+        return Closing.NONE
+    return Closing.BROKEN if flaws or parts.keys() != digests.keys() else Closing.WHOLE
+
+
+def _holes(ledger: Ledger, kind: Kind, folder: Path) -> list[str]:
+    client = folder.name.removeprefix("client=")
+    own = [part for part in ledger.parts if (part.kind, part.client) == (kind, client)]
+    found = ends.hole((*part.numbers, part.rows) for part in own if part.rows)
+    return [f"{_short(folder, ledger.directory)}: {found}"] if found else []
 
 
 def unreadable(error: BaseException) -> str:
@@ -159,25 +204,26 @@ def _name_stray(entry: Path, ledger: Ledger) -> None:
     )
 
 
-def _check_ends(
-    ledger: Ledger, listed: ListedClients, seen: dict[Kind, set[str]], closed: dict[Kind, set[str]]
-) -> None:
+def _check_ends(ledger: Ledger, listed: ListedClients, clients: dict[Kind, dict[str, Closing]]) -> None:
     ledger.reasons.extend(listed.problems)
     killed = {client.id for client in listed.clients if client.killed}
-    for kind in ("produced", "consumed"):
-        ledger.reasons.extend(
-            f"ledger/{kind}/client={client}: no END" for client in sorted(seen[kind] - closed[kind] - killed)
-        )
+    for kind, closings in clients.items():
+        for name in sorted(name for name, closing in closings.items() if closing is Closing.NONE):
+            folder = ledger.directory / "ledger" / kind / client_folder(name)
+            ledger.reasons += (
+                _holes(ledger, kind, folder)
+                if name in killed
+                else [f"{_short(folder, ledger.directory)}: no END"]
+            )
     ledger.reasons.extend(
         f"client {client.id}: listed in case.json, and without a folder in the ledgers"
         for client in listed.clients
-        if client.id not in seen["produced"] | seen["consumed"] and not client.killed
+        if all(client.id not in closings for closings in clients.values()) and not client.killed
     )
     producers: set[int] = set()
     for client in listed.clients:
-        if client.id in closed["produced"] or (
-            client.id in closed["consumed"] and client.id not in seen["produced"]
-        ):
+        closing = clients["produced"].get(client.id, clients["consumed"].get(client.id))
+        if closing is Closing.WHOLE:
             continue
         if client.producer is not None:
             producers.add(client.producer)
@@ -225,7 +271,7 @@ def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
         elif nulls:
             raise Rejected(f"{where} has {nulls} null" + ("s" if nulls > 1 else ""))
     groups = tuple(_row_group(metadata, number, leaves, kind) for number in range(metadata.num_row_groups))
-    return Part(str(path), kind, client, groups, tuple(unsure))
+    return Part(str(path), kind, client, groups, tuple(unsure), span(metadata))
 
 
 def _same_type(found: pa.DataType, wanted: pa.DataType) -> bool:

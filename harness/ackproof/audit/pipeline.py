@@ -234,7 +234,7 @@ def _conclude(one: _Ready) -> None:
         job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read" if gone else broken)
         return
     reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
-    file = results.document(one.counted, reasons)
+    file = results.document(one.counted, reasons, one.ledger.digests)
     try:
         results.publish(job.directory, job.work, file)
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -34,12 +35,13 @@ class AuditResult:
     reasons: tuple[str, ...]
 
 
-def document(counted: Counted, reasons: tuple[str, ...]) -> AuditFile:
+def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, str]) -> AuditFile:
     """`audit.json`. Every class that this version looks for has a count, if only 0."""
     totals = counted.totals
     return AuditFile(
         counts={anomaly.value: counted.counts[anomaly] for anomaly in Anomaly},
         records=RecordCounts.model_validate(asdict(totals)),
+        counted=dict(digests),
         complete=not reasons,
         reasons=reasons,
         unledgered=counted.unledgered,

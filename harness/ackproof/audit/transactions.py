@@ -29,8 +29,8 @@ from ackproof.audit.rows import (
     is_constant,
 )
 from ackproof.rundir.arrow import values
+from ackproof.rundir.end import has_end
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import has_end
 from ackproof.rundir.outcome import ReadPhase, TxnOutcome
 from ackproof.rundir.schema import TRANSACTIONS
 

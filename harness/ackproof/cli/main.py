@@ -277,7 +277,7 @@ def judge(directories: tuple[Path, ...], machine: bool) -> int:
             console.batch(batch, _from_here(BatchDir(directory).report_html))
             codes.append(batch.exit_code)
             text = batch.model_dump_json(indent=1)
-        elif not CaseDir(directory).case_json.exists():
+        elif not (CaseDir(directory).case_json.exists() or CaseDir(directory).seal.exists()):
             raise BadInput(_no_batch(directory, "judge"))
         elif not CaseDir(directory).audit_json.exists():
             raise BadInput(f"{directory}: its ledgers were never counted; first: ackproof audit {directory}")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
 
-__all__ = ["judge_case"]
+__all__ = ["judge_case", "judge_unwritten"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
@@ -23,5 +24,20 @@ def judge_case(run: CaseDir) -> VerdictFile:
     from ackproof.judge.verdict import judge
 
     verdict = judge(Facts.of(run))
+    verdict.save(run.verdict_json)
+    return verdict
+
+
+def judge_unwritten(run: CaseDir) -> VerdictFile | None:
+    """Judge a run whose files are not those that it wrote; None if they are. Nothing else of it is looked at.
+
+    Writes `verdict.json`, too.
+    """
+    from ackproof.judge.written import not_as_written  # Arrow
+
+    reasons = not_as_written(run)
+    if not reasons:
+        return None
+    verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons)
     verdict.save(run.verdict_json)
     return verdict

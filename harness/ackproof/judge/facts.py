@@ -11,11 +11,13 @@ from ackproof.judge.copies import sent_again
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.conformance import ConformanceFile
-from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
+from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
-from ackproof.rundir.timeline import Event, read_timeline
+from ackproof.rundir.samples import Sample, read_samples
+from ackproof.rundir.timeline import Event, PhaseBegan, read_timeline
 
 
 @dataclass(frozen=True)
@@ -24,6 +26,7 @@ class Facts:
 
     run: CaseDir
     backend: str
+    clients: tuple[Client, ...]
     case: Case
     audit: AuditFile
     replay: ConformanceFile
@@ -41,6 +44,7 @@ class Facts:
         return cls(
             run=run,
             backend=file.backend,
+            clients=file.clients,
             case=case_from_json(file.resolved),
             audit=AuditFile.load(run.audit_json),
             replay=ConformanceFile.load(run.conformance_json),
@@ -49,6 +53,21 @@ class Facts:
             timeline_whole=whole,
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
         )
+
+    @cached_property
+    def phases(self) -> dict[str, int]:
+        """Phase → when it began, in the order of the timeline; of one that begins twice the later time."""
+        return {event.what.phase: event.t_ns for event in self.events if isinstance(event.what, PhaseBegan)}
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """What was seen of each partition through the protocol, in the order in which it was."""
+        return read_samples(self.run.samples)
+
+    @cached_property
+    def metadata(self) -> list[MetadataRecord]:
+        """What the controllers decided; nothing where their log could not be looked at."""
+        return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
 
     @cached_property
     def sent_again(self) -> int:

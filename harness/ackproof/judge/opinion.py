@@ -10,6 +10,8 @@ from functools import partial
 class Says(Enum):
     """What an opinion means for the verdict."""
 
+    CONTRADICTS = "contradicts"
+    """Two things that this run left cannot both be true, so that nothing can be built on either."""
     BREAKS = "breaks"
     """Kafka broke what its configuration forbids to break."""
     LACKS = "lacks"
@@ -32,6 +34,7 @@ class Opinion:
     """Of what breaks: one specimen proves it, even where evidence is missing elsewhere."""
 
 
+contradicts = partial(Opinion, Says.CONTRADICTS)
 breaks = partial(Opinion, Says.BREAKS)
 lacks = partial(Opinion, Says.LACKS)
 stays_open = partial(Opinion, Says.OPEN)

@@ -19,6 +19,7 @@ from ackproof.judge.checks import (
     unread,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
+from ackproof.judge.coherence import course, ends, processes, rows, watching
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
 from ackproof.rundir.documents import VerdictFile
@@ -39,6 +40,8 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
         yield not_judged(f"predictions: {reason}")
 
 
+COHERENCE: Final[tuple[Check, ...]] = (course.check, processes.check, rows.check, ends.check, watching.check)
+"""What is asked first: whether one fact agrees with another …"""
 EVIDENCE: Final[tuple[Check, ...]] = (
     _reach,
     ending.check,
@@ -49,7 +52,7 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     counting.check,
     unread.check,
 )
-"""What is asked before the findings are looked at …"""
+"""… then, before the findings are looked at, whether there is enough of them …"""
 BEHIND_THEM: Final[tuple[Check, ...]] = (logs.check, replay.check, expectations.check, logs.check_presence)
 """… and behind them. Reasons are told in this order."""
 
@@ -57,7 +60,7 @@ BEHIND_THEM: Final[tuple[Check, ...]] = (logs.check, replay.check, expectations.
 def judge(facts: Facts) -> VerdictFile:
     """The verdict that the facts carry."""
     classes = tuple(judged_classes(facts))
-    opinions = [opinion for check in EVIDENCE for opinion in check(facts)]
+    opinions = [opinion for check in (*COHERENCE, *EVIDENCE) for opinion in check(facts)]
     opinions += opinions_on(classes)
     opinions += [opinion for check in BEHIND_THEM for opinion in check(facts)]
     verdict, reasons = combined(opinions)
@@ -73,12 +76,16 @@ def judge(facts: Facts) -> VerdictFile:
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     """What all opinions come to.
 
-    What proves itself is FAIL, with what evidence lacks told beside it; else lacking evidence is INCONCLUSIVE; else
-    what Kafka broke is FAIL; else what stays open is INCONCLUSIVE; else PASS.
+    Evidence that contradicts itself carries nothing: INCONCLUSIVE. Else what proves itself is FAIL, with what evidence
+    lacks told beside it; else lacking evidence is INCONCLUSIVE; else what Kafka broke is FAIL; else what stays open is
+    INCONCLUSIVE; else PASS.
     """
+    contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
     lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
-    if proven:
+    if contradicting:
+        verdict, reasons = Verdict.INCONCLUSIVE, contradicting
+    elif proven:
         verdict, reasons = Verdict.FAIL, (*proven, *lacks)
     elif lacks:
         verdict, reasons = Verdict.INCONCLUSIVE, lacks

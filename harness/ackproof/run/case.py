@@ -44,6 +44,7 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import register
+from ackproof.rundir.seal import seal
 from ackproof.rundir.timeline import Note, PhaseBegan, RunEnded, RunFailed, Timeline
 from ackproof.workload.clients import Workload
 from ackproof.workload.final_read import ends_of, final_read
@@ -133,6 +134,7 @@ class CaseRun:
                 self._end_everything()
                 if self._through:
                     self.timeline.add(RunEnded())
+            seal(self.run, self.run_id)
             self._entry.unlink(missing_ok=True)
 
     def prepare(self) -> None:
@@ -336,6 +338,7 @@ class CaseRun:
             clients=tuple(clients),
             environment=self.environment,
             wall_ns=self.timeline.clock.wall_ns,
+            sealed=True,
         ).save(self.run.case_json)
 
     def _remove_data(self, cluster: RunningCluster) -> None:

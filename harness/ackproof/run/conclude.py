@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ackproof import audit
-from ackproof.judge import judge_case
+from ackproof.judge import judge_case, judge_unwritten
 from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay.document import replay_run
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
@@ -71,6 +71,9 @@ def conclude(
 
 
 def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
+    wrote = run.seal.exists() or run.ledger.exists()
+    if judged and wrote and (broken := judge_unwritten(run)) is not None:
+        return CaseResult(run, verdict=broken)
     if uncounted is not None or not run.audit_json.exists():
         return CaseResult(run, error=uncounted or "there is nothing to judge")
     counted: AuditFile | None = None
@@ -78,14 +81,20 @@ def _result(run: CaseDir, uncounted: str | None, *, judged: bool) -> CaseResult:
         counted = AuditFile.load(run.audit_json)
         if not judged:
             return CaseResult(run, counted)
-        run_stages(run)
+        work_out(run)
         return CaseResult(run, counted, VerdictFile.load(run.verdict_json))
     except Exception as error:  # noqa: BLE001 — a case that cannot be judged must not take the others along
         return CaseResult(run, counted, error=f"it could not be judged: {type(error).__name__}: {error}")
 
 
 def run_stages(run: CaseDir, *, anew: bool = True) -> None:
-    """Bring an audited run to its verdict, in order; those stages whose file is there are left out unless `anew`.
+    """Bring an audited run to its verdict, by `work_out` if its files are those that it wrote."""
+    if judge_unwritten(run) is None:
+        work_out(run, anew=anew)
+
+
+def work_out(run: CaseDir, *, anew: bool = True) -> None:
+    """Run the stages in order; those whose file is there are left out unless `anew`.
 
     What stands behind a stage that was run is run too.
     """

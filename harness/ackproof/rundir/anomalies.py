@@ -97,6 +97,8 @@ class AnomalyClass:
     """Whether one specimen proves itself: forbidden, it is FAIL even where the evidence is not whole."""
     kept_by_idempotence: str = ""
     """What an idempotent producer promises against it."""
+    live: bool = False
+    """Whether only live readers see it."""
     columns: tuple[str, ...] = _WHOLE
     """What a finding names beside class, topic and partition; the other columns are -1 or empty."""
 
@@ -125,6 +127,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.VANISHED,
+        live=True,
         unit=Unit.OFFSET,
         ruled_by=RuledBy.LOSS,
         singular="vanished offset",
@@ -243,6 +246,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.SKIPPED,
+        live=True,
         unit=Unit.OFFSET,
         concern=Concern.READING,
         singular="skipped offset",
@@ -255,6 +259,7 @@ _GRAVEST_FIRST: Final = (
     ),
     AnomalyClass(
         name=Anomaly.REWOUND,
+        live=True,
         unit=Unit.READ,
         concern=Concern.READING,
         singular="rewound read",

@@ -74,6 +74,8 @@ class CaseFile(Document):
     clients: tuple[Client, ...] = ()
     environment: dict[str, str] = Field(default_factory=dict)
     wall_ns: int = 0
+    sealed: bool = False
+    """The run says at its end what it wrote (`seal.json`). Those of older versions do not."""
 
 
 class AttachedFile(Document):
@@ -134,6 +136,8 @@ class AuditFile(Document):
 
     counts: dict[str, int]
     records: RecordCounts
+    counted: dict[str, str] = Field(default_factory=dict)
+    """SHA-256 of each part that was counted, by its path in the run directory; empty in files of older versions."""
     complete: bool
     reasons: tuple[str, ...] = ()
     unledgered: int = 0

@@ -37,6 +37,8 @@ class CaseDir:
 
     case_json = _At("case.json")
     """The resolved case: replayable, with the list of clients."""
+    seal = _At("seal.json")
+    """What was written by the end of the run, file by file."""
     timeline = _At("timeline.jsonl")
     """Events, one JSON object a line; ends with the event `end`."""
     ledger = _At("ledger")

@@ -5,7 +5,7 @@ Its rows are sorted by topic, partition and order (seq of a produced row, read_s
 group per partition, so that a reader of one partition can pass over the others by their statistics; partitions
 with few rows share a group. A client that produced or read nothing leaves a folder without parts.
 
-`END` is an empty file: its client closed in good order. It comes after the last part.
+After the last part comes `END`: see `end`.
 """
 
 from __future__ import annotations
@@ -26,14 +26,13 @@ from ackproof.rundir.part_order import Column, Shelf, order_of
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import CONSUMED, PRODUCED, TRANSACTIONS
 
-END: Final = "END"
 _PART: Final = "part-{:06d}.parquet"
 _PARTS: Final = "part-*.parquet"
 _GROUPS: Final = 64
 """Row groups of a part at most."""
 _SMALLEST_GROUP: Final = 1024
 
-_STATISTICS: Final = frozenset({"topic", "partition", "phase", "txn", "seq", "offset"})
+_STATISTICS: Final = frozenset({"topic", "partition", "phase", "txn", "seq", "read_seq", "offset"})
 """By which readers pass over row groups. Least and greatest of the other columns help nobody, and cost a fifth of the
 writing."""
 _DICTIONARY: Final = ["topic", "origin_topic", "partition"]
@@ -157,17 +156,6 @@ def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
     """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
     tables = [pq.read_table(path, schema=schema, partitioning=None) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
-
-
-def mark_end(folder: Path) -> None:
-    """Say that the client of this folder closed in good order."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / END).touch()
-
-
-def has_end(folder: Path) -> bool:
-    """Whether the client of this folder closed in good order."""
-    return (folder / END).exists()
 
 
 def remove_unfinished(folder: Path) -> int:

@@ -47,12 +47,15 @@ class Verdict(StrEnum):
 
 
 def batch_exit_code(verdicts: list[Verdict | None]) -> ExitCode:
-    """Merge the verdicts of a batch; None is a case that the harness failed to bring to a verdict."""
+    """Merge the verdicts of a batch; None is a case that the harness failed to bring to a verdict.
+
+    A batch without cases shows nothing, so it is INCONCLUSIVE.
+    """
     if Verdict.FAIL in verdicts:
         return ExitCode.FAIL
     if None in verdicts:
         return ExitCode.HARNESS_FAILED
-    if Verdict.INCONCLUSIVE in verdicts:
+    if Verdict.INCONCLUSIVE in verdicts or not verdicts:
         return ExitCode.INCONCLUSIVE
     return ExitCode.PASS
 

@@ -29,6 +29,11 @@ def fault_name(number: int) -> str:
     return str(number) if number < DRAWN_FROM else f"{number // DRAWN_FROM}.{number % DRAWN_FROM}"
 
 
+def seconds(t_ns: int) -> str:
+    """A time of a run in words."""
+    return f"{t_ns / 1e9:.3f} s"
+
+
 class EventKind(StrEnum):
     """Every kind of event. What each says of itself: the class of that `KIND` below."""
 

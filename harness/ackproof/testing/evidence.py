@@ -17,8 +17,9 @@ from confluent_kafka import TopicPartition as ClientPartition
 from ackproof.audit.results import AuditResult
 from ackproof.base.errors import AuditFailed, EvidenceMissing
 from ackproof.base.wait import wait_until
+from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
-from ackproof.rundir.ledger import ConsumedRows, ProducedRows, mark_end, write_consumed, write_produced
+from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.testing.book import Attempt, Book, Content, ProducerBook, Read

@@ -140,7 +140,7 @@ class ProducerProcess:
         self._let_them_read()
         self.client.close()
         self.converter.finish()
-        from ackproof.rundir.ledger import mark_end
+        from ackproof.rundir.end import mark_end
 
         if self.transactions is not None:
             from ackproof.workload.salvage import write_transaction_table

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import ClassVar, Final, Literal, Self, TypeAlias
 
+from ackproof.rundir.end import SHARE
 from ackproof.rundir.partition import TopicPartition
 
 ConfigValue: TypeAlias = str | int | float | bool
@@ -141,7 +142,7 @@ class ReaderSettings(ClientSettings):
     @property
     def first_read_seq(self) -> int:
         """Where it begins to number its reads: no process of a reader comes to where the next one begins."""
-        return self.share << 40
+        return self.share * SHARE
 
     @property
     def first_part(self) -> int:

@@ -13,6 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof.experiment.case import Case
+from ackproof.judge.coherence.course import PHASES
+from ackproof.judge.facts import Facts, partitions_of
+from ackproof.judge.opinion import Says
+from ackproof.judge.verdict import COHERENCE, judge
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.predict.answers import USUAL_STATES
 from ackproof.reference.predict.prediction import predict_run
@@ -20,12 +24,16 @@ from ackproof.rundir import timeline as events_of_runs
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile
-from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile, PartitionRead, RecordCounts
+from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import TxnRow, write_transactions
+from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.outcome import TxnOutcome, Verdict
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
+from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import FINDINGS, PRODUCED, SERIES
-from ackproof.rundir.timeline import EventKind, Timeline
+from ackproof.rundir.timeline import ClientStarted, EventKind, NodeEnded, NodeStarted, PhaseBegan, Timeline
 
 EXPERIMENT = """\
 name: t
@@ -86,6 +94,40 @@ class Predicted:
         )
 
 
+def in_sync(topic: str, partition: int) -> Sample:
+    """A look at a partition at rest, long after everything."""
+    nodes = (1, 2, 3)
+    return Sample(
+        t_ns=10**15, topic=topic, partition=partition, leader=1, leader_epoch=1, replicas=nodes, isr=nodes
+    )
+
+
+def _tell(timeline: Timeline, case: Case, events: Iterable[Happening]) -> None:
+    """These events, among the phases and the starts and ends of nodes that belong to them."""
+    kinds = {fault.number: fault for fault in case.faults}
+    for phase in ("start", "load"):
+        timeline.add(PhaseBegan(phase=phase), t_ns=0)
+    for node in (1, 2, 3):
+        timeline.add(NodeStarted(pid=node), node=node, t_ns=0)
+    timeline.add(ClientStarted(pid=5), client="p0", t_ns=0)
+    for number, event in enumerate(events):
+        own = 1 if not isinstance(event, tuple) and event.value.startswith("fault") else None
+        kind, fault, seconds = event if isinstance(event, tuple) else (event, own, 1 + number / 10)
+        at = round(seconds * SECOND)
+        detail: dict[str, Any] = {"reason": "because"}
+        if kind is EventKind.END:
+            for phase in PHASES[2:]:
+                timeline.add(PhaseBegan(phase=phase), t_ns=at)
+        spec = kinds.get(fault) if fault is not None else None
+        if kind is EventKind.FAULT_ASKED and spec is not None:
+            detail |= {"kind": spec.kind, "nodes": (2,)}
+        timeline.add(OF_KIND[kind].model_validate(detail), fault=fault, t_ns=at)
+        if spec is not None and spec.ENDS_NODES and kind is EventKind.FAULT_CONFIRMED:
+            timeline.add(NodeEnded(pid=2, status="SIGKILL"), node=2, t_ns=at)
+        if spec is not None and spec.ENDS_NODES and kind is EventKind.FAULT_HEALED:
+            timeline.add(NodeStarted(pid=4), node=2, t_ns=at)
+
+
 MakeRun = Callable[..., CaseDir]
 Happening = EventKind | tuple[EventKind, int | None, float]
 """A kind of event; or one with the number of its fault and the second in which it happens."""
@@ -140,9 +182,9 @@ def attempt(
         "seq": seq,
         "topic": topic,
         "partition": partition,
-        "outcome": outcome,
+        "outcome": outcome if done_s >= 0 else 2,
         "error": 0,
-        "offset": seq,
+        "offset": seq if outcome == 0 and done_s >= 0 else -1,
         "sent_ns": 0,
         "done_ns": round(done_s * SECOND) if done_s >= 0 else -1,
         "txn": -1,
@@ -229,19 +271,17 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
             backend="process",
             replay="ackproof run t.yaml",
             resolved=case_to_json(case),
+            clients=(Client(id="p0", kind="producer", producer=0), Client(id="f0", kind="final", reader=0)),
         ).save(run.case_json)
         with Timeline(run.timeline, RunClock.start()) as timeline:
-            for number, event in enumerate(events):
-                if isinstance(event, tuple):
-                    kind, fault, seconds = event
-                else:
-                    kind, fault, seconds = (
-                        event,
-                        1 if event.value.startswith("fault") else None,
-                        1 + number / 10,
-                    )
-                what = OF_KIND[kind].model_validate({"reason": "because"})
-                timeline.add(what, fault=fault, t_ns=round(seconds * SECOND))
+            _tell(timeline, case, events)
+        run.observed.mkdir()
+        run.samples.write_text(
+            "".join(
+                f"{in_sync(*place).model_dump_json()}\n"
+                for place in partitions_of(case, case.experiment.topics)
+            )
+        )
         if final is not None:
             (_whole(case) if isinstance(final, str) else final).save(run.final_read)
         pq.write_table(_series(acked_bins, acked_in_bin), run.series)
@@ -250,6 +290,9 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
             folder = run.produced / "client=p0"
             folder.mkdir(parents=True)
             pq.write_table(pa.Table.from_pylist(rows, schema=PRODUCED), folder / "part-000000.parquet")
+        if case.experiment.workload.producers.transaction_size is not None:
+            committed = TxnRow(0, 0, int(TxnOutcome.COMMITTED), 0, 0, 1, 2)
+            write_transactions(run.transactions / "client=p0", [committed])
         run.findings.mkdir()
         pq.write_table(pa.Table.from_pylist(list(findings), schema=FINDINGS), run.findings / "part-0.parquet")
         AuditFile(
@@ -266,3 +309,27 @@ def make_run(tmp_path: Path, prediction: Predicted, replay: Replayed) -> MakeRun
         return run
 
     return make
+
+
+def said(facts: Facts) -> list[str]:
+    """What the coherence stage has against a run; said by the verdict too."""
+    opinions = [opinion for check in COHERENCE for opinion in check(facts)]
+    found = [one.text for one in opinions if one.says in (Says.CONTRADICTS, Says.LACKS)]
+    verdict = judge(facts)
+    assert not found or verdict.verdict is Verdict.INCONCLUSIVE
+    assert not found or set(verdict.reasons) & set(found)
+    return found
+
+
+def decided(epoch: int, offset: int = 50) -> PartitionDecided:
+    """A state of orders/0 in this leader epoch."""
+    return PartitionDecided(
+        offset=offset, epoch=1, timestamp_ms=0, topic="orders", partition=0, leader=1, leader_epoch=epoch,
+        partition_epoch=epoch, replicas=(1, 2, 3), isr=(1, 2, 3),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def facts(make_run: MakeRun) -> Facts:
+    """A healthy run."""
+    return Facts.of(make_run())

@@ -47,13 +47,14 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
         later: bool = False,
         beside: bytes = b"",
         torn: int = 0,
+        fault: str = "kill: {target: leader(orders/0)}",
     ) -> VerdictFile:
         read = final or _read()
         topic = f"{{min.insync.replicas: 2, cleanup.policy: {policy}}}"
         run = make_run(
-            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
-                "{min.insync.replicas: 2}", topic
-            ),
+            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="")
+            .replace("{min.insync.replicas: 2}", topic)
+            .replace("kill: {target: leader(orders/0)}", fault),
             final=read,
             audit={"records": {"produced": 100, "acked": 100, "consumed_final": consumed}},
         )
@@ -75,7 +76,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
                 (log_dirs[-1].path / "orders-1" / f"{0:020d}.log").write_bytes(beside)
         collect(log_dirs, ["orders"], run)
         sample = Sample(
-            t_ns=1,
+            t_ns=10**15,
             topic="orders",
             partition=0,
             leader=1,
@@ -84,7 +85,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             isr=isr,
             high_watermark=100,
         )
-        lines = [sample, sample.model_copy(update={"t_ns": 2, "isr": ()})] if later else [sample]
+        lines = [sample, sample.model_copy(update={"t_ns": 10**15 + 1, "isr": ()})] if later else [sample]
         text = "".join(f"{line.model_dump_json()}\n" for line in lines)
         run.samples.write_text(text, encoding="utf-8")
         if unread:
@@ -94,6 +95,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
     return judge
 
 
+SHORT = (60, batch(60, [b"y"] * 40, epoch=1))
 Judged = Callable[..., VerdictFile]
 
 
@@ -138,9 +140,14 @@ def test_logs_that_differ_confirm_nothing(judged: Judged) -> None:
 
 
 def test_what_one_replica_has_deleted_already_is_not_compared(judged: Judged) -> None:
-    said = judged(GOOD, (60, batch(60, [b"y"] * 40, epoch=1)), GOOD)
+    said = judged(GOOD, SHORT, GOOD, policy="delete, retention.ms: 1000")
     assert (said.verdict, said.reasons) == (Verdict.PASS, ())
     assert len(said.witnesses) == 1
+
+
+def test_where_nothing_expires_all_logs_begin_where_the_read_does(judged: Judged) -> None:
+    said = judged(GOOD, SHORT, GOOD)
+    assert said.reasons == ("orders/0: the log of node 2 begins at 60, and the final read at 0",)
 
 
 def test_logs_without_a_final_read_are_no_witness(judged: Judged) -> None:
@@ -152,7 +159,8 @@ def test_logs_without_a_final_read_are_no_witness(judged: Judged) -> None:
 def test_where_no_isr_was_seen_no_log_is_a_witness(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD, isr=())
     assert said.verdict is Verdict.INCONCLUSIVE
-    assert said.reasons == ("orders/0: no log on disk was seen of any replica",)
+    assert said.reasons[-1] == "orders/0: no log on disk was seen of any replica"
+    assert "nobody knows who was in sync" in said.reasons[0]
 
 
 def test_an_epoch_that_differs_is_a_difference(judged: Judged) -> None:
@@ -237,18 +245,84 @@ def test_each_partition_has_logs_of_its_own(judged: Judged) -> None:
 @pytest.mark.parametrize(
     ("log", "final"),
     [
-        (batch(0, [b"x"] * 60) + batch(60, [b"y"] * 60), _read()),
-        (batch(0, [b"x"] * 60) + batch(60, [b"y"] * 41), _read()),
         (GOOD, _read(start=30, records=70)),
         (GOOD, _read(start=59, records=41)),
     ],
-    ids=["over the end", "up to the end", "over the start", "from the start"],
+    ids=["over the start", "from the start"],
 )
 def test_of_a_batch_over_an_end_of_the_read_some_records_are_handed(
     judged: Judged, log: bytes, final: FinalReadFile
 ) -> None:
     said = judged(log, log, log, final=final, consumed=final.partitions[0].records)
     assert (said.verdict, said.reasons) == (Verdict.PASS, ())
+
+
+ROT = "truncate_segment: {target: follower(orders/0)}"
+OTHER = batch(0, [b"x"] * 60) + batch(60, [b"Y"] * 40, epoch=1)
+
+
+@pytest.mark.parametrize(
+    ("fault", "logs", "verdict", "words"),
+    [
+        (ROT, (GOOD, OTHER, GOOD), Verdict.INCONCLUSIVE, "; fault 1 took from that of node 2"),
+        (
+            ROT,
+            (GOOD, GOOD, OTHER),
+            Verdict.FAIL,
+            "nodes 1 and 3 are in the ISR, and below the high watermark",
+        ),
+        (
+            ROT,
+            (GOOD, batch(0, [b"x"] * 60), GOOD),
+            Verdict.INCONCLUSIVE,
+            "the high watermark 100; fault 1",
+        ),
+        (
+            ROT,
+            (GOOD, GOOD, batch(0, [b"x"] * 60)),
+            Verdict.FAIL,
+            "node 3 is in the ISR and its log ends at 60",
+        ),
+        (
+            "kill: {target: leader(orders/0)}",
+            (GOOD, OTHER, GOOD),
+            Verdict.FAIL,
+            "nodes 1 and 2 are in the ISR",
+        ),
+    ],
+)
+def test_what_a_fault_took_from_a_log_is_not_held_against_kafka(
+    judged: Judged, fault: str, logs: tuple[bytes, ...], verdict: Verdict, words: str
+) -> None:
+    """It was aimed at node 2. What is wrong with another node's log, or another partition's, is Kafka's."""
+    said = judged(*logs, fault=fault)
+    assert said.verdict is verdict, said.reasons
+    assert any(words in reason for reason in said.reasons), said.reasons
+
+
+@pytest.mark.parametrize("more", [1, 20])
+def test_what_every_log_holds_behind_the_end_of_the_read_is_not_gone(judged: Judged, more: int) -> None:
+    log = GOOD + batch(100, [b"z"] * more, epoch=1)
+    said = judged(log, log, log)
+    assert said.reasons == (
+        f"orders/0: the logs of nodes 1, 2, 3 go on to {100 + more}, and the final read ended at 100",
+    )
+
+
+def test_what_one_log_lacks_behind_the_end_of_the_read_is_not_committed(judged: Judged) -> None:
+    log = GOOD + batch(100, [b"z"], epoch=1)
+    assert judged(log, log, GOOD).verdict is Verdict.PASS
+
+
+def test_a_hole_in_a_log_is_a_doubt(judged: Judged) -> None:
+    log = batch(0, [b"x"] * 60) + batch(70, [b"y"] * 30, epoch=1)
+    said = judged(log, log, log, final=_read(records=90), consumed=90)
+    assert said.reasons[0] == "orders/0: the log of node 1 lacks offset 60, and the final read ends at 100"
+
+
+def test_bytes_behind_the_last_batch_are_a_doubt(judged: Judged) -> None:
+    said = judged(GOOD, GOOD + b"torn", GOOD)
+    assert said.reasons == ("orders/0: 4 bytes at the end of the log of node 2 are no batch",)
 
 
 def test_the_first_difference_is_named(judged: Judged) -> None:

@@ -71,4 +71,5 @@ def test_what_a_node_needs_beside_it() -> None:
     cluster = new_cluster_id()
     assert len(cluster) == 22
     assert cluster != new_cluster_id()
+    assert not any(new_cluster_id().startswith("-") for _ in range(2000)), "one of 64 would"
     assert meta_properties("c", 3) == "version=1\ncluster.id=c\nnode.id=3\n"

@@ -8,6 +8,7 @@ from types import ModuleType
 
 import pytest
 
+from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.loading import State, load_batch
@@ -125,3 +126,31 @@ def test_batch_state(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     assert load_batch(maker.make_batch(tmp_path / "a", cells)).state is State.PASS
     broken = [*cells[:5], replace(cells[5], verdict=None, error="x")]
     assert load_batch(maker.make_batch(tmp_path / "b", broken)).state is State.HARNESS_FAILED
+
+
+@pytest.mark.parametrize(
+    ("reasons", "text"),
+    [
+        (("timeline.jsonl: not there", "more"), "The run stayed inconclusive: timeline.jsonl: not there."),
+        ((), "The run stayed inconclusive."),
+        (("x" * 500,), f"The run stayed inconclusive: {'x' * 159}…."),
+    ],
+)
+def test_why_one_run_stayed_inconclusive_is_the_headline(
+    maker: ModuleType, cells: list, tmp_path: Path, reasons: tuple[str, ...], text: str
+) -> None:
+    cell = replace(cells[0], verdict=Verdict.INCONCLUSIVE, reasons=reasons)
+    assert said(maker.make_batch(tmp_path, [cell])) == text
+
+
+def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(
+    maker: ModuleType, cells: list, tmp_path: Path
+) -> None:
+    folder = maker.make_batch(tmp_path, [replace(cells[0], verdict=Verdict.INCONCLUSIVE)])
+    (case,) = load_batch(folder).cases
+    assert case.audit is not None
+    assert case.counts["lost"] > 0
+    VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=("seal.json: torn",)).save(case.run.verdict_json)
+    (case,) = load_batch(folder).cases
+    assert case.audit is None
+    assert "nothing was judged, so neither counts nor findings are shown" in case.absent

@@ -12,11 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ackproof.rundir.end import has_end, mark_end, read_end
 from ackproof.rundir.ledger import (
     ConsumedRows,
     ProducedRows,
-    has_end,
-    mark_end,
     parts,
     read_parts,
     remove_unfinished,
@@ -158,5 +157,5 @@ def test_end(tmp_path: Path) -> None:
     assert not has_end(folder)
     mark_end(folder)
     assert has_end(folder)
-    assert (folder / "END").read_bytes() == b""
+    assert read_end(folder) == ()
     assert read_parts(tmp_path, PRODUCED).num_rows == 0

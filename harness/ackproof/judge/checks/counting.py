@@ -14,6 +14,9 @@ def check(facts: Facts) -> Iterator[Opinion]:
     audit = facts.audit
     if not audit.complete:
         yield lacks("the audit is incomplete: " + ("; ".join(audit.reasons) or "no reason recorded"))
+    if audit.unledgered:
+        # A row is in the journal before its record is sent, and the journal outlives its client.
+        yield lacks(f"{audit.unledgered:,} records were read whose producers' ledgers do not have them")
     uncounted = [anomaly for anomaly in Anomaly if anomaly not in audit.counts]
     if uncounted:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")

@@ -17,10 +17,9 @@ import pyarrow.parquet as pq
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
-from ackproof.rundir.samples import read_samples
+from ackproof.rundir.timeline import FaultAsked, fault_name
 
 _proves = partial(breaks, proven=True)
 
@@ -37,6 +36,8 @@ class _Row(NamedTuple):
     transactional: bool
 
 
+_RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
+"""With these each broker deletes segments in its own time; without, nothing of a run is old enough."""
 _PLACE: Final = ("node", "topic", "partition")
 
 
@@ -47,15 +48,17 @@ def check(facts: Facts) -> Iterator[Opinion]:
         return
     seen = ReplicasFile.load(run.replicas)
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
-    in_sync = _in_sync(run)
+    in_sync = _in_sync(facts)
     batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
-        policy = facts.case.experiment.topics[read.topic].config.get("cleanup.policy", "delete")
-        if not read.complete or "compact" in policy:
+        config = facts.case.experiment.topics[read.topic].config
+        if not read.complete or "compact" in config.get("cleanup.policy", "delete"):
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        yield from _of_a_partition(batches, read, mine, in_sync.get(place, ()))
+        may_expire = not _RETENTION.isdisjoint(config)
+        logs = _Logs(read, mine, in_sync.get(place, ()), _rotten(facts, place), may_expire)
+        yield from _of_a_partition(batches, logs)
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
@@ -64,46 +67,115 @@ def check_presence(facts: Facts) -> Iterator[Opinion]:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 
 
-def _of_a_partition(
-    batches: pa.Table, read: PartitionRead, replicas: Sequence[Replica], in_sync: Sequence[int]
-) -> Iterator[Opinion]:
+class _Logs(NamedTuple):
+    """The replicas of a partition, and what bears on them. `rotten`: node → the fault that took from its log."""
+
+    read: PartitionRead
+    replicas: Sequence[Replica]
+    in_sync: Sequence[int]
+    rotten: Mapping[int, str]
+    may_expire: bool
+
+
+def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
+    """Nodes whose log of this partition a fault took from: what is wrong with it is not Kafka's doing."""
+    rots = {
+        fault.number: f"fault {fault_name(fault.number)}" for fault in facts.case.faults if fault.rots(place)
+    }
+    return {
+        node: rots[event.fault]
+        for event in facts.events
+        if isinstance(event.what, FaultAsked) and event.fault in rots
+        for node in event.what.nodes
+    }
+
+
+def _of_a_partition(batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
+    read, rotten = logs.read, logs.rotten
     name = f"{read.topic}/{read.partition}"
-    present = {replica.node: replica for replica in replicas if replica.node in in_sync}
-    missing = sorted(set(in_sync) - present.keys())
+    present = {replica.node: replica for replica in logs.replicas if replica.node in logs.in_sync}
+    missing = sorted(set(logs.in_sync) - present.keys())
     if missing or not present:
         yield lacks(f"{name}: no log on disk was seen of {_nodes(missing) if missing else 'any replica'}")
         return
     for replica in present.values():
         if replica.reason:
             yield lacks(f"{name}: the log of node {replica.node}: {replica.reason}")
-        elif replica.log_end < read.end:
-            yield _proves(
-                f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
-                f"watermark {read.end}"
+        elif replica.rest:
+            yield lacks(
+                f"{name}: {replica.rest} bytes at the end of the log of node {replica.node} are no batch"
             )
-    whole = {node: replica for node, replica in present.items() if not replica.reason}
+        elif replica.log_end < read.end:
+            says = lacks if replica.node in rotten else _proves
+            yield says(
+                f"{name}: node {replica.node} is in the ISR and its log ends at {replica.log_end}, below the high "
+                f"watermark {read.end}{_since(rotten, replica.node)}"
+            )
+    whole = {node: replica for node, replica in present.items() if not replica.reason and not replica.rest}
     if not whole:
         return
+    if not logs.may_expire:
+        yield from map(lacks, _later_starts(name, read, whole))
     start = max(read.start, *(replica.log_start for replica in whole.values()))
     rows = {node: _rows(batches, replica, start, read.end) for node, replica in whole.items()}
-    differing = list(_differences(name, rows))
-    yield from map(_proves, differing)
-    doubts = list(_of_the_reader(name, read, start, rows))
+    differing = list(_differences(name, rows, rotten))
+    yield from differing
+    doubts = [*_holes(name, start, read.end, rows), *_beyond(batches, read, whole)]
+    doubts += _of_the_reader(name, read, start, rows)
     yield from map(lacks, doubts)
     if not differing and not doubts and len(whole) == len(present):
-        logs = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
-        yield agrees(f"{logs} and hold what the final read was handed")
+        alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
+        yield agrees(f"{alike} and hold what the final read was handed")
 
 
-def _differences(name: str, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:
-    (first, reference), *others = sorted(rows.items())
+def _since(rotten: Mapping[int, str], *nodes: int) -> str:
+    by = ", ".join(f"{rotten[node]} took from that of node {node}" for node in nodes if node in rotten)
+    return f"; {by}" if by else ""
+
+
+def _differences(
+    name: str, rows: Mapping[int, Sequence[_Row]], rotten: Mapping[int, str]
+) -> Iterator[Opinion]:
+    """Each log beside one that no fault took from, if there is any."""
+    (first, reference), *others = sorted(rows.items(), key=lambda one: (one[0] in rotten, one[0]))
     for node, mine in others:
         odd = sorted(set(mine) ^ set(reference))
         if odd:
-            yield (
-                f"{name}: nodes {first} and {node} are in the ISR, and below the high watermark their logs differ "
-                f"from offset {odd[0].first_offset} on ({len(odd)} batches)"
+            pair = sorted((first, node))
+            says = lacks if rotten.keys() & pair else _proves
+            yield says(
+                f"{name}: nodes {pair[0]} and {pair[1]} are in the ISR, and below the high watermark their logs "
+                f"differ from offset {odd[0].first_offset} on ({len(odd)} batches){_since(rotten, *pair)}"
             )
+
+
+def _later_starts(name: str, read: PartitionRead, logs: Mapping[int, Replica]) -> Iterator[str]:
+    for node, replica in sorted(logs.items()):
+        if replica.log_start > read.start:
+            yield f"{name}: the log of node {node} begins at {replica.log_start}, and the final read at {read.start}"
+
+
+def _holes(name: str, start: int, end: int, rows: Mapping[int, Sequence[_Row]]) -> Iterator[str]:
+    """Whether each log holds every offset of what was read: brokers leave none out but by compaction."""
+    for node, mine in sorted(rows.items()):
+        expected = start
+        for row in mine:
+            if row.first_offset > expected:
+                break
+            expected = row.last_offset + 1
+        if expected < end:
+            yield f"{name}: the log of node {node} lacks offset {expected}, and the final read ends at {end}"
+
+
+def _beyond(batches: pa.Table, read: PartitionRead, logs: Mapping[int, Replica]) -> Iterator[str]:
+    """Whether every log goes on with records behind the end of the final read: they are committed, and not gone."""
+    end = min(replica.log_end for replica in logs.values())
+    behind = [row for row in _rows(batches, next(iter(logs.values())), read.end, end) if not row.control]
+    if end > read.end and behind:
+        yield (
+            f"{read.topic}/{read.partition}: the logs of {_nodes(sorted(logs))} go on to {end}, and the final read "
+            f"ended at {read.end}"
+        )
 
 
 def _of_the_reader(
@@ -135,12 +207,10 @@ def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Ro
     return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 
-def _in_sync(run: CaseDir) -> dict[TopicPartition, tuple[int, ...]]:
+def _in_sync(facts: Facts) -> dict[TopicPartition, tuple[int, ...]]:
     """The ISR of each partition when it was seen last."""
     return {
-        TopicPartition(sample.topic, sample.partition): sample.isr
-        for sample in read_samples(run.samples)
-        if sample.isr
+        TopicPartition(sample.topic, sample.partition): sample.isr for sample in facts.samples if sample.isr
     }
 
 

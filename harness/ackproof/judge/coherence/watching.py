@@ -1,0 +1,66 @@
+"""Whether those who were to watch did: live readers that stood still have not looked for what only they can see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, lacks, not_judged
+from ackproof.rundir.anomalies import TABLE, Anomaly
+from ackproof.rundir.ledger import read_parts
+from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import TRANSACTIONS
+
+NEED_READERS: Final = tuple(anomaly for anomaly in Anomaly if TABLE[anomaly].live)
+_BEHIND_NS: Final = 10_000_000_000
+"""A live reader that is well is milliseconds behind, and reads to the end of every log before it leaves."""
+
+
+def check(facts: Facts) -> Iterator[Opinion]:
+    """What nobody looked for, and transactions of which nothing is known."""
+    for why in _unwatched(facts):
+        yield not_judged(f"{', '.join(NEED_READERS)}: not looked for: {why}")
+    if facts.case.experiment.workload.producers.transaction_size is not None:
+        yield from map(lacks, _transactions(facts))
+
+
+def _unwatched(facts: Facts) -> Iterator[str]:
+    if not facts.case.experiment.workload.consumers.live:
+        yield "the experiment has no live reader"
+    elif not facts.audit.records.consumed_live:
+        yield "the live readers were handed nothing"
+    elif behind := _behind(facts):
+        yield f"the live readers stood still on {', '.join(behind)}"
+
+
+def _behind(facts: Facts) -> list[str]:
+    """Partitions on which live readers were handed nothing for long before the last acknowledgement, or never."""
+    if not facts.run.series.exists():
+        return []
+    table = pq.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
+    last: dict[str, dict[TopicPartition, int]] = {"acked": {}, "read": {}}
+    for name, latest in last.items():
+        some = table.filter(pc.greater(table[name], 0)).group_by(["topic", "partition"])
+        for row in some.aggregate([("start_ns", "max")]).to_pylist():
+            latest[TopicPartition(row["topic"], row["partition"])] = row["start_ns_max"]
+    return [
+        str(at) for at, acked in sorted(last["acked"].items()) if last["read"].get(at, 0) < acked - _BEHIND_NS
+    ]
+
+
+def _transactions(facts: Facts) -> Iterator[str]:
+    """A commit is known of at least one: else nothing was tried of what transactions promise."""
+    try:
+        outcomes = read_parts(facts.run.transactions, TRANSACTIONS)["outcome"].to_pylist()
+    except (OSError, pa.ArrowException):
+        return  # the audit says that the table cannot be read
+    if not outcomes:
+        yield "producers were to write in transactions, and there is none"
+    elif int(TxnOutcome.COMMITTED) not in outcomes:
+        yield f"of {len(outcomes)} transactions none is known to be committed"

@@ -1,0 +1,85 @@
+"""Whether a run's files are those that it wrote, and whether `audit.json` is of them, and agrees with itself.
+
+Asked before anything is worked out of the run: what is missing or foreign must not be taken for what Kafka did.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.seal import SealFile, broken
+
+
+def not_as_written(run: CaseDir) -> tuple[str, ...]:
+    """What is missing, doubled, torn or of another run, by name; nothing for a run of a version that did not seal."""
+    if (flaws := broken(run)) or not run.seal.exists() or not run.audit_json.exists():
+        return flaws
+    try:
+        audit = AuditFile.load(run.audit_json)
+    except BadInput as error:
+        return (str(error).removeprefix(f"{run.path}/") + "; ackproof audit makes it anew",)
+    return (
+        *_beside_the_seal(audit, SealFile.load(run.seal)),
+        *_out_of_range(audit),
+        *_beside_findings(run, audit),
+    )
+
+
+def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:
+    ledgers = {
+        name: written
+        for name, written in seal.files.items()
+        if name.startswith(("ledger/produced/", "ledger/consumed/")) and written.rows >= 0
+    }
+    counted = audit.counted
+    strange = sorted(n for n, sha256 in counted.items() if n not in ledgers or ledgers[n].sha256 != sha256)
+    uncounted = sorted(ledgers.keys() - counted.keys())
+    if strange:
+        yield f"audit.json counted other files than those of this run: {', '.join(strange[:3])}"
+    elif audit.complete and uncounted:
+        yield f"audit.json calls itself complete and did not count {', '.join(uncounted[:3])}"
+    elif audit.complete and (rows := sum(written.rows for written in ledgers.values())) != _rows_of(audit):
+        yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
+
+
+def _rows_of(audit: AuditFile) -> int:
+    records = audit.records
+    return records.produced + records.consumed_live + records.consumed_final + audit.consumed_committed
+
+
+def _out_of_range(audit: AuditFile) -> Iterator[str]:
+    records = audit.records
+    numbers = {**audit.counts, **records.model_dump(), "unledgered": audit.unledgered}
+    numbers |= {"final_read": audit.final_read.count, "consumed_committed": audit.consumed_committed}
+    for name, number in numbers.items():
+        if number < 0:
+            yield f"audit.json: {name} is {number}"
+    told = records.acked + records.failed + records.indeterminate
+    if told != records.produced:
+        yield (
+            f"audit.json: {records.acked:,} acked, {records.failed:,} failed and {records.indeterminate:,} "
+            f"indeterminate are {told:,}, and {records.produced:,} were produced"
+        )
+    if audit.complete and audit.reasons:
+        yield f"audit.json calls itself complete, and incomplete: {'; '.join(audit.reasons)}"
+
+
+def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
+    try:
+        found: Counter[str] = Counter()
+        for path in sorted(run.findings.glob("*.parquet")):
+            for batch in pq.ParquetFile(path).iter_batches(columns=["class"]):
+                found.update(batch.column(0).to_pylist())
+    except (OSError, pa.ArrowException) as error:
+        yield f"findings: cannot be read ({str(error).splitlines()[0]})"
+        return
+    for name in sorted({*found, *audit.counts}):
+        if found[name] != audit.counts.get(name, 0):
+            yield f"audit.json counts {audit.counts.get(name, 0):,} {name}, and findings has {found[name]:,}"

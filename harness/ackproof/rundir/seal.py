@@ -1,0 +1,119 @@
+"""`seal.json`: what a run had written when it ended, file by file. Whoever judges it looks whether all of it is there.
+
+Sealed is what a verdict rests on: `case.json`, the timeline, the ledgers, what was observed. What is worked out of it
+(audit, replay, prediction) says by digests what it was worked out of, or is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir.documents import CaseFile, Document
+from ackproof.rundir.end import digest
+from ackproof.rundir.layout import CaseDir
+
+
+class Written(Document):
+    """A file as it was when the run ended. `rows`: lines of a .jsonl, rows of a .parquet, else -1."""
+
+    bytes: int
+    rows: int
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.rows:,} rows" if self.rows >= 0 else f"{self.bytes:,} bytes"
+
+
+class SealFile(Document):
+    """`seal.json`. `files` maps paths in the run directory to what was written there."""
+
+    format: Literal[1] = 1
+    run_id: str
+    files: dict[str, Written]
+
+
+def seal(run: CaseDir, run_id: str) -> None:
+    """Write down what is there. Only once nobody writes any more. Raises OSError."""
+    files = {str(path.relative_to(run.path)): _written(path) for path in _evidence(run)}
+    SealFile(run_id=run_id, files=files).save(run.seal)
+
+
+def broken(run: CaseDir) -> tuple[str, ...]:
+    """What is not as it was when the run ended; nothing for a run of a version that did not seal."""
+    case, why = _case(run)
+    if not run.seal.exists():
+        unsealed = case is not None and case.sealed
+        return (
+            "seal.json: not there: the harness stopped before the run was through, or it was removed",
+        ) * unsealed
+    try:
+        sealed = SealFile.load(run.seal)
+    except BadInput as error:
+        return (f"seal.json: {_reason(error, run.seal)}",)
+    if case is not None and case.run_id != sealed.run_id:
+        return (f"seal.json: of run {sealed.run_id}, and case.json of run {case.run_id}",)
+    return tuple(dict.fromkeys([*_differing(run, sealed), *why]))
+
+
+def _case(run: CaseDir) -> tuple[CaseFile | None, list[str]]:
+    try:
+        return CaseFile.load(run.case_json), []
+    except BadInput as error:
+        return None, [f"case.json: {_reason(error, run.case_json)}"]
+
+
+def _reason(error: BadInput, path: Path) -> str:
+    return str(error).removeprefix(f"{path}: ")
+
+
+def _differing(run: CaseDir, sealed: SealFile) -> Iterator[str]:
+    here = {str(path.relative_to(run.path)): path for path in _evidence(run)}
+    by_digest = {written.sha256: name for name, written in sealed.files.items()}
+    for name, written in sealed.files.items():
+        if name not in here:
+            yield f"{name}: not there; {written} were written"
+    for name, path in here.items():
+        try:
+            yield from _held_against(name, path, sealed.files.get(name), by_digest)
+        except OSError as error:
+            yield f"{name}: cannot be read: {error.strerror}"
+
+
+def _held_against(name: str, path: Path, then: Written | None, by_digest: dict[str, str]) -> Iterator[str]:
+    size, sha256 = path.stat().st_size, digest(path)
+    if then is not None and (size, sha256) == (then.bytes, then.sha256):
+        return
+    same = by_digest.get(sha256)
+    is_same = "" if same is None else f"; it is {same}"
+    if then is None:
+        yield f"{name}: was not there when the run ended{is_same}"
+    elif size < then.bytes:
+        yield f"{name}: {size:,} bytes of {then.bytes:,} that were written ({then})"
+    else:
+        yield f"{name}: not what the run wrote ({then}){is_same}"
+
+
+def _evidence(run: CaseDir) -> list[Path]:
+    """The files that are sealed, by name. A file that was being written when its writer died is none yet."""
+    found = [path for path in (run.case_json, run.timeline) if path.exists()]
+    for folder in (run.ledger, run.observed):
+        found += [path for path in folder.rglob("*") if path.is_file() and not path.name.startswith(".")]
+    return sorted(found)
+
+
+def _written(path: Path) -> Written:
+    return Written(bytes=path.stat().st_size, rows=_rows(path), sha256=digest(path))
+
+
+def _rows(path: Path) -> int:
+    if path.suffix == ".jsonl":
+        with path.open("rb") as file:
+            return sum(1 for _ in file)
+    if path.suffix != ".parquet":
+        return -1
+    import pyarrow.parquet as pq
+
+    return int(pq.read_metadata(path).num_rows)

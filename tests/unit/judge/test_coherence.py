@@ -1,0 +1,238 @@
+"""One fact, two witnesses: each planted contradiction is named with both sides, and makes the verdict INCONCLUSIVE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.verdict import combined, judge
+from ackproof.rundir.documents import Client
+from ackproof.rundir.metadata import BrokerRegistered, write_metadata
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import (
+    ClientEnded,
+    Event,
+    EventKind,
+    FaultAsked,
+    Happening,
+    NodeEnded,
+    NodeStarted,
+    PhaseBegan,
+)
+
+from .conftest import SECOND, MakeRun, decided, finding, said
+
+Change = Callable[[list[Event]], object]
+
+
+def event(what: Happening, at_s: float, **whom: Any) -> Event:
+    at = round(at_s * SECOND)
+    return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
+
+
+def first(events: list[Event], kind: EventKind, **whom: Any) -> int:
+    return next(
+        at
+        for at, one in enumerate(events)
+        if one.kind is kind and all(getattr(one, name) == value for name, value in whom.items())
+    )
+
+
+def changed(facts: Facts, change: Change) -> Facts:
+    events = list(facts.events)
+    change(events)
+    return replace(facts, events=tuple(events))
+
+
+def test_a_coherent_run_has_nothing_against_it(facts: Facts) -> None:
+    assert said(facts) == []
+    assert judge(facts).verdict is Verdict.PASS
+
+
+def test_a_contradiction_outweighs_what_proves_itself(make_run: MakeRun) -> None:
+    run = make_run(phantom=1, findings=[finding("phantom")])
+    facts = Facts.of(run)
+    assert judge(facts).verdict is Verdict.FAIL
+    twice = changed(facts, lambda events: events.insert(2, event(NodeStarted(pid=1), 0.0, node=1)))
+    verdict = judge(twice)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert verdict.reasons == ("node 1 is started at 0.000 s, and did not end before",)
+    assert combined([]) == (Verdict.PASS, ())
+
+
+def drop(kind: EventKind, **whom: Any) -> Change:
+    return lambda events: events.pop(first(events, kind, **whom))
+
+
+def add(what: Happening, at_s: float, before: EventKind = EventKind.END, **whom: Any) -> Change:
+    return lambda events: events.insert(first(events, before), event(what, at_s, **whom))
+
+
+def phase(name: str) -> Callable[[list[Event]], int]:
+    return lambda events: next(
+        at for at, one in enumerate(events) if isinstance(one.what, PhaseBegan) and one.what.phase == name
+    )
+
+
+def moved(kind: EventKind, to_s: float, **whom: Any) -> Change:
+    def change(events: list[Event]) -> None:
+        at = first(events, kind, **whom)
+        events[at] = events[at].model_copy(update={"t_ns": round(to_s * SECOND)})
+
+    return change
+
+
+def swap(one: EventKind, other: EventKind) -> Change:
+    def change(events: list[Event]) -> None:
+        a, b = first(events, one), first(events, other)
+        (events[a], events[b]) = (
+            events[b].model_copy(update={"t_ns": events[a].t_ns}),
+            events[a].model_copy(update={"t_ns": events[b].t_ns}),
+        )
+
+    return change
+
+
+def began(name: str, at_s: float) -> Change:
+    return lambda events: events.__setitem__(phase(name)(events), event(PhaseBegan(phase=name), at_s))
+
+
+COURSE: dict[str, tuple[Change, str]] = {
+    "a phase is missing": (
+        lambda e: e.pop(phase("heal")(e)),
+        "the timeline has the phases start, load, drain",
+    ),
+    "the last phases are missing": (
+        lambda e: [e.pop(phase(name)(e)) for name in ("read", "end")],
+        "the timeline has the end of the run, and no phase read, end",
+    ),
+    "a phase comes twice": (add(PhaseBegan(phase="end"), 1.4), "has the phases start, load, heal"),
+    "it goes on after its end": (
+        lambda e: e.append(event(ClientEnded(status=0), 2.0, client="p0")),
+        "goes on after the end of the run",
+    ),
+    "time goes back": (
+        moved(EventKind.FAULT_HEALED, 0.9),
+        "goes back from fault-confirmed at 1.100 s to fault-healed",
+    ),
+    "a fault nobody has": (
+        add(FaultAsked(kind="kill"), 1.35, EventKind.END, fault=7),
+        "tells of fault 7, which",
+    ),
+    "a drawn one nobody has": (add(FaultAsked(kind="kill"), 1.35, fault=2001), "tells of fault 2.1, which"),
+    "another kind": (
+        lambda e: e.__setitem__(
+            first(e, EventKind.FAULT_ASKED), event(FaultAsked(kind="pause", nodes=(2,)), 1.0, fault=1)
+        ),
+        "fault 1 is pause in the timeline and kill in the case",
+    ),
+    "confirmed twice": (
+        lambda e: e.insert(first(e, EventKind.FAULT_HEALED), e[first(e, EventKind.FAULT_CONFIRMED)]),
+        "fault 1 has fault-confirmed twice",
+    ),
+    "never asked": (drop(EventKind.FAULT_ASKED), "has fault-confirmed at 1.100 s and no fault-asked before"),
+    "recovered without healing": (
+        drop(EventKind.FAULT_HEALED),
+        "has fault-recovered at 1.300 s and no fault-healed before",
+    ),
+    "confirmed after its healing": (
+        swap(EventKind.FAULT_CONFIRMED, EventKind.FAULT_HEALED),
+        "fault 1 is confirmed at 1.200 s, after it was healed",
+    ),
+    "healed after the load": (
+        began("drain", 1.25),
+        "fault 1 has fault-recovered at 1.300 s, after the load had ended",
+    ),
+    "begun before the load": (
+        began("load", 1.05),
+        "fault 1 has fault-asked at 1.000 s, before the load began",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COURSE)
+def test_the_course_of_a_run(facts: Facts, name: str) -> None:
+    change, words = COURSE[name]
+    assert any(words in text for text in said(changed(facts, change))), said(changed(facts, change))
+
+
+PROCESSES: dict[str, tuple[Change, str]] = {
+    "started twice": (
+        add(NodeStarted(pid=9), 0.5, EventKind.FAULT_ASKED, node=3),
+        "node 3 is started at 0.500 s, and did not end before",
+    ),
+    "ended twice": (
+        add(NodeEnded(pid=2), 1.15, EventKind.FAULT_HEALED, node=2),
+        "node 2 ends at 1.150 s, and did not run",
+    ),
+    "never ended": (
+        lambda e: [e.pop(first(e, EventKind.NODE_ENDED)), e.pop(first(e, EventKind.NODE_STARTED, node=2))],
+        "fault 1 (kill leader(orders/0)) is confirmed at 1.100 s, and node 2, at which it was aimed, did not end",
+    ),
+    "another one ended": (
+        lambda e: e.__setitem__(first(e, EventKind.NODE_ENDED), event(NodeEnded(pid=3), 1.1, node=3)),
+        "and node 2, at which it was aimed, did not end",
+    ),
+    "ended before it was asked": (moved(EventKind.NODE_ENDED, 0.99), "at which it was aimed, did not end"),
+    "a client that was never started": (drop(EventKind.CLIENT_STARTED), "client p0, which was never started"),
+}
+
+
+@pytest.mark.parametrize("name", PROCESSES)
+def test_processes(facts: Facts, name: str) -> None:
+    change, words = PROCESSES[name]
+    assert any(words in text for text in said(changed(facts, change))), said(changed(facts, change))
+
+
+P0 = Client(id="p0", kind="producer", producer=0)
+
+
+def test_killed_is_only_who_was_killed(facts: Facts) -> None:
+    facts = replace(facts, clients=(P0.model_copy(update={"killed": True}),))
+    assert said(facts) == ["case.json says that a fault killed client p0, which the timeline does not know"]
+    ended = changed(facts, add(ClientEnded(status=-9), 1.35, client="p0"))
+    assert said(ended) == ["case.json says that a fault killed client p0, and no fault was asked to"]
+
+
+def test_a_final_reader_that_was_killed_read_nothing_to_its_end(facts: Facts) -> None:
+    facts = replace(facts, clients=(P0, Client(id="f0", kind="final", reader=0, killed=True)))
+    killed = changed(facts, add(ClientEnded(status=-9), 1.35, client="f0"))
+    assert "the final reader f0 was killed, and its read calls itself complete" in said(killed)
+
+
+def test_a_ledger_of_a_stranger(facts: Facts) -> None:
+    (facts.run.consumed / "client=r9").mkdir(parents=True)
+    assert said(facts) == ["ledger/consumed/client=r9: of a client that case.json does not list"]
+
+
+def _registered(offset: int, node: int) -> BrokerRegistered:
+    return BrokerRegistered(
+        offset=offset,
+        epoch=1,
+        timestamp_ms=0,
+        node=node,
+        broker_epoch=offset,
+        incarnation=f"i{offset}",
+        fenced=True,
+    )
+
+
+def test_no_broker_registers_that_was_not_started(facts: Facts) -> None:
+    records = [_registered(1, 1), _registered(2, 2), _registered(3, 3), _registered(4, 2), decided(1)]
+    write_metadata(facts.run.metadata_log, records)
+    assert said(replace(facts)) == []
+    write_metadata(facts.run.metadata_log, [*records, _registered(5, 3)])
+    assert said(replace(facts)) == [
+        "the metadata log has 2 registrations of broker 3, and the timeline 1 starts of it"
+    ]
+
+
+def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
+    write_metadata(facts.run.metadata_log, [decided(0), decided(2)])
+    assert said(facts) == [
+        "orders/0: leader epoch 1 was seen at 1000000.0 s, and the metadata log does not know it"
+    ]

@@ -1,0 +1,178 @@
+"""One fact, two witnesses: the ends of logs, rows of the ledgers, and who was to watch."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge.coherence.watching import NEED_READERS
+from ackproof.judge.facts import Facts
+from ackproof.judge.verdict import judge
+from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.documents import FinalReadFile
+from ackproof.rundir.ledger import TxnRow, write_transactions
+from ackproof.rundir.metadata import TopicRemoved, write_metadata
+from ackproof.rundir.outcome import TxnOutcome
+from ackproof.rundir.schema import SERIES
+
+from .conftest import SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
+
+# -- the ends of logs -----------------------------------------------------------------------------------------------
+
+
+def _read(**changes: Any) -> FinalReadFile:
+    (one,) = WHOLE.partitions
+    return FinalReadFile(complete=True, partitions=(one.model_copy(update={"records": 100, **changes}),))
+
+
+@pytest.mark.parametrize(
+    ("final", "words"),
+    [
+        (
+            _read(complete=False, reason="stuck"),
+            "of orders/0 is incomplete (stuck), and the read as a whole calls",
+        ),
+        (_read(position=99), "calls itself complete, from 0 to 100, and ended at 99"),
+        (_read(start=101), "calls itself complete, from 101 to 100"),
+        (_read(start=-1), "calls itself complete, from -1 to 100"),
+        (_read(reason="late"), "calls itself complete, and says: late"),
+        (_read(records=101), "was handed 101 records between offsets 0 and 100"),
+        (_read().model_copy(update={"reasons": ("x",)}), "the final read calls itself complete, and says: x"),
+        (_read(epoch_after=0), "was answered in leader epoch 0, and epoch 1 was seen"),
+        (
+            _read(end=89, position=89, records=89),
+            "ends at 89, and the high watermark of the same leader epoch was 90",
+        ),
+        (_read(), None),
+        (_read(end=90, position=90, records=90), None),
+        (_read(position=101), None),
+        (_read(epoch_after=2, end=80, position=80, records=80), None),
+    ],
+)
+def test_a_final_read_is_held_against_itself_and_samples(
+    facts: Facts, final: FinalReadFile, words: str | None
+) -> None:
+    sample = in_sync("orders", 0).model_copy(update={"high_watermark": 90})
+    facts.run.samples.write_text(sample.model_dump_json() + "\n")
+    found = said(replace(facts, final_read=final))
+    assert (found == []) if words is None else any(words in text for text in found), found
+
+
+def test_who_is_in_sync_must_have_been_seen_at_the_end(facts: Facts) -> None:
+    early = in_sync("orders", 0).model_copy(update={"t_ns": SECOND})
+    blind = in_sync("orders", 0).model_copy(update={"isr": ()})
+    facts.run.samples.write_text(f"{early.model_dump_json()}\n{blind.model_dump_json()}\n")
+    assert "orders/0 was not seen once the load had ended" in said(replace(facts))[0]
+    facts.run.samples.unlink()
+    assert "(never at all)" in said(replace(facts))[0]
+
+
+def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> None:
+    old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "high_watermark": 900, "t_ns": SECOND})
+    new = in_sync("orders", 0).model_copy(update={"leader_epoch": 1, "high_watermark": 90})
+    facts.run.samples.write_text(f"{old.model_dump_json()}\n{new.model_dump_json()}\n")
+    assert any("epoch 5 was seen" in text for text in said(replace(facts)))
+    gone = TopicRemoved(offset=9, epoch=1, timestamp_ms=0, topic="orders", topic_id="")
+    write_metadata(facts.run.metadata_log, [decided(5), gone, decided(1)])
+    assert said(replace(facts)) == []
+
+
+# -- rows -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("change", "producers", "words"),
+    [
+        ({}, "acks: all", None),
+        (
+            {"sent_ns": SECOND},
+            "acks: all",
+            "attempts that were acknowledged before they were sent: 1, such as one on orders/0",
+        ),
+        ({"done_ns": -1}, "acks: all", "were acknowledged without a report"),
+        ({"sent_ns": -1}, "acks: all", "were sent before the run began"),
+        ({"done_ns": 10**15}, "acks: all", "were sent or acknowledged after the run had ended"),
+        ({"outcome": 1}, "acks: all", "were not acknowledged and have an offset"),
+        ({"offset": -1}, "acks: 1, idempotence: false", "were acknowledged without an offset"),
+        ({"offset": -1}, "acks: all, idempotence: true", None),
+        ({"offset": -1}, "acks: 0, idempotence: false", None),
+        ({"outcome": 2, "offset": -1, "done_ns": -1}, "acks: all", None),
+    ],
+)
+def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: str | None) -> None:
+    rows = [attempt(0, 0.5), {**attempt(1, 0.6), **change}]
+    found = said(Facts.of(make_run(producers=producers, attempts=rows)))
+    assert (found == []) if words is None else any(words in text for text in found), found
+
+
+def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:
+    rows = [attempt(0, 0.5), attempt(1, 0.6, outcome=2, partition=3)]
+    assert said(Facts.of(make_run(attempts=rows))) == ["nothing was ever acknowledged on orders/3"]
+
+
+# -- who was to watch -----------------------------------------------------------------------------------------------
+
+
+def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -> str:
+    """What is said of live readers; `reads`: by tenth of a second what they were handed."""
+    run = make_run(
+        audit={"records": {"produced": 100, "acked": 100, "consumed_live": handed, "consumed_final": 100}}
+    )
+    case = run.case_json.read_text()
+    run.case_json.write_text(case.replace('"live": 0', f'"live": {live}'))
+    if live:
+        assert f'"live": {live}' in run.case_json.read_text()
+    rows = [
+        {"topic": "orders", "partition": 0, "start_ns": at * SECOND // 10, "acked": 5, "failed": 0,
+         "indeterminate": 0, "read": reads.get(at, 0), "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 1.0,
+         "longest_gap_ms": 1.0}
+        for at in (0, 30, 200)
+    ]  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows, schema=SERIES), run.series)
+    verdict = judge(Facts.of(run))
+    return " | ".join(text for text in verdict.not_judged if "not looked for" in text)
+
+
+@pytest.mark.parametrize(
+    ("live", "handed", "reads", "words"),
+    [
+        (0, 0, {}, "vanished, skipped, rewound: not looked for: the experiment has no live reader"),
+        (1, 0, {}, "not looked for: the live readers were handed nothing"),
+        (1, 50, {0: 20, 30: 30}, "not looked for: the live readers stood still on orders/0"),
+        (1, 99, {0: 20, 30: 30, 200: 49}, ""),
+    ],
+)
+def test_who_stood_still_did_not_look(
+    make_run: MakeRun, live: int, handed: int, reads: dict[int, int], words: str
+) -> None:
+    found = _watched(make_run, live, handed, reads)
+    assert found == words if not words else words in found
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "words"),
+    [
+        ([], "producers were to write in transactions, and there is none"),
+        ([TxnOutcome.ABORTED, TxnOutcome.UNKNOWN], "of 2 transactions none is known to be committed"),
+        ([TxnOutcome.ABORTED, TxnOutcome.COMMITTED], None),
+    ],
+)
+def test_transactions_that_are_none(make_run: MakeRun, outcomes: list[TxnOutcome], words: str | None) -> None:
+    (one,) = WHOLE.partitions
+    final = FinalReadFile(complete=True, partitions=(one,), committed=(one,))
+    facts = Facts.of(make_run(producers="acks: all, idempotence: true, transaction_size: 10", final=final))
+    (part,) = facts.run.transactions.glob("*/*.parquet")
+    part.unlink()
+    if outcomes:
+        write_transactions(
+            part.parent, [TxnRow(0, n, int(one), 0, 0, 1, 2) for n, one in enumerate(outcomes)]
+        )
+    assert said(facts) == ([] if words is None else [words])
+
+
+def test_every_class_that_needs_readers_is_one() -> None:
+    assert set(NEED_READERS) <= set(Anomaly)
