@@ -32,9 +32,10 @@ EXPERIMENT = """\
 name: observed
 cluster: {{kafka: "{kafka}"}}
 topics:
-  orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 1}}}}
+  orders: {{partitions: {partitions}, replication_factor: 3, config: {{min.insync.replicas: 1}}}}
 workload:
   producers: {{acks: {acks}, idempotence: false}}
+  consumers: {{live: 1}}
   duration: 1s
 {faults}"""
 WALL_MS = 1_700_000_000_000
@@ -154,6 +155,7 @@ class ObservedRun:
     """Batches of every replica: first and last offset, leader epoch."""
     faults: str = ""
     """YAML of the experiment."""
+    partitions: int = 1
     topic_id: str = ""
     deleted: tuple[Replica, ...] = ()
     """Logs that wait to be removed."""
@@ -171,7 +173,10 @@ class ObservedRun:
 
     def _case(self, folder: Path) -> Case:
         path = folder / "observed.yaml"
-        path.write_text(EXPERIMENT.format(acks=self.acks_setting, kafka=self.kafka, faults=self.faults))
+        text = EXPERIMENT.format(
+            acks=self.acks_setting, kafka=self.kafka, faults=self.faults, partitions=self.partitions
+        )
+        path.write_text(text)
         (case,) = cases(load(path), seed=1)
         CaseFile(
             run_id="r",

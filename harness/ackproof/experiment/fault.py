@@ -140,6 +140,11 @@ class FaultSpec(Spec):
         """Whether all that the topic holds at that time goes with it, as is its purpose."""
         return False
 
+    def disturbs(self, producer: int) -> bool:
+        """Whether what this producer has on its way may be lost by it."""
+        del producer
+        return True
+
     def may_shrink_to(self, topic: str) -> int | None:
         """The fewest replicas that a partition of the topic has because of it; None: as many as before."""
         return None

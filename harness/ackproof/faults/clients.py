@@ -109,6 +109,10 @@ class ClientFault(FaultSpec):
         if self.client.kind == "reader" and not live:
             say.report(("client",), f"{self.client} is nobody: set workload.consumers.live to 1 or more")
 
+    def disturbs(self, producer: int) -> bool:
+        """Only its own."""
+        return self.client.kind == "producer" and self.client.number in {None, producer}
+
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """A producer: every workload has some."""

@@ -3,14 +3,16 @@
 A broker knows copies by producer id, producer epoch and sequence, and only a client raises its epoch: when it gives up
 on records that it had sent, and when a batch is refused as out of sequence because the one before it failed. Then it
 sends what was in flight anywhere again, and no broker can know these for copies (librdkafka: INTRODUCTION.md,
-"Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id says so only of a
-client that gave up. Two copies within one epoch are the broker's own.
+"Idempotent Producer", and its issue 4953; the Java client since KIP-360 too). Another producer id says so only of what
+was on its way when its client gave up on something. Two copies within one epoch are the broker's own.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Set
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Set
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +27,8 @@ from ackproof.rundir.partition import TopicPartition
 
 WHY = "sent again by the client in a new producer epoch: no broker can know those for copies"
 _UNKNOWN = (-1, -1)
+_REPORTED_NS: Final = 1_000_000_000
+"""Within so long a client has reported what came of all that it gave up at once."""
 
 
 def sent_again(run: CaseDir) -> int:
@@ -40,7 +44,7 @@ def sent_again(run: CaseDir) -> int:
     copies: Counter[tuple[str, int, int, int]] = Counter(
         zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
     )
-    gave_up = _gave_up(run)
+    gave_up = _on_their_way(run, copies)
     excused = 0
     for topic, partition in {key[:2] for key in copies}:
         mine = {key[2:]: count for key, count in copies.items() if key[:2] == (topic, partition)}
@@ -49,7 +53,7 @@ def sent_again(run: CaseDir) -> int:
 
 
 def _excused(
-    run: CaseDir, place: TopicPartition, copies: dict[tuple[int, int], int], gave_up: Set[int]
+    run: CaseDir, place: TopicPartition, copies: dict[tuple[int, int], int], gave_up: Set[tuple[int, int]]
 ) -> int:
     """Of so many further copies by (producer, seq): those whose producer epoch no other copy has."""
     rows = final_rows(run, place, ["producer", "seq", "offset"])
@@ -62,7 +66,7 @@ def _excused(
     ):
         known = seen.setdefault((producer, seq), set())
         one_id = all(session[0] == producer_id for producer_id, _ in known)
-        if session != _UNKNOWN and (one_id or producer in gave_up):
+        if session != _UNKNOWN and (one_id or (producer, seq) in gave_up):
             known.add(session)
     return sum(min(count, max(0, len(seen.get(key, ())) - 1)) for key, count in copies.items())
 
@@ -84,8 +88,24 @@ def _sessions(run: CaseDir, place: TopicPartition, offsets: np.ndarray) -> Itera
         yield (int(ids[at]), int(epochs[at])) if inside else _UNKNOWN
 
 
-def _gave_up(run: CaseDir) -> frozenset[int]:
-    """The producers with an attempt whose outcome nobody knows."""
-    wanted = pc.field("outcome") == int(Outcome.INDETERMINATE)
-    table = ledger_rows(run.produced, ["producer"], wanted)
-    return frozenset(table["producer"].unique().to_pylist())
+def _on_their_way(run: CaseDir, copies: Iterable[tuple[str, int, int, int]]) -> frozenset[tuple[int, int]]:
+    """Of the copies: (producer, seq) of those that were on their way when their producer gave up on something."""
+    names = ["producer", "seq", "sent_ns", "done_ns", "outcome"]
+    wanted = {key[2:] for key in copies}
+    sequences = pc.field("seq").isin(sorted({seq for _, seq in wanted}))
+    unknown = pc.field("outcome") == int(Outcome.INDETERMINATE)
+    table = ledger_rows(run.produced, names, sequences | unknown)
+    times: dict[int, list[int]] = defaultdict(list)
+    for row in table.filter(unknown).to_pylist():
+        times[row["producer"]].append(row["done_ns"])
+    return frozenset(
+        (row["producer"], row["seq"])
+        for row in table.to_pylist()
+        if (row["producer"], row["seq"]) in wanted
+        and any(row["sent_ns"] <= time <= _until_ns(row["done_ns"]) for time in times[row["producer"]])
+    )
+
+
+def _until_ns(done_ns: int) -> float:
+    """Until when its client can have told that it gave up with an attempt on its way; of one without a report ever."""
+    return done_ns + _REPORTED_NS if done_ns >= 0 else math.inf

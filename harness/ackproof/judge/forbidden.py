@@ -35,8 +35,7 @@ def ruling(
     demanded = any(bound.lowest > 0 for bound in bounds)
     found = prediction.of(anomaly, topic)
     if found is None or (not found.explored and found.why == usual.why):
-        none_at_all = all(bound.highest == 0 for bound in bounds)
-        if not bounds or (usual.chance is Chance.IMPOSSIBLE and none_at_all):
+        if not bounds or (usual.chance is Chance.IMPOSSIBLE and not demanded):
             return usual
         return Ruling(Chance.UNKNOWN, "the experiment's expectation decides; there is no prediction")
     if found.chance is not Chance.UNKNOWN:

@@ -17,7 +17,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import CONSUMED
 
-from .conftest import attempt, finding
+from .conftest import SECOND, attempt, finding
 
 MakeRun = Callable[..., CaseDir]
 
@@ -65,11 +65,13 @@ def judged(make_run: MakeRun) -> Callable[..., tuple[int, VerdictFile]]:
         also: Sequence[dict[str, Any]] = (),
         read: Sequence[dict[str, Any]] = (),
         producers: str = "acks: all, idempotence: true",
+        copied: dict[str, Any] | None = None,
+        gave_up_s: float = 0.5,
         **counts: int,
     ) -> tuple[int, VerdictFile]:
         run = make_run(
             producers=producers,
-            attempts=[attempt(3, 0.5), attempt(4, 0.5), attempt(5, 0.5, outcome=outcome)],
+            attempts=[copied or attempt(3, 0.5), attempt(4, 0.5), attempt(5, gave_up_s, outcome=outcome)],
             findings=[finding("duplicate")] * copies + [{**finding("duplicate"), **one} for one in also],
             duplicate=copies + len(also),
             expect=expect,
@@ -140,6 +142,18 @@ def test_a_client_raises_its_epoch_without_giving_up_too(judged: Judged) -> None
 def test_a_client_that_gave_nothing_up_has_no_reason_for_a_new_producer_id(judged: Judged) -> None:
     again, said = judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 1)], outcome=0)
     assert (again, said.verdict) == (0, Verdict.FAIL)
+
+
+@pytest.mark.parametrize(
+    ("sent_s", "done_s", "again"),
+    [(0, 1.1, 1), (0, 0.9, 0), (1.9, 3, 1), (2.1, 3, 0), (1, -1, 1), (2.1, -1, 0)],
+)
+def test_another_producer_id_is_of_what_was_on_its_way_when_the_client_gave_up(
+    judged: Judged, sent_s: float, done_s: float, again: int
+) -> None:
+    """It gave up on seq 5, and told so at 2 s, a second after it did at the latest."""
+    copied = {**attempt(3, done_s), "sent_ns": round(sent_s * SECOND)}
+    assert judged([_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)], copied=copied, gave_up_s=2.0)[0] == again
 
 
 def test_without_the_logs_on_disk_nobody_knows_the_epochs(judged: Judged) -> None:

@@ -34,7 +34,7 @@ from ackproof.reference.explain.epochs import (
 )
 from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.lives import Life, Removal, learns_ns
-from ackproof.reference.replay.observed import CUTS_LOGS, Observed
+from ackproof.reference.replay.observed import Observed
 from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica
@@ -91,7 +91,7 @@ class Era:
         """acks=all acknowledges below the high watermark: clean successors have it, if no disk lost what it had."""
         between = [one for one in self.leader_epochs if old < one.epoch <= new.epoch]
         acks = self.observed.experiment.workload.producers.acks
-        cut = any(begin <= new.begin_ns for begin in self.observed.nodes_with(CUTS_LOGS).values())
+        cut = self.observed.cut_before({one.leader for one in between}, new.begin_ns)
         if acks != "all" or cut or not all(one.clean for one in between):
             return None
         return ForbiddenStep(

@@ -51,7 +51,7 @@ def explain(observed: Observed, account: Account) -> None:
             account.not_replayed.append(f"{place}: {why}")
             account.count("not_replayed", rows.found)
             continue
-        runs, by_interval = intervals(place, rows, disturbances(lives, observed.events), unread)
+        runs, by_interval = intervals(place, rows, disturbances(observed, place, lives, log), unread)
         account.intervals += runs[: EXAMPLES - len(account.intervals)]
         account.count("by_interval", rows.found[by_interval])
         epochs = leader_epochs(alive.history, observed.events, learns) if alive is not None else []

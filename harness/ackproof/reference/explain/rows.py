@@ -39,7 +39,7 @@ class AckedRows:
     def __len__(self) -> int:
         return len(self.seq)
 
-    def take(self, which: Bools) -> AckedRows:
+    def take(self, which: Bools | Ints) -> AckedRows:
         """Some of them."""
         return AckedRows(*(column[which] for column in vars(self).values()))
 

@@ -6,18 +6,17 @@ How far a broker may lag behind that log is said here too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.node_settings import longest_time_out
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.reference.replay.observed import Observed
-from ackproof.rundir.timeline import EventKind, fault_name
+from ackproof.reference.replay.observed import ANYTHING, Observed
+from ackproof.rundir.timeline import EventKind
 from ackproof_reference.metadata import Partition
 
-ANYTHING: Final = "command"
-"""A fault that may do whatever its author likes."""
 _MARGIN_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 
@@ -54,16 +53,16 @@ class Life:
         return self.history[0].t_ns
 
 
-def deleted_by(observed: Observed, topic: str, t_ns: int) -> str:
-    """The fault that had been asked to delete a topic when it was deleted: the latest; '' when there is none."""
+def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> FaultSpec | None:
+    """The fault that had been asked to delete a topic when it was deleted: the latest that is not `done` with it."""
     faults = {fault.number: fault for fault in observed.case.faults}
-    by = ""
+    by = None
     for event in observed.events:
         if event.kind is not EventKind.FAULT_ASKED or event.fault is None or event.t_ns > t_ns + _MARGIN_NS:
             continue
         fault = faults.get(event.fault)
-        if fault is not None and (fault.drops(topic) or fault.kind == ANYTHING):
-            by = f"fault {fault_name(event.fault)} ({fault.kind})"
+        if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and event.fault not in done)):
+            by = fault
     return by
 
 

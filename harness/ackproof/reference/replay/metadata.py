@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from ackproof.reference.replay.account import Account
 from ackproof.reference.replay.image import Image, partition_of
 from ackproof.reference.replay.lives import Life, Moment, Removal, deleted_by
-from ackproof.reference.replay.observed import ASKS_UNCLEAN, Observed
+from ackproof.reference.replay.observed import Observed
 from ackproof.reference.replay.rules import Broken, broken_rule, plain, state_of
 from ackproof.reference.replay.steps import Step, Surroundings, same, steps
 from ackproof.reference.replay.zookeeper import zookeeper_steps
@@ -24,7 +24,7 @@ from ackproof.rundir.metadata import (
     TopicRemoved,
 )
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import EventKind
+from ackproof.rundir.timeline import EventKind, fault_name
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition
 
 _MIN_INSYNC: Final = "min.insync.replicas"
@@ -35,9 +35,8 @@ _SHUTDOWN_NS: Final = 30_000_000_000
 def replay(observed: Observed, account: Account) -> None:
     """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
     replaying = _Replay(observed, account, Image(observed.case))
-    unclean_asked = ASKS_UNCLEAN in observed.fault_kinds
     for group in _appends(observed.records):
-        beside = _surroundings(group, replaying.image, unclean_asked)
+        beside = _surroundings(group, replaying.image)
         for record in group:
             replaying.take(record, beside)
 
@@ -54,7 +53,7 @@ def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]
         yield group
 
 
-def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: bool) -> Surroundings:
+def _surroundings(group: Iterable[MetadataRecord], image: Image) -> Surroundings:
     fenced, registered, unfenced = [], [], []
     failed: dict[int, frozenset[str]] = {}
     unregistered: set[tuple[TopicPartition, int]] = set()
@@ -89,9 +88,8 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image, unclean_asked: 
         tuple(unfenced),
         tuple(dict.fromkeys(stopping)),
         configured,
-        unclean_asked,
-        failed,
-        frozenset(unregistered),
+        failed_dirs=failed,
+        unregistered_dirs=frozenset(unregistered),
     )
 
 
@@ -102,6 +100,8 @@ class _Replay:
     observed: Observed
     account: Account
     image: Image
+    deleted: set[int] = field(default_factory=set)
+    """Faults that have deleted a topic: each deletes it once."""
 
     def take(self, record: MetadataRecord, beside: Surroundings) -> None:
         """Hold the next record against the state before it, then take it as decided."""
@@ -169,6 +169,7 @@ class _Replay:
             lives[-1].history.append(moment("created", clean=True))
             return
         rules, before = image.rules(record.topic), image.of(place, seen.isr)
+        asked = self.observed.unclean_asked(place, self.observed.t_ns(record.timestamp_ms))
         if image.zookeeper and seen.epoch > old.epoch + 1:
             self.account.replayed += 1
             self.account.missed += seen.epoch - old.epoch - 1
@@ -181,13 +182,12 @@ class _Replay:
             lost = [node for node, dirs in beside.failed_dirs.items() if image.lies_in(place, node, dirs)]
             lost += [node for there, node in beside.unregistered_dirs if there == place]
             cleared = rules.elr and "directories" in record.changed and image.directories_clear_eligible
-            made = steps(
-                before, seen, replace(beside, without_dir=tuple(lost), eligible_cleared=cleared), rules
-            )
+            mine = replace(beside, without_dir=tuple(lost), eligible_cleared=cleared, unclean_asked=asked)
+            made = steps(before, seen, mine, rules)
         step, alternative = _matching(made, seen)
         named = step.partition.leader if step else _named(alternative, old)
         if step is None:
-            unclean = rules.unclean_election or beside.unclean_asked
+            unclean = rules.unclean_election or asked
             self._forbid(broken_rule(before, seen, unclean, named), before, record)
         cause = step.cause if step else "forbidden"
         self._step(_general(cause))
@@ -242,7 +242,11 @@ class _Replay:
     def _removed(self, record: TopicRemoved) -> None:
         """A topic's deletion ends the life of its partitions. One that nobody asked for is no step of Kafka's."""
         t_ns = self.observed.t_ns(record.timestamp_ms)
-        removal = Removal(t_ns, record.offset, deleted_by(self.observed, record.topic, t_ns))
+        by = deleted_by(self.observed, record.topic, t_ns, self.deleted)
+        if by is not None:
+            self.deleted.add(by.number)
+        name = "" if by is None else f"fault {fault_name(by.number)} ({by.kind})"
+        removal = Removal(t_ns, record.offset, name)
         self._step("topic deleted")
         for place, lives in self.account.lives.items():
             if place.topic == record.topic and lives[-1].removal is None:

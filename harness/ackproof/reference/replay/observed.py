@@ -19,13 +19,14 @@ from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.disks.slow_disk import SlowDisk
+from ackproof.faults.planned.elections import ElectUnclean
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.samples import Sample, read_samples
-from ackproof.rundir.timeline import Event, FaultAsked, read_timeline
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, read_timeline
 
 CUTS_LOGS: Final = frozenset(
     [
@@ -41,8 +42,12 @@ CUTS_LOGS: Final = frozenset(
 """Faults that take from a disk what a broker had appended: an election after them may be clean and lose."""
 _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Of these, those after which no protocol says what a broker reads back, whatever the partition."""
-ASKS_UNCLEAN: Final = "elect_unclean"
+ANYTHING: Final = "command"
+"""A fault that may do whatever its author likes."""
+_STAMPED_NS: Final = 20_000_000
+"""Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 CLOCKS: Final = frozenset({"clock_jump"})
+_OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
 
 
 @dataclass(frozen=True)
@@ -110,6 +115,40 @@ class Observed:
         """The replicas of one incarnation: a broker may still have a log of another one. '' is any."""
         known = self.replicas.get(place, ())
         return [one for one in known if not (topic_id and one.topic_id) or one.topic_id == topic_id]
+
+    def cut_before(self, nodes: Iterable[int], t_ns: int) -> bool:
+        """Whether by then a fault had taken from the disk of one of these nodes what it had appended."""
+        return any(
+            isinstance(event.what, FaultAsked)
+            and event.what.kind in CUTS_LOGS
+            and event.t_ns <= t_ns
+            and (event.what.kind == ANYTHING or not set(nodes).isdisjoint(event.what.nodes))
+            for event in self.events
+        )
+
+    def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
+        """Whether an administrator asked for an unclean election of this partition, and may still be waiting for it."""
+        for number, (begin, end) in self.fault_times.items():
+            fault = next((one for one in self.case.faults if one.number == number), None)
+            mine = isinstance(fault, ElectUnclean) and TopicPartition(*fault.partition) == place
+            anything = fault is not None and fault.kind == ANYTHING
+            if (mine or anything) and begin - _STAMPED_NS <= t_ns <= end + _STAMPED_NS:
+                return True
+        return False
+
+    @cached_property
+    def fault_times(self) -> Mapping[int, tuple[int, int]]:
+        """Fault → when it was asked for, and when nothing more was done about it; if it goes on, the run's end."""
+        found: dict[int, tuple[int, int]] = {}
+        last = self.events[-1].t_ns if self.events else 0
+        for event in self.events:
+            if event.fault is None:
+                continue
+            if event.kind is EventKind.FAULT_ASKED:
+                found[event.fault] = event.t_ns, last
+            elif event.kind in _OVER and event.fault in found:
+                found[event.fault] = found[event.fault][0], event.t_ns
+        return found
 
     def nodes_with(self, kinds: frozenset[str]) -> Mapping[int, int]:
         """Which nodes had a fault of these kinds, and when the first one began."""

@@ -38,7 +38,9 @@ def replay_samples(observed: Observed, account: Account) -> None:
             account.replayed += len(current)
             account.forbidden += _high_watermarks(place, current, touched)
             account.forbidden += _expansions(place, life.history, current, touched)
-            account.forbidden += _epochs(place, life.history, _logs(observed, place, life))
+            logs = _logs(observed, place, life)
+            account.forbidden += _epochs(place, life.history, logs)
+            account.forbidden += _committed(observed, place, life.history, current, logs)
 
 
 def _of_a_life(
@@ -174,6 +176,44 @@ def _lowest(
         and not _between(touched.get(node, ()), joined.t_ns - MARGIN_NS, sample.t_ns)
     ]
     return min(seen, key=lambda sample: sample.log_ends[node], default=None)
+
+
+def _committed(
+    observed: Observed,
+    place: TopicPartition,
+    history: Sequence[Moment],
+    current: Sequence[tuple[Sample, Moment]],
+    replicas: Sequence[Replica],
+) -> Iterator[ForbiddenStep]:
+    """What was below a high watermark stays, whatever acks: who is elected from the ISR has it, and begins above it.
+
+    Where an epoch began is told by the logs on disk: each replica has it from the leader of that epoch.
+    """
+    told = [sample for sample, _ in current if sample.leader != NO_LEADER]
+    for epoch, start in sorted({(entry.epoch, entry.start) for one in replicas for entry in one.epochs}):
+        earlier = [sample for sample in told if sample.leader_epoch < epoch]
+        seen = max(earlier, key=lambda sample: sample.high_watermark, default=None)
+        if seen is None or seen.high_watermark <= start:
+            continue
+        since = [one for one in history if seen.leader_epoch < one.partition.leader_epoch <= epoch]
+        if not since or not all(one.clean for one in since):
+            continue
+        elected = next(one for one in since if one.partition.leader_epoch == since[-1].partition.leader_epoch)
+        if observed.cut_before({one.partition.leader for one in since}, elected.t_ns):
+            continue
+        yield ForbiddenStep(
+            rule="committed records cut",
+            text=f"{place}: the high watermark was {seen.high_watermark} in epoch {seen.leader_epoch}, and broker "
+            f"{elected.partition.leader}, elected cleanly ({elected.cause}), began epoch {epoch} at {start}",
+            state_before=f"broker {seen.leader} led in epoch {seen.leader_epoch}, ISR {list(seen.isr)}; high "
+            f"watermark {seen.high_watermark}, log ends {seen.log_ends}",
+            source="KIP-101, KIP-966; Partition.maybeIncrementLeaderHW",
+            offset=elected.offset,
+            t_ns=elected.t_ns,
+            topic=place.topic,
+            partition=place.partition,
+        )
+        return
 
 
 def _epochs(

@@ -49,7 +49,7 @@ class Surroundings:
     configured: bool = False
     """min.insync.replicas was set."""
     unclean_asked: bool = False
-    """An administrator asks for unclean elections in this run."""
+    """An administrator has asked for an unclean election of this very partition."""
     failed_dirs: Mapping[int, frozenset[str]] = field(default_factory=dict)
     """Log dirs that brokers lost."""
     unregistered_dirs: frozenset[tuple[TopicPartition, int]] = frozenset()
