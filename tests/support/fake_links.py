@@ -18,7 +18,7 @@ from ackproof.cluster.network.mesh import (
     Throttle,
 )
 from ackproof.cluster.network.probe import Answer
-from ackproof.cluster.network.sockets import Traffic
+from ackproof.cluster.network.sockets import Flow, Traffic
 from ackproof.cluster.protocol import NodeState
 
 
@@ -47,6 +47,8 @@ class FakeMesh:
     stuck: set[Link] = field(default_factory=set)
     laid: dict[Link, dict[str, Effect]] = field(default_factory=dict)
     broken: set[Link] = field(default_factory=set)
+    came: dict[Link, int] = field(default_factory=dict)
+    """Bytes that came back over a link so far."""
     held_up: list[float] = field(default_factory=list)
     """So many seconds more for each of the next probes: the machine is busy."""
 
@@ -94,4 +96,5 @@ class FakeMesh:
         return 0.001 + sum(effect.delay for effect in effects if isinstance(effect, SlowClose))
 
     def traffic(self, link: Link) -> Traffic:
-        return Traffic(0.0)
+        flow = Flow(("", 0), 1, self.came.get(link, 0))
+        return Traffic(0.0, {1: flow})

@@ -18,6 +18,8 @@ class MetadataMode:
     """Whether the controller is one of the brokers, which the servers elect and which alone takes changes."""
     rules: str
     """What follows a release's number in the name of its rules (`3.9.2-zk`)."""
+    registers_once: bool
+    """Whether a broker registers once in the life of its process; else with each of its sessions."""
     session: str
     """The setting that says how long a broker may be silent."""
     timing: Mapping[str, str]
@@ -51,7 +53,9 @@ _ZOOKEEPER: Final[Mapping[str, str]] = MappingProxyType(
 
 MODES: Final[Mapping[str, MetadataMode]] = MappingProxyType(
     {
-        "kraft": MetadataMode("controller", False, "", "broker.session.timeout.ms", _KRAFT),
-        "zookeeper": MetadataMode("zookeeper", True, "-zk", "zookeeper.session.timeout.ms", _ZOOKEEPER),
+        "kraft": MetadataMode("controller", False, "", True, "broker.session.timeout.ms", _KRAFT),
+        "zookeeper": MetadataMode(
+            "zookeeper", True, "-zk", False, "zookeeper.session.timeout.ms", _ZOOKEEPER
+        ),
     }
 )

@@ -42,6 +42,7 @@ class Holds:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._over: set[int] = set()
         self._nodes: dict[int, threading.RLock] = {}
         self._grips: dict[int, dict[int, Grip]] = {}
         self._changes: dict[int, int] = {}
@@ -73,6 +74,13 @@ class Holds:
         """This fault's life has ended, well or badly: it wants no node any more."""
         for node in list(self._grips):
             self.release(node, fault)
+        with self._lock:
+            self._over.add(fault)
+
+    def is_over(self, fault: int) -> bool:
+        """Whether this fault's life has ended, well or badly."""
+        with self._lock:
+            return fault in self._over
 
     def _note_change(self, node: int) -> None:
         self._changes[node] = self._changes.get(node, 0) + 1

@@ -237,13 +237,21 @@ def will_fire(life: Life, lives: Lives) -> bool:
 
 
 def pending(lives: Lives) -> bool:
-    """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
+    """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force.
+
+    One that was healed may wait to be looked at until another ends; if that one lasts as long as the load, so do both.
+    """
+    lasting = any(life.bit and not life.over and not _ends_by_itself(life.fault) for life in lives.values())
     return any(
         will_fire(life, lives)
         if life.stage is Stage.WAITING
-        else not life.over and (life.fault.HOLD_KEY is None or life.fault.hold is not None)
+        else not life.over and _ends_by_itself(life.fault) and not (lasting and life.stage is Stage.HEALED)
         for life in lives.values()
     )
+
+
+def _ends_by_itself(fault: FaultSpec) -> bool:
+    return fault.HOLD_KEY is None or fault.hold is not None
 
 
 def followers(lives: Lives, first: Life) -> list[Life]:

@@ -158,6 +158,9 @@ def test_what_the_load_waits_for() -> None:
     assert pending(lives(bitten(pause())))
     assert pending(lives(bitten(pause()).healed("").life))
     assert not pending(lives(bitten(pause(hold=None))))
+    # It may wait to be looked at until the other ends, which is with the load.
+    assert not pending(lives(bitten(pause()).healed("").life, bitten(pause(2, hold=None))))
+    assert pending(lives(bitten(pause()), bitten(pause(2, hold=None))))
     assert not pending(lives(pause(trigger=STATE)))
     assert not pending(lives(pause(trigger=STATE), pause(2, After(1))))
     assert pending(lives(pause(trigger=When(STATE.condition, 5.0)), pause(2, After(1))))

@@ -256,8 +256,12 @@ def test_effects_stack_and_each_is_lifted_alone(
     if first == "other":
         ground.mesh.lift("fault-9", Link(2, 1))
     injection.heal()
-    injection.confirm_healed()
     assert ground.mesh.laid[Link(2, 1)] == ({} if first == "other" else {"fault-9": below})
+    hidden = first == "own" and isinstance(below, Cut)  # below what is silent itself nothing can be seen
+    if hidden:
+        threading.Timer(0.3, ground.mesh.lift, ("fault-9", Link(2, 1))).start()
+    injection.confirm_healed()
+    assert bool(ground.mesh.laid[Link(2, 1)]) is (first == "own" and not hidden)
 
 
 @pytest.mark.parametrize(("kind", "body", "below"), STACKED[:6])
@@ -280,7 +284,47 @@ def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> N
     injection.confirm()
     ground.mesh.impose("fault-12", Link(2, 1), Cut())
     injection.heal()
-    injection.confirm_healed()
+    threading.Timer(0.3, ground.mesh.lift, ("fault-12", Link(2, 1))).start()
+    assert "2→1: a round trip takes 1.0 ms; the nodes" in injection.confirm_healed()
+    assert not ground.mesh.broken
+
+
+@pytest.mark.parametrize("kind", ["fault", "node"])
+def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground: Ground, kind: str) -> None:
+    """What hinders it will not end: the other fault is over and left it, or a node is gone and nobody holds it."""
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    injection.heal()
+    if kind == "fault":
+        ground.mesh.impose("fault-12", Link(2, 1), Cut())
+        ground.holds.drop(12)
+    else:
+        ground.nodes[2].now = NodeState.GONE
+    with pytest.raises(FaultNotConfirmed, match=r"nothing can be seen of its healing: 2→1 \("):
+        injection.confirm_healed()
+
+
+def test_a_link_that_carried_something_before_it_was_mended_was_not_cut_all_the_time(ground: Ground) -> None:
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    ground.mesh.came[Link(2, 1)] = 7
+    with pytest.raises(FaultNotConfirmed, match="2→1 carried 7 bytes before it was mended"):
+        injection.heal()
+    assert not ground.mesh.broken
+
+
+def test_a_delay_that_does_not_last_is_seen_before_it_is_mended(ground: Ground) -> None:
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    injection.confirm()
+    ground.mesh.broken.clear()
+    with pytest.raises(FaultNotConfirmed, match="to show on 2→1"):
+        injection.heal()
 
 
 SPLIT = {"groups": [[2], [1, 3]]}

@@ -231,6 +231,15 @@ def test_no_broker_registers_that_was_not_started(facts: Facts) -> None:
     ]
 
 
+def test_with_zookeeper_a_broker_registers_with_each_of_its_sessions(facts: Facts) -> None:
+    write_metadata(facts.run.metadata_log, [_registered(1, 1), _registered(5, 1), decided(1)])
+    assert said(replace(facts)) != []
+    experiment = facts.case.experiment
+    cluster = experiment.cluster.model_copy(update={"mode": "zookeeper"})
+    case = replace(facts.case, experiment=experiment.model_copy(update={"cluster": cluster}))
+    assert said(replace(facts, case=case)) == []
+
+
 def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
     write_metadata(facts.run.metadata_log, [decided(0), decided(2)])
     assert said(facts) == [

@@ -53,12 +53,10 @@ class Traffic:
     def received_since(self, earlier: Traffic) -> int:
         """Bytes that came back between two looks, over old connections and new ones.
 
-        What was sent says little: a proxy takes it and lets it vanish.
+        What was sent says little: a proxy takes it and lets it vanish. An inode may be another connection's by now.
         """
-        return sum(
-            flow.received - (earlier.flows[inode].received if inode in earlier.flows else 0)
-            for inode, flow in self.flows.items()
-        )
+        before = {inode: flow.received for inode, flow in earlier.flows.items()}
+        return sum(max(0, flow.received - before.get(inode, 0)) for inode, flow in self.flows.items())
 
 
 def flows() -> list[Flow]:

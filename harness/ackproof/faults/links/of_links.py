@@ -8,19 +8,22 @@ is then as this fault wants it, and is looked at again once the node is back. At
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import ClassVar, Final, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
 from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, LinkError, Mesh, Reset
+from ackproof.cluster.network.sockets import Traffic
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.holds import Holds
+from ackproof.faults.holds import FREE_WITHIN_S, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.witnesses import Look, Unreachable, Witness
 from ackproof.rundir.timeline import fault_name
@@ -31,6 +34,7 @@ READY_WITHIN_S: Final = 60.0
 SILENT: Final = (Cut, BlackHole, Reset)
 """Effects under which nothing passes: what another fault had silenced before, or whose end it holds, shows no more
 than that it stays so."""
+_OWNER: Final = re.compile(r"fault-(\d+)")
 AT_ONCE: Final = 8
 """Links that are looked at in parallel."""
 T = TypeVar("T")
@@ -111,6 +115,8 @@ class LinksInjection(Injection[LinksT]):
         self._unseen: dict[Link, str] = {}
         self._vouched: list[Link] = []
         self._below: dict[Link, frozenset[str]] = {}
+        self._silent: dict[Link, Traffic] = {}
+        self._bitten: tuple[Link, ...] = ()
 
     def inject(self) -> str:
         self._look_before()
@@ -122,28 +128,82 @@ class LinksInjection(Injection[LinksT]):
         seen = self._on_each(tuple(self._before), self._until_bitten)
         silenced = [link for link in self._vouched if not self._not_running(link)]
         seen |= self._on_each(silenced, self._until_silent)
+        if isinstance(self.effect, SILENT):
+            mute = [link for link, look in seen.items() if not look.passes]
+            self._silent = self._on_each(mute, self.mesh.traffic)
+        else:
+            self._bitten = tuple(seen)
         return self._told(seen)
 
     def heal(self) -> str:
-        """Lift the effect from all links, after a look at those whose ends have come back since it was imposed."""
+        """Lift the effect from all links, after a look at whether it has lasted, and at those whose ends have come back
+        since it was imposed."""
         try:
+            lasted = self._lasted()
             back = self._on_each(
-                [link for link in self._vouched if not self._excuse(link)], self._until_silent
+                [link for link in self._vouched if not self._is_away(link)], self._until_silent
             )
         finally:
             self._lift()
         late = "".join(f"; {link} since its ends are back: {look.words}" for link, look in back.items())
-        return f"mended {names(self.links)}{late}"
+        return f"mended {names(self.links)}{lasted}{late}"
 
     def confirm_healed(self) -> str:
-        """Links that were seen to break are seen to be whole; nodes whose links are all whole take part again."""
-        seen = self._on_each(
-            tuple(link for link in self._before if not self._excuse(link)), self._until_whole
-        )
+        """Links that were broken are seen to be whole; nodes whose links are all whole take part again."""
+        links = self._await_a_look()
+        seen = self._on_each(links, self._until_whole)
         self._until_ready()
-        return self._told(seen) + "; the nodes at their ends answer, registered and unfenced"
+        unseen = "".join(f"; {link} was not looked at again" for link in self._broken if link not in seen)
+        return f"{self._told(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
 
     # -- within -------------------------------------------------------------------------------------------------
+
+    @property
+    def _broken(self) -> tuple[Link, ...]:
+        """The links of which somebody vouches that they were broken."""
+        return (*self._before, *self._vouched)
+
+    def _lasted(self) -> str:
+        """Nothing came over silent links until now, by the kernel's counters; what passes others is looked at again."""
+        for link, first in self._silent.items():
+            if came := self.mesh.traffic(link).received_since(first):
+                raise self.unseen(f"{link} carried {came} bytes before it was mended ({self.effect})")
+        if self._silent:
+            return "; until then no byte came back"
+        comparable = [
+            link
+            for link in self._bitten
+            if not self._excuse(link) and self._others(link) == self._below[link]
+        ]
+        still = self._on_each(comparable, self._until_bitten)
+        return "".join(f"; {link} until then: {look.words}" for link, look in still.items())
+
+    def _await_a_look(self) -> tuple[Link, ...]:
+        """The links at which one can look. While there is none, what hinders it is awaited, if that will ever end."""
+        hindered_at = time.monotonic()
+
+        def look() -> tuple[Link, ...] | None:
+            nonlocal hindered_at
+            if links := tuple(link for link in self._broken if not self._excuse(link)):
+                return links
+            if any(map(self._is_hindered, self._broken)):
+                hindered_at = time.monotonic()
+            elif time.monotonic() - hindered_at > BITES_WITHIN_S:
+                raise self.unseen(f"nothing can be seen of its healing: {self._excuses(self._broken)}")
+            return None
+
+        what = f"one of {names(self._broken)} to be looked at again"
+        return self.seen(look, what, FREE_WITHIN_S, state=lambda: self._excuses(self._broken), interval_s=0.2)
+
+    def _is_hindered(self, link: Link) -> bool:
+        """Whether another fault, which goes on, keeps from looking at a link, or an end of it is coming back."""
+        if self._held(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
+            return True
+        others = (_OWNER.match(words) for words in self.mesh.imposed(link))
+        return any(other and not self.holds.is_over(int(other[1])) for other in others)
+
+    def _excuses(self, links: Iterable[Link]) -> str:
+        return "; ".join(f"{link} {self._excuse(link)}" for link in links)
 
     def _look_before(self) -> None:
         """What stands below the effect: it is confirmed, and its healing too, against that."""
@@ -199,16 +259,26 @@ class LinksInjection(Injection[LinksT]):
     def _excuse(self, link: Link, *, before: bool = False) -> str:
         """Why nothing can be said of a link now: an end does not run or is only coming back, or other effects lie on
         it than when this fault came. `before`: any other effect at all."""
-        if why := self._not_running(link):
+        if why := self._is_away(link):
             return why
-        for end in link:
-            if end != CLIENTS and self._is_coming_back(end):
-                return f"(node {end} was started again a moment ago)"
-        own = (f"{self._owner}-", f"{self._owner} ")
-        others = {words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own)}
+        others = self._others(link)
+        # Beside what silences it too nothing can be told of this one.
+        before = before or link in self._vouched
         if others - (frozenset() if before else self._below.get(link, frozenset())):
             return f"(broken already: {', '.join(sorted(others))})"
         return ""
+
+    def _is_away(self, link: Link) -> str:
+        """Which end of a link does not run, or is only coming back."""
+        if why := self._not_running(link):
+            return why
+        back = (end for end in link if end != CLIENTS and self._is_coming_back(end))
+        return next((f"(node {end} was started again a moment ago)" for end in back), "")
+
+    def _others(self, link: Link) -> frozenset[str]:
+        """What other faults have laid on a link."""
+        own = (f"{self._owner}-", f"{self._owner} ")
+        return frozenset(words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own))
 
     def _is_coming_back(self, end: int) -> bool:
         if not self.holds.returns(end):
@@ -242,14 +312,21 @@ class LinksInjection(Injection[LinksT]):
 
     def _until_silent(self, link: Link) -> Look:
         what = f"{link} to carry nothing, as before"
-        return self._until(link, lambda now: not now.passes or bool(self._excuse(link)), what, BITES_WITHIN_S)
+        return self._until(
+            link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
+        )
 
     def _until_whole(self, link: Link) -> Look:
         what = f"{link} to be whole"
-        before = self._before[link]
+        before = self._before.get(
+            link
+        )  # of one that was silent before, nothing is known but that it was whole once
         return self._until(
             link,
-            lambda now: self._witness.whole(before, now) or bool(self._excuse(link)),
+            lambda now: (
+                (now.passes if before is None else self._witness.whole(before, now))
+                or bool(self._excuse(link))
+            ),
             what,
             MENDED_WITHIN_S,
         )

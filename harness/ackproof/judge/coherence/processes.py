@@ -80,7 +80,9 @@ def _struck(facts: Facts) -> Iterator[str]:
 
 
 def _registered(facts: Facts) -> Iterator[str]:
-    """No broker registers more often than it was started."""
+    """No broker registers more often than it was started, where a process registers once."""
+    if not facts.case.experiment.cluster.metadata.registers_once:
+        return
     starts = Counter(event.node for event in facts.events if isinstance(event.what, NodeStarted))
     registered: dict[int, set[str]] = defaultdict(set)
     for record in facts.metadata:
