@@ -10,6 +10,7 @@ PYTEST_OPTIONS ?=
 # What `make test-all` runs: folders, files, or an expression with -k or -m; all of it if empty.
 PART ?=
 NIGHT_ARGS ?=
+HEALTHY_ARGS ?=
 # Most tests with brokers wait: one worker more than there are processors. How they share the tests: tests/support/spread.py
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 QUICK := tests/unit tests/model tests/repo
@@ -53,8 +54,8 @@ bench: setup-dev ## audit, producer, reader and start against their references, 
 	@$(BIN)/python tests/bench/start.py
 	@$(BIN)/python tests/bench/simulator.py
 
-healthy: setup-dev ## 50 runs in which nothing may be found: each must be a PASS (20 minutes; goes on where it stopped)
-	@$(BIN)/python tests/bench/healthy.py --runs 50
+healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PASS (2 hours; goes on where it stopped)
+	@$(BIN)/python tests/bench/healthy.py --runs 300 $(HEALTHY_ARGS)
 
 schema: setup ## write experiments/experiment.schema.json anew
 	@$(BIN)/ackproof schema > experiments/experiment.schema.json

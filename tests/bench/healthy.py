@@ -1,11 +1,13 @@
 """Healthy runs: nothing that Kafka forbids happens, so that every verdict must be PASS, and no finding made.
 
-    python tests/bench/healthy.py [--runs 50] [--batch 10] [--at-most N] [--out runs/healthy]
+    python tests/bench/healthy.py [--runs 300] [--batch 10] [--at-most N] [--backend both] [--out runs/healthy]
 
-No faults; kills of leaders, of followers and of the controller, a restart and a pause, all with acks=all on two
-replicas and idempotent producers. Prints each run that is not PASS with its reasons, then the numbers. What was run
-is kept in `figures.jsonl` of the folder, a line per run, and the next call goes on from there: --at-most N runs no
-more than N in this call. The exit code is 0 when all so far passed without a finding.
+What is done to brokers and topics in the course of their lives, and faults that time-outs bear: kills, restarts,
+pauses, planned work, delays; in every line of releases, with KRaft and ZooKeeper, with and without transactions, on
+processes (`both`: every third batch in containers); always acks=all on two replicas. Prints each run that is not PASS
+with its reasons, then the numbers. What was run is kept in `figures.jsonl` of the folder, a line per run, and the next
+call goes on from there: --at-most N runs no more than N in this call. The exit code is 0 when all so far passed without
+a finding.
 """
 
 from __future__ import annotations
@@ -23,37 +25,49 @@ from pathlib import Path
 from ackproof.rundir.documents import BatchCase, BatchFile
 
 ACKPROOF = Path(sys.executable).with_name("ackproof")
-CLUSTER = """\
+EXPERIMENT = """\
 name: {name}
-cluster: {{brokers: 3, controllers: 1}}
+cluster: {{{cluster}, brokers: 3}}
 topics:
-  orders: {{partitions: 2, config: {{min.insync.replicas: 2}}}}
+  orders: {{partitions: 2, replication_factor: 3, config: {{min.insync.replicas: 2}}}}
 workload:
-  producers: {{count: 2, acks: all, idempotence: true, rate: 2000/s}}
-  consumers: {{live: 1}}
-  duration: 2s
+  producers: {{count: 2, acks: all, idempotence: true, {producers}}}
+  consumers: {{live: 1, isolation: {isolation}}}
+  duration: 3s
+faults: [{fault}]
 """
+KRAFT = ("4.3.1", "4.2.1", "4.1.2", "4.0.2", "3.9.2")
 FAULTS = {
     "calm": "",
-    "leader-kill": "faults: [{kill: {target: leader(orders/0)}, when: acked >= 1000, restart_after: 2s}]",
-    "follower-kill": "faults: [{kill: {target: followers(orders/0)}, at: 1s, restart_after: 1s}]",
-    "controller-kill": "faults: [{kill: {target: controller}, at: 1s, restart_after: 1s}]",
-    "leader-restart": "faults: [{restart: {target: leader(orders/1)}, at: 1s}]",
-    "leader-pause": "faults: [{pause: {target: leader(orders/0)}, at: 1s, for: 4s}]",
+    "leader-kill": "{kill: {target: leader(orders/0)}, when: acked >= 1000, at_latest: 2s, restart_after: 2s}",
+    "follower-kill": "{kill: {target: followers(orders/0)}, at: 1s, restart_after: 1s}",
+    "controller-kill": "{kill: {target: controller}, at: 1s, restart_after: 1s}",
+    "leader-restart": "{restart: {target: leader(orders/1)}, at: 1s}",
+    "leader-pause": "{pause: {target: leader(orders/0)}, at: 1s, for: 4s}",
+    "short-pause": "{pause: {target: follower(orders/0)}, at: 1s, for: 500ms}",
+    "reassign": "{reassign: {partition: orders/0, to: [3, 1, 2]}, at: 1s}",
+    "settings": "{set: {topic: orders, config: {segment.bytes: 65536}}, at: 1s, for: 1s}",
+    "rolling-restart": "{rolling_restart: {target: brokers}, at: 500ms}",
+    "recreate": "{recreate: {topic: orders}, at: 1s}",
+    "producer-kill": "{kill_client: {client: producer(0)}, at: 1s, restart_after: 500ms}",
+    "reader-pause": "{pause_client: {client: reader(0)}, at: 1s, for: 1s}",
+    "delay": "{delay: {link: follower(orders/0) -> leader(orders/0), latency: 30ms}, at: 500ms, for: 2s}",
+    "client-delay": "{delay: {link: clients -> leader(orders/0), latency: 30ms}, at: 500ms, for: 2s}",
 }
-KINDS = (
-    "calm",
-    "leader-kill",
-    "calm",
-    "follower-kill",
-    "calm",
-    "leader-kill",
-    "controller-kill",
-    "leader-kill",
+DELETES = {"recreate"}
+"""Kinds in which records go as was asked for: their losses are no finding."""
+OFTEN = ("calm", "leader-kill")
+KINDS = tuple(
+    kind for each in FAULTS for kind in ((each,) if each in OFTEN else (each, OFTEN[len(each) % 2]))
 )
-KINDS += ("leader-restart", "leader-pause")
 FIGURES = {"produced", "acked", "failed", "indeterminate", "consumed_live", "consumed_final", "surfaced"}
 """Counts of a case that are no findings; an indeterminate attempt may surface."""
+
+
+def findings(number: int, case: BatchCase) -> dict[str, int]:
+    """What was found in a run that should not have been."""
+    lost = {"lost", "vanished", "conflict"} if KINDS[number % len(KINDS)] in DELETES else set()
+    return {name: count for name, count in case.counts.items() if count and name not in FIGURES | lost}
 
 
 @dataclass
@@ -64,30 +78,50 @@ class Tally:
     found: Counter[str] = field(default_factory=Counter)
     records: Counter[str] = field(default_factory=Counter)
 
-    def add(self, case: BatchCase) -> None:
+    def add(self, number: int, case: BatchCase) -> None:
         self.verdicts[str(case.verdict or "no verdict")] += 1
-        for name, count in case.counts.items():
-            (self.records if name in FIGURES else self.found)[name] += count
+        found = findings(number, case)
+        self.found.update(found)
+        self.records.update({name: count for name, count in case.counts.items() if name not in found})
 
     @property
     def well(self) -> bool:
         return set(self.verdicts) == {"PASS"} and not any(self.found.values())
 
 
-def files_of(kinds: Sequence[str], folder: Path) -> Iterator[Path]:
-    """One experiment file for each kind that is wanted, with as many repeats."""
+def experiment(number: int) -> str:
+    """The file of this run: what is done, to which release, with which producers."""
+    kind = KINDS[number % len(KINDS)]
+    turn = number // len(KINDS) + number
+    with_zookeeper = turn % 6 == 5
+    cluster = 'kafka: "3.9.2", mode: zookeeper' if with_zookeeper else f'kafka: "{KRAFT[turn % len(KRAFT)]}"'
+    in_transactions = turn % 4 == 3 and kind != "recreate"
+    return EXPERIMENT.format(
+        name=f"{kind}-{number}",
+        cluster=cluster,
+        producers="rate: 1000/s, transaction_size: 20, abort_share: 0.1"
+        if in_transactions
+        else "rate: 2000/s",
+        isolation="read_committed" if in_transactions else "read_uncommitted",
+        fault=FAULTS[kind],
+    )
+
+
+def files_of(numbers: Sequence[int], folder: Path) -> Iterator[Path]:
+    """One experiment file for each."""
     folder.mkdir(parents=True, exist_ok=True)
-    for kind, count in Counter(kinds).items():
-        file = folder / f"{kind}.yaml"
-        file.write_text(f"{CLUSTER.format(name=kind)}{FAULTS[kind]}\nrepeat: {count}\n", encoding="utf-8")
+    for number in numbers:
+        file = folder / f"{number:03d}.yaml"
+        file.write_text(experiment(number), encoding="utf-8")
         yield file
 
 
-def run_batch(number: int, kinds: Sequence[str], own: Path) -> BatchFile:
+def run_batch(numbers: Sequence[int], backend: str, own: Path) -> BatchFile:
     """Run these as one batch by the command."""
-    files = list(files_of(kinds, own / "files"))
+    files = list(files_of(numbers, own / "files"))
+    seed = str(numbers[0])
     done = subprocess.run(
-        [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", str(number), "--json"],
+        [ACKPROOF, "run", *files, "--out", own / "runs", "--seed", seed, "--backend", backend, "--json"],
         capture_output=True,
         text=True,
         check=False,
@@ -96,12 +130,13 @@ def run_batch(number: int, kinds: Sequence[str], own: Path) -> BatchFile:
     try:
         return BatchFile.model_validate_json(done.stdout)
     except ValueError:
-        raise SystemExit(f"batch {number} left no batch.json:\n{done.stderr}") from None
+        raise SystemExit(f"batch {seed} left no batch.json:\n{done.stderr}") from None
 
 
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="healthy runs must pass")
-    parser.add_argument("--runs", type=int, default=50)
+    parser.add_argument("--runs", type=int, default=300)
+    parser.add_argument("--backend", choices=("process", "docker", "both"), default="process")
     parser.add_argument("--batch", type=int, default=10)
     parser.add_argument("--at-most", type=int, default=10_000)
     parser.add_argument("--out", type=Path, default=Path("runs/healthy"))
@@ -109,19 +144,27 @@ def main(arguments: Sequence[str]) -> int:
     given.out.mkdir(parents=True, exist_ok=True)
     tally, began, figures = Tally(), time.monotonic(), given.out / "figures.jsonl"
     if figures.exists():
-        for line in figures.read_text(encoding="utf-8").splitlines():
-            tally.add(BatchCase.model_validate_json(line))
+        for number, line in enumerate(figures.read_text(encoding="utf-8").splitlines()):
+            tally.add(number, BatchCase.model_validate_json(line))
     done = tally.verdicts.total()
     for first in range(done, min(given.runs, done + given.at_most), given.batch):
-        kinds = [KINDS[i % len(KINDS)] for i in range(first, min(first + given.batch, given.runs))]
-        own = given.out / f"{first:02d}-{time.strftime('%H%M%S')}"
-        for case in run_batch(first, kinds, own).cases:
-            tally.add(case)
+        numbers = range(first, min(first + given.batch, given.runs))
+        backend = given.backend
+        if backend == "both":
+            backend = "docker" if first // given.batch % 3 == 2 else "process"
+        own = given.out / f"{first:03d}-{time.strftime('%H%M%S')}"
+        for number, case in zip(numbers, run_batch(numbers, backend, own).cases, strict=True):
+            tally.add(number, case)
             with figures.open("a", encoding="utf-8") as file:
                 file.write(case.model_dump_json() + "\n")
-            found = {name: n for name, n in case.counts.items() if n and name not in FIGURES}
+            found = findings(number, case)
             if str(case.verdict) != "PASS" or found:
-                print(f"{case.run}: {case.verdict} {found} {case.error or ''}", *case.reasons, sep="\n    ")
+                print(
+                    f"run {number} ({KINDS[number % len(KINDS)]}), {case.run}:",
+                    f"{case.verdict} {found} {case.error or ''}",
+                    *case.reasons,
+                    sep="\n    ",
+                )
         print(
             f"after {tally.verdicts.total()} runs, {time.monotonic() - began:.0f} s: {dict(tally.verdicts)}, "
             f"findings {dict(+tally.found)}, load {os.getloadavg()[0]:.1f}",

@@ -36,7 +36,9 @@ def check(facts: Facts) -> Iterator[Opinion]:
     acked: dict[str, bool] = {}
     try:
         # Batch by batch: of ten million attempts all at once would take a gigabyte.
-        for batch in ds.dataset(files, schema=PRODUCED, format="parquet").to_batches(columns=_COLUMNS):
+        for batch in ds.dataset(files, schema=PRODUCED, format="parquet").to_batches(
+            columns=_COLUMNS, batch_readahead=2, fragment_readahead=1
+        ):
             for words, broken in rules:
                 if found := int(pc.sum(which := broken(batch)).as_py() or 0):
                     count[words] += found
