@@ -71,6 +71,14 @@ def test_who_is_in_sync_must_have_been_seen_at_the_end(facts: Facts) -> None:
     assert "(never at all)" in said(replace(facts))[0]
 
 
+def test_another_topic_that_was_made_anew_excuses_nothing(facts: Facts) -> None:
+    old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "t_ns": SECOND})
+    facts.run.samples.write_text(f"{old.model_dump_json()}\n{in_sync('orders', 0).model_dump_json()}\n")
+    gone = TopicRemoved(offset=9, epoch=1, timestamp_ms=0, topic="others", topic_id="")
+    write_metadata(facts.run.metadata_log, [decided(5), gone, decided(1)])
+    assert any("epoch 5 was seen" in text for text in said(replace(facts)))
+
+
 def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> None:
     old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "high_watermark": 900, "t_ns": SECOND})
     new = in_sync("orders", 0).model_copy(update={"leader_epoch": 1, "high_watermark": 90})
@@ -96,6 +104,14 @@ def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> Non
         ({"done_ns": -1}, "acks: all", "were acknowledged without a report"),
         ({"sent_ns": -1}, "acks: all", "were sent before the run began"),
         ({"done_ns": 10**15}, "acks: all", "were sent or acknowledged after the run had ended"),
+        (
+            {"sent_ns": 10**15, "done_ns": -1, "outcome": 2, "offset": -1},
+            "acks: all",
+            "after the run had ended",
+        ),
+        ({"done_ns": 7 * SECOND}, "acks: all", "were sent or acknowledged after the run had ended"),
+        ({"done_ns": 6 * SECOND}, "acks: all", None),
+        ({"outcome": 1, "offset": 0}, "acks: all", "were not acknowledged and have an offset"),
         ({"outcome": 1}, "acks: all", "were not acknowledged and have an offset"),
         ({"offset": -1}, "acks: 1, idempotence: false", "were acknowledged without an offset"),
         ({"offset": -1}, "acks: all, idempotence: true", None),
@@ -130,7 +146,7 @@ def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -
         {"topic": "orders", "partition": 0, "start_ns": at * SECOND // 10, "acked": 5, "failed": 0,
          "indeterminate": 0, "read": reads.get(at, 0), "p50_ms": 1.0, "p99_ms": 1.0, "max_ms": 1.0,
          "longest_gap_ms": 1.0}
-        for at in (0, 30, 200)
+        for at in sorted({0, 30, 200, *reads})
     ]  # fmt: skip
     pq.write_table(pa.Table.from_pylist(rows, schema=SERIES), run.series)
     verdict = judge(Facts.of(run))
@@ -144,6 +160,9 @@ def _watched(make_run: MakeRun, live: int, handed: int, reads: dict[int, int]) -
         (1, 0, {}, "not looked for: the live readers were handed nothing"),
         (1, 50, {0: 20, 30: 30}, "not looked for: the live readers stood still on orders/0"),
         (1, 99, {0: 20, 30: 30, 200: 49}, ""),
+        (1, 51, {0: 20, 30: 30, 200: 1}, ""),
+        (1, 20, {0: 20}, "not looked for: the live readers stood still on orders/0"),
+        (1, 20, {100: 20}, ""),
     ],
 )
 def test_who_stood_still_did_not_look(

@@ -196,6 +196,12 @@ def test_copies_are_told_by_place_and_producer(judged: Judged) -> None:
     assert judged(TWO_EPOCHS, also=[{"seq": 4, "partition": 1}], read=[_row(14, 4)])[0] == 1
 
 
+def test_findings_of_other_classes_are_no_copies(judged: Judged) -> None:
+    """Of seq 4 there is one in each epoch too, and nobody calls it a duplicate."""
+    lost = {"class": "lost", "seq": 4}
+    assert judged(TWO_EPOCHS, also=[lost], read=[_row(14, 4)])[0] == 1
+
+
 def test_only_who_gave_up_is_excused_a_new_producer_id(judged: Judged) -> None:
     batches = [_batch(0, 9, 7, 0), _batch(10, 19, 8, 0)]
     read = [_row(5, 8, producer=1), _row(15, 8, producer=1)]

@@ -309,6 +309,19 @@ def test_what_every_log_holds_behind_the_end_of_the_read_is_not_gone(judged: Jud
     )
 
 
+def test_of_what_a_reader_began_above_the_logs_are_not_asked(judged: Judged) -> None:
+    """It was handed what lies from 60 on; what differs below it was not looked at."""
+    other = batch(0, [b"z"] * 60) + batch(60, [b"y"] * 40, epoch=1)
+    said = judged(GOOD, other, GOOD, final=_read(40, start=60), consumed=40)
+    assert said.verdict is Verdict.PASS, said.reasons
+
+
+def test_a_log_with_a_rest_is_held_against_nothing(judged: Judged) -> None:
+    said = judged(GOOD, batch(0, [b"z"] * 100, epoch=1), GOOD, torn=2)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert not any("differ" in reason for reason in said.reasons)
+
+
 def test_what_one_log_lacks_behind_the_end_of_the_read_is_not_committed(judged: Judged) -> None:
     log = GOOD + batch(100, [b"z"], epoch=1)
     assert judged(log, log, GOOD).verdict is Verdict.PASS
