@@ -160,7 +160,7 @@ class Console:
         self.rich.print(table)
         for case in batch.cases:
             for reason in (*case.reasons, *([case.error] if case.error else [])):
-                self.line(f"{case.case}: {reason}")
+                self.line(f"{case.title}: {reason}")
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"
         self.rich.print(Text(f"{word} (exit {batch.exit_code})", style=_STYLE[batch.verdict]))
         self.line(f"report: {where}")
@@ -177,7 +177,7 @@ def _row(case: BatchCase) -> list[RenderableType]:
     counts = case.counts
     cells = [str(counts.get(name, "-")) for name in ("acked", "lost", "duplicate", "indeterminate")]
     word = case.verdict.value if case.verdict is not None else "no verdict"
-    return [Text(visible(case.case)), *cells, Text(word, style=_STYLE[case.verdict])]
+    return [Text(visible(case.title)), *cells, Text(word, style=_STYLE[case.verdict])]
 
 
 class BatchView:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from ackproof.experiment.case import Case
-from ackproof.experiment.triggers import Quantity, When
+from ackproof.experiment.triggers import COUNT_WITHIN_S, Quantity, When
 from ackproof.faults.clients import ClientFault
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S, Life
 from ackproof.reference.predict.cases import code_for
@@ -124,6 +124,9 @@ class Simulation:
         self.world.clock.after(seconds(self.case.experiment.workload.duration), self._duration_over)
 
     def _duration_over(self) -> None:
+        self._wait(lambda: not self.schedule.awaits_a_count, seconds(COUNT_WITHIN_S), self._patience_over)
+
+    def _patience_over(self) -> None:
         self.schedule.no_more_states()
         self._wait(lambda: not self.schedule.pending, 600 * SECOND, self._heal)
 

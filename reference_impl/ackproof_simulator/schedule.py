@@ -18,6 +18,7 @@ from ackproof.faults.life import (
     Moment,
     Stage,
     Step,
+    awaits_a_count,
     due,
     followers,
     pending,
@@ -69,6 +70,11 @@ class Schedule:
     def pending(self) -> bool:
         """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
         return pending(self.lives)
+
+    @property
+    def awaits_a_count(self) -> bool:
+        """Whether a fault has not begun that load alone will let begin."""
+        return awaits_a_count(self.lives)
 
     @property
     def over(self) -> bool:

@@ -52,7 +52,8 @@ def by_experiment(batch: BatchView) -> dict[str, list[CaseView]]:
     known = {case.case.experiment for case in batch.cases if case.case}
     only = next(iter(known)) if len(known) == 1 else batch.name
     for case in batch.cases:
-        groups.setdefault(case.case.experiment if case.case else only, []).append(case)
+        name = case.entry.experiment or (case.case.experiment if case.case else only)
+        groups.setdefault(name, []).append(case)
     return groups
 
 

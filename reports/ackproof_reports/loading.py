@@ -173,8 +173,9 @@ class BatchView:
         text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())
         repeats = max((c.entry.repeat for c in self.cases), default=1)
         if not text:
-            return case.entry.case
-        return f"{text} (repeat {case.entry.repeat})" if repeats > 1 else text
+            return case.entry.title
+        whose = f"{case.entry.experiment}: " if case.entry.experiment else ""
+        return whose + (f"{text} (repeat {case.entry.repeat})" if repeats > 1 else text)
 
 
 def load_batch(path: Path) -> BatchView:

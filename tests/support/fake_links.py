@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import tempfile
+import threading
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.network.mesh import (
+    CLIENTS,
     BlackHole,
     Cut,
     Delay,
@@ -20,6 +26,13 @@ from ackproof.cluster.network.mesh import (
 from ackproof.cluster.network.probe import Answer
 from ackproof.cluster.network.sockets import Flow, Traffic
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Members
+from ackproof.experiment.spec import ClusterSpec
+from ackproof.faults.holds import Holds
+from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.faults.links import of_links as links
+from ackproof.plan.cases import load
 
 
 @dataclass
@@ -98,3 +111,61 @@ class FakeMesh:
     def traffic(self, link: Link) -> Traffic:
         flow = Flow(("", 0), 1, self.came.get(link, 0))
         return Traffic(0.0, {1: flow})
+
+
+@dataclass
+class Ground:
+    """Brokers 1, 2, 3 of which 1 leads t/0, and controller 101."""
+
+    nodes: dict[int, FakeNode] = field(
+        default_factory=lambda: {
+            1: FakeNode(1),
+            2: FakeNode(2),
+            3: FakeNode(3),
+            101: FakeNode(101, is_broker=False, is_controller=True),
+        }
+    )
+    mesh: FakeMesh | None = None
+    holds: Holds = field(default_factory=Holds)
+
+    def __post_init__(self) -> None:
+        pairs = {Link(a, b) for a in (1, 2, 3) for b in (1, 2, 3, 101) if a != b}
+        self.mesh = FakeMesh(frozenset(pairs | {Link(CLIENTS, b) for b in (1, 2, 3)}))
+        self.spec = ClusterSpec()
+
+    def node(self, number: int) -> FakeNode:
+        return self.nodes[number]
+
+    def aim(self, fault: FaultSpec) -> Aim:
+        members = Members(
+            brokers=(1, 2, 3),
+            controllers=(101,),
+            active_controller=101,
+            leader=1,
+            replicas=(1, 2, 3),
+            isr=(1, 2, 3),
+        )
+        roles = {
+            role: tuple(self.nodes[n] for n in role.resolve(members, (2, 3, 1))) for role in fault.targets
+        }
+        return Aim(cast(Any, roles))
+
+    def injection(self, fault: FaultSpec) -> links.LinksInjection:
+        made = injection_of(
+            fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event(), holds=self.holds)
+        )
+        assert isinstance(made, links.LinksInjection)
+        return made
+
+
+def spec_of(kind: str, **body: object) -> FaultSpec:
+    data = {
+        "name": "x",
+        "topics": {"t": {}},
+        "workload": {"duration": "1s"},
+        "faults": [{kind: body, "at": "0s", "for": "1s"}],
+    }
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        json.dump(data, file)
+        file.flush()
+        return load(Path(file.name)).spec.faults[0]

@@ -12,7 +12,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.base.errors import BadInput, NodeDied
 from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
-from ackproof.run.batch import run_batch
+from ackproof.run.batch import run_batch, same_names
 from ackproof.run.conclude import conclude_again
 from ackproof.run.options import BatchOptions, command_of, plan_cases
 from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
@@ -290,6 +290,30 @@ def test_cases_of_several_files_do_not_share_folders(file: Path, tmp_path: Path,
     options = BatchOptions((file, other), out=tmp_path / "runs")
     done = run_batch(options, Watcher(), plan_cases(options))
     assert len({case.run for case in done.document().cases}) == 6
+    assert {case.experiment for case in done.document().cases} == {"t", "u"}
+    assert done.document().cases[0].title == f"t: {done.document().cases[0].case}"
+    assert list(same_names(plan_cases(options))) == []
+
+
+def test_experiments_of_one_name_are_told_apart_by_their_files(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    other = tmp_path / "other.yaml"
+    other.write_text(YAML)
+    options = BatchOptions((file, other), out=tmp_path / "runs")
+    planned = plan_cases(options)
+    assert list(same_names(planned)) == [
+        f"{file} and {other} are both called t: the report tells them apart by their files"
+    ]
+    done = run_batch(options, Watcher(), planned)
+    assert {case.experiment for case in done.document().cases} == {f"t ({file.name})", "t (other.yaml)"}
+
+
+def test_the_cases_of_one_file_need_no_name_beside_their_own(
+    file: Path, tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    done = _run(file, tmp_path / "runs", Watcher())
+    assert {case.title for case in done.document().cases} == {case.case for case in done.document().cases}
 
 
 def test_an_unknown_case_is_bad_input(file: Path) -> None:

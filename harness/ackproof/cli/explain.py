@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
+    from ackproof.rundir.documents import BatchCase
     from ackproof.rundir.layout import CaseDir
 
 
@@ -24,16 +25,21 @@ def explain(
 ) -> int:
     """Tell what became of one record: sent, acknowledged, read, which faults and elections, what took it.
 
-    DIRECTORY is a case, or a batch such as runs/latest. Without a record: the first that was lost, or whatever the
-    audit found that weighs most.
+    DIRECTORY is a case, or a batch such as runs/latest. Without a record: the first of the class for which a case
+    failed; where none did, the first that was lost, or whatever the audit found that weighs most.
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
+    from ackproof.rundir.documents import VerdictFile
+    from ackproof.rundir.outcome import Verdict
     from ackproof_reports.one_record import RecordId, Spot, at, first_found, story_of
 
     if sum(map(bool, (records, spot, anomaly))) > 1:
         raise BadInput("--record, --at and --class each name records: give one of them")
-    run = _case(directory, case)
+    run = _case(directory, case, anomaly)
+    judged = VerdictFile.load(run.verdict_json) if run.verdict_json.exists() else None
+    if judged is not None and not (records or spot or anomaly):
+        anomaly = next((one.anomaly for one in judged.classes if one.forbidden and one.count), None)
     if records:
         wanted = [RecordId.parse(text) for text in records]
     else:
@@ -41,32 +47,44 @@ def explain(
         wanted = [found] if isinstance(found, RecordId) else at(run, found)
     console = Console()
     console.line(f"{run.path}")
+    if judged is not None and judged.verdict is not Verdict.PASS:
+        console.lines(f"{judged.verdict}: {reason}" for reason in judged.reasons)
     for number, who in enumerate(wanted):
         console.lines([*([""] if number else []), *story_of(run, who).lines()])
     return 0
 
 
-def _case(directory: Path, wanted: str | None) -> CaseDir:
-    """The case that is meant: the folder itself; of a batch the one that is named, its only one, or the first that
-    lost something."""
+def _case(directory: Path, wanted: str | None, anomaly: str | None) -> CaseDir:
+    """The case that is meant: the folder itself; of a batch the one that is named, its only one, or of those in which
+    the class (without one: anything, a loss before all else) was found the first that failed, else the first."""
     from ackproof.base.errors import BadInput
+    from ackproof.rundir.anomalies import Anomaly
     from ackproof.rundir.documents import BatchFile
     from ackproof.rundir.layout import BatchDir, CaseDir
+    from ackproof.rundir.outcome import Verdict
 
     if CaseDir(directory).case_json.exists():
         return CaseDir(directory)
     if not BatchDir(directory).batch_json.exists():
         raise BadInput(f"{directory}: neither a case nor a batch; give one such as runs/latest")
     entries = BatchFile.load(BatchDir(directory).batch_json).cases
-    names = ", ".join(entry.case for entry in entries)
+    names = ", ".join(entry.title for entry in entries)
     if wanted is not None:
-        entry = next((entry for entry in entries if entry.case == wanted), None)
+        entry = next((one for one in entries if wanted in {one.case, one.title}), None)
         if entry is None:
             raise BadInput(f"{directory}: no case {wanted!r}; there are {names}")
-    else:
-        entry = next((entry for entry in entries if entry.counts.get("lost")), None)
-        if entry is None and len(entries) == 1:
-            entry = entries[0]
-        if entry is None:
-            raise BadInput(f"{directory}: nothing was lost in any case; name one with --case: {names}")
+        return CaseDir(directory / entry.run)
+    found = [one for one in entries if _finds(one, anomaly)]
+    found.sort(key=lambda one: (one.verdict is not Verdict.FAIL, not one.counts.get(Anomaly.LOST)))
+    entry = next(iter(found or (entries if len(entries) == 1 else ())), None)
+    if entry is None:
+        what = f"no {anomaly}" if anomaly else "nothing"
+        raise BadInput(f"{directory}: {what} was found in any case; name one with --case: {names}")
     return CaseDir(directory / entry.run)
+
+
+def _finds(entry: BatchCase, anomaly: str | None) -> bool:
+    """Whether the audit found this class in a case, or any."""
+    from ackproof.rundir.anomalies import Anomaly
+
+    return any(entry.counts.get(name) for name in ([anomaly] if anomaly else Anomaly))

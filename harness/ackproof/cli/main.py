@@ -162,7 +162,8 @@ def run(
     """Run experiments on real clusters, audit, judge, report."""
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.judge.demands import demands
-    from ackproof.run.batch import run_batch
+    from ackproof.plan.schedule import doubtful
+    from ackproof.run.batch import run_batch, same_names
     from ackproof.run.options import BatchOptions, plan_cases
 
     console = _console(machine)
@@ -180,6 +181,9 @@ def run(
         simulate=simulate,
     )
     planned = plan_cases(options)
+    doubts = [f"{file}: {text}" for file, case in planned for text in doubtful(case)]
+    for text in [*dict.fromkeys(doubts), *same_names(planned)]:
+        console.warning(text)
     for text in demands(case for _, case in planned).impossible:
         console.warning(text)
     with console.show(len(planned)) as view:

@@ -26,6 +26,7 @@ def validate(files: tuple[Path, ...]) -> int:
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
     from ackproof.plan.cases import cases, load
+    from ackproof.plan.schedule import doubtful
     from ackproof.rundir.outcome import ExitCode
 
     console = Console()
@@ -37,6 +38,8 @@ def validate(files: tuple[Path, ...]) -> int:
             bad = True
             console.error(str(error))
             continue
+        for text in dict.fromkeys(text for case in found for text in doubtful(case)):
+            console.warning(f"{file}: {text}")
         impossible, rest = _held_against_the_prediction(found)
         bad = bad or bool(impossible)
         for text in impossible:

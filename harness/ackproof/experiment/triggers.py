@@ -103,11 +103,18 @@ class At:
 class When:
     """In a state: `when: acked >= 2000`, and `at_latest: 8s` (seconds) even if the state did not come.
 
-    Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE.
+    Without `at_latest` a state that never comes leaves the fault out, and the case INCONCLUSIVE; for a count the load
+    goes on beyond its duration, for `COUNT_WITHIN_S` at most.
     """
 
     condition: Condition
     at_latest: float | None = None
+
+    @property
+    def awaited(self) -> bool:
+        """Whether load alone will bring it, sooner or later."""
+        counts = self.condition.quantity not in OF_PARTITION and self.condition.op in {">", ">="}
+        return counts and self.at_latest is None
 
     def __str__(self) -> str:
         late = "" if self.at_latest is None else f", at {duration_text(self.at_latest)} at the latest"
@@ -133,6 +140,8 @@ class After:
 
 
 Trigger: TypeAlias = At | When | After
+COUNT_WITHIN_S: Final = 30.0
+"""So long the load goes on beyond its duration until a count comes that a fault waits for: machines are busy."""
 TRIGGER_KEYS: Final = ("at", "when", "after")
 """The keys of a fault that begin a trigger; a fault has exactly one. `at_latest` goes with `when`."""
 

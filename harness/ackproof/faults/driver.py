@@ -24,6 +24,7 @@ from ackproof.faults.life import (
     Moment,
     Stage,
     Step,
+    awaits_a_count,
     due,
     pending,
     storm_goes_on,
@@ -90,6 +91,11 @@ class FaultDriver:
     def pending(self) -> bool:
         """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""
         return pending(self._lives)
+
+    @property
+    def awaits_a_count(self) -> bool:
+        """Whether a fault has not begun that load alone will let begin."""
+        return awaits_a_count(self._lives)
 
     def no_more_states(self) -> None:
         """The time of the load is over: a state that has not come by now never will."""

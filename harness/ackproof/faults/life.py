@@ -199,8 +199,17 @@ def due(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
         raise AckproofError("the load was over before its time came")
     fired = _fired(life, lives, moment, look)
     if fired is None and moment.load is not Load.RUNS and not will_fire(life, lives):
-        raise AckproofError(f"its trigger never fired: {trigger_text(life.fault)}")
+        raise AckproofError(f"its trigger never fired: {_never(life.fault, look)}")
     return fired
+
+
+def _never(fault: FaultSpec, look: Look) -> str:
+    text, trigger = trigger_text(fault), fault.trigger
+    if not isinstance(trigger, When):
+        return text
+    number = look(trigger.condition)
+    now = "nobody could tell it" if number is None else f"it was {number:,g} when the load ended"
+    return f"{text}; {now}: a longer duration, another number or at_latest lets it begin"
 
 
 def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
@@ -252,6 +261,14 @@ def pending(lives: Lives) -> bool:
 
 def _ends_by_itself(fault: FaultSpec) -> bool:
     return fault.HOLD_KEY is None or fault.hold is not None
+
+
+def awaits_a_count(lives: Lives) -> bool:
+    """Whether a fault has not begun that load alone will let begin."""
+    return any(
+        life.stage is Stage.WAITING and isinstance(life.fault.trigger, When) and life.fault.trigger.awaited
+        for life in lives.values()
+    )
 
 
 def followers(lives: Lives, first: Life) -> list[Life]:

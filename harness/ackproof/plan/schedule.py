@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.quantities import duration_text, rate_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
+from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.storm import Storm
 from ackproof.rundir.timeline import fault_name
 
@@ -44,7 +46,21 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
     else:
         ends = f"{fault.HEALING} {duration_text(fault.hold)} later"
     targets = str(fault).removeprefix(fault.kind).strip()
-    return PlannedFault(fault.number, fault.kind, targets, trigger_text(fault), ends, _draw(case, fault))
+    begins = trigger_text(fault)
+    if isinstance(fault.trigger, When) and fault.trigger.awaited:
+        begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
+    return PlannedFault(fault.number, fault.kind, targets, begins, ends, _draw(case, fault))
+
+
+def doubtful(case: Case) -> Iterator[str]:
+    """Faults that may never begin, in a sentence each: they wait for a state that load alone need not bring."""
+    for fault in case.faults:
+        trigger = fault.trigger
+        if isinstance(trigger, When) and trigger.at_latest is None and not trigger.awaited:
+            yield (
+                f"fault {fault_name(fault.number)} ({fault}) begins {trigger}, which may never come: without at_latest "
+                "the case is INCONCLUSIVE then"
+            )
 
 
 def _planned_storm(case: Case, storm: Storm) -> PlannedFault:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -99,6 +100,8 @@ class Batch:
     directory: BatchDir
     command: str
     planned: list[PlannedCase] = field(default_factory=list)
+    experiments: dict[Path, str] = field(default_factory=dict)
+    """What the experiments of several files are called beside each other; empty for one file."""
     interrupted: bool = False
 
     def document(self) -> BatchFile:
@@ -114,6 +117,7 @@ class Batch:
     def _entry(self, one: PlannedCase) -> BatchCase:
         entry = BatchCase(
             case=one.case.id,
+            experiment=self.experiments.get(one.file, ""),
             settings=one.case.settings,
             repeat=one.case.repeat,
             error=one.error,
@@ -196,11 +200,29 @@ def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Inst
     return ready
 
 
+def told_apart(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
+    """What the experiments of several files are called beside each other; nothing where there is one file."""
+    names = {file: case.experiment.name for file, case in planned}
+    if len(names) < 2:
+        return {}
+    count = Counter(names.values())
+    return {file: name if count[name] == 1 else f"{name} ({file.name})" for file, name in names.items()}
+
+
+def same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
+    """Files whose experiments have one name, in a sentence each."""
+    names = told_apart(planned)
+    for name in dict.fromkeys(case.experiment.name for file, case in planned if file in names):
+        if len(files := [str(file) for file, told in names.items() if told == f"{name} ({file.name})"]) > 1:
+            yield f"{' and '.join(files)} are both called {name}: the report tells them apart by their files"
+
+
 def _lay_out(options: BatchOptions, planned: Sequence[tuple[Path, Case]]) -> Batch:
     several = len({file for file, _ in planned}) > 1
     name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned))
     seed = options.seed if options.seed is not None else planned[0][1].experiment.seed
     batch = new_batch(options.out, name, seed, command_of(options, seed))
+    batch.experiments = told_apart(planned)
     for number, (file, case) in enumerate(planned, start=1):
         run = batch.directory.case(case.id)
         if several:

@@ -28,6 +28,7 @@ from ackproof.cluster.protocol import RunningCluster, local, to_timeline
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
+from ackproof.experiment.triggers import COUNT_WITHIN_S
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.holds import Holds
@@ -211,8 +212,10 @@ class CaseRun:
             lambda: time.monotonic() - began >= self.spec.workload.duration,
             self.spec.workload.duration + 60.0,
         )
-        self.driver.no_more_states()
         driver = self.driver
+        patience = time.monotonic() + COUNT_WITHIN_S
+        self._watch(lambda: not driver.awaits_a_count or time.monotonic() >= patience, COUNT_WITHIN_S + 60.0)
+        driver.no_more_states()
         self._watch(lambda: not driver.pending, 600.0)
         return self.workload, self.driver
 

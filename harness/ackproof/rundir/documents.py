@@ -172,6 +172,8 @@ class BatchCase(Document):
     """A case in `batch.json`."""
 
     case: str
+    experiment: str = ""
+    """Whose it is, where the batch is of several files: the experiment's name, with its file's if others have it."""
     settings: dict[str, Scalar]
     repeat: int
     verdict: Verdict | None = None
@@ -179,6 +181,11 @@ class BatchCase(Document):
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
     run: str
+
+    @property
+    def title(self) -> str:
+        """What it is called beside the others: `acks=all#1`, and where several files are run `kills: acks=all#1`."""
+        return f"{self.experiment}: {self.case}" if self.experiment else self.case
 
 
 class BatchFile(Document):

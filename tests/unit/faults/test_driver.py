@@ -180,8 +180,26 @@ def test_a_state_that_never_comes_is_a_failure(make_stand: MakeStand) -> None:
     assert not stand.driver.pending
     stand.driver.no_more_states()
     stand.until(Stage.FAILED)
-    assert "never fired" in stand.driver.failures()[0]
+    assert (
+        "never fired: when acked >= 10; it was 0 when the load ended: a longer" in stand.driver.failures()[0]
+    )
     assert stand.nodes[1].told == []
+
+
+def test_a_count_is_awaited_and_a_state_is_not(make_stand: MakeStand) -> None:
+    stand = make_stand("  - kill: {target: broker(1)}\n    when: acked >= 10\n")
+    assert stand.driver.awaits_a_count
+    stand.driver.start()
+    stand.driver.no_more_states()
+    stand.until(Stage.FAILED)
+    assert not stand.driver.awaits_a_count
+    for state in (
+        "when: acked >= 10\n    at_latest: 8s",
+        "when: lag(orders/0) > 10",
+        "when: acked < 10",
+        "at: 9s",
+    ):
+        assert not make_stand(f"  - kill: {{target: broker(1)}}\n    {state}\n").driver.awaits_a_count
 
 
 TWO = """\

@@ -2,102 +2,18 @@
 
 from __future__ import annotations
 
-import json
-import tempfile
-import threading
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, cast
-
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.network.mesh import (
-    CLIENTS,
     Cut,
-    Delay,
-    Effect,
     Link,
     LinkError,
-    SlowClose,
-    Throttle,
 )
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.roles import Members
-from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.holds import Grip, Holds
-from ackproof.faults.injection import Aim, FaultContext, injection_of
 from ackproof.faults.links import of_links as links
-from ackproof.faults.links import witnesses as link_witnesses
-from ackproof.plan.cases import load
-from fake_links import FakeMesh, FakeNode
-
-
-@dataclass
-class Ground:
-    """Brokers 1, 2, 3 of which 1 leads t/0, and controller 101."""
-
-    nodes: dict[int, FakeNode] = field(
-        default_factory=lambda: {
-            1: FakeNode(1),
-            2: FakeNode(2),
-            3: FakeNode(3),
-            101: FakeNode(101, is_broker=False, is_controller=True),
-        }
-    )
-    mesh: FakeMesh | None = None
-    holds: Holds = field(default_factory=Holds)
-
-    def __post_init__(self) -> None:
-        pairs = {Link(a, b) for a in (1, 2, 3) for b in (1, 2, 3, 101) if a != b}
-        self.mesh = FakeMesh(frozenset(pairs | {Link(CLIENTS, b) for b in (1, 2, 3)}))
-        self.spec = ClusterSpec()
-
-    def node(self, number: int) -> FakeNode:
-        return self.nodes[number]
-
-    def aim(self, fault: FaultSpec) -> Aim:
-        members = Members(
-            brokers=(1, 2, 3),
-            controllers=(101,),
-            active_controller=101,
-            leader=1,
-            replicas=(1, 2, 3),
-            isr=(1, 2, 3),
-        )
-        roles = {
-            role: tuple(self.nodes[n] for n in role.resolve(members, (2, 3, 1))) for role in fault.targets
-        }
-        return Aim(cast(Any, roles))
-
-    def injection(self, fault: FaultSpec) -> links.LinksInjection:
-        made = injection_of(
-            fault, self.aim(fault), FaultContext(cast(Any, self), threading.Event(), holds=self.holds)
-        )
-        assert isinstance(made, links.LinksInjection)
-        return made
-
-
-@pytest.fixture
-def ground(monkeypatch: pytest.MonkeyPatch) -> Ground:
-    monkeypatch.setattr(links, "BITES_WITHIN_S", 0.3)
-    monkeypatch.setattr(links, "MENDED_WITHIN_S", 0.3)
-    monkeypatch.setattr(link_witnesses, "STANDS_STILL_S", 0.01)
-    return Ground()
-
-
-def spec_of(kind: str, **body: object) -> FaultSpec:
-    data = {
-        "name": "x",
-        "topics": {"t": {}},
-        "workload": {"duration": "1s"},
-        "faults": [{kind: body, "at": "0s", "for": "1s"}],
-    }
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
-        json.dump(data, file)
-        file.flush()
-        return load(Path(file.name)).spec.faults[0]
+from fake_links import Ground, spec_of
 
 
 def named(ground: Ground, fault: FaultSpec) -> set[str]:
@@ -228,147 +144,6 @@ def test_what_nobody_could_see_below_another_cut_is_nothing_to_break(ground: Gro
     more = {"delay": {"latency": "1s"}, "throttle": {"rate": "10KB/s"}, "flap": {"down": "1s", "up": "1s"}}
     with pytest.raises(FaultNotConfirmed, match="broken already: fault-9"):
         ground.injection(spec_of(kind, link=LINK, **more[kind])).inject()
-
-
-STACKED = [
-    ("delay", {"latency": "100ms"}, Throttle(2000)),
-    ("throttle", {"rate": "10KB/s"}, Delay(0.1)),
-    ("throttle", {"rate": "2KB/s"}, Throttle(10_000)),
-    ("cut", {}, Throttle(2000)),
-    ("black_hole", {}, Delay(0.1)),
-    ("slow_close", {"delay": "100ms"}, SlowClose(0.1)),
-    ("cut", {}, Cut()),
-    ("black_hole", {}, Cut()),
-]
-
-
-@pytest.mark.parametrize(("kind", "body", "below"), STACKED)
-@pytest.mark.parametrize("first", ["own", "other"])
-def test_effects_stack_and_each_is_lifted_alone(
-    ground: Ground, kind: str, body: dict[str, object], below: Effect, first: str
-) -> None:
-    """`first`: whose healing comes first."""
-    assert ground.mesh is not None
-    ground.mesh.impose("fault-9", Link(2, 1), below)
-    injection = ground.injection(spec_of(kind, link=LINK, **body))
-    injection.inject()
-    injection.confirm()
-    if first == "other":
-        ground.mesh.lift("fault-9", Link(2, 1))
-    injection.heal()
-    assert ground.mesh.laid[Link(2, 1)] == ({} if first == "other" else {"fault-9": below})
-    hidden = first == "own" and isinstance(below, Cut)  # below what is silent itself nothing can be seen
-    if hidden:
-        threading.Timer(0.3, ground.mesh.lift, ("fault-9", Link(2, 1))).start()
-    injection.confirm_healed()
-    assert bool(ground.mesh.laid[Link(2, 1)]) is (first == "own" and not hidden)
-
-
-@pytest.mark.parametrize(("kind", "body", "below"), STACKED[:6])
-def test_a_stacked_effect_that_goes_astray_is_not_confirmed(
-    ground: Ground, kind: str, body: dict[str, object], below: Effect, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    assert ground.mesh is not None
-    ground.mesh.impose("fault-9", Link(2, 1), below)
-    monkeypatch.setattr(ground.mesh, "impose", lambda *_: None)
-    injection = ground.injection(spec_of(kind, link=LINK, **body))
-    injection.inject()
-    with pytest.raises(FaultNotConfirmed, match="to show on 2→1"):
-        injection.confirm()
-
-
-def test_an_effect_that_came_later_is_left_to_its_own_fault(ground: Ground) -> None:
-    assert ground.mesh is not None
-    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
-    injection.inject()
-    injection.confirm()
-    ground.mesh.impose("fault-12", Link(2, 1), Cut())
-    injection.heal()
-    threading.Timer(0.3, ground.mesh.lift, ("fault-12", Link(2, 1))).start()
-    assert "2→1: a round trip takes 1.0 ms; the nodes" in injection.confirm_healed()
-    assert not ground.mesh.broken
-
-
-@pytest.mark.parametrize("kind", ["fault", "node"])
-def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground: Ground, kind: str) -> None:
-    """What hinders it will not end: the other fault is over and left it, or a node is gone and nobody holds it."""
-    assert ground.mesh is not None
-    injection = ground.injection(spec_of("cut", link=LINK))
-    injection.inject()
-    injection.confirm()
-    injection.heal()
-    if kind == "fault":
-        ground.mesh.impose("fault-12", Link(2, 1), Cut())
-        ground.holds.drop(12)
-    else:
-        ground.nodes[2].now = NodeState.GONE
-    with pytest.raises(FaultNotConfirmed, match=r"nothing can be seen of its healing: 2→1 \("):
-        injection.confirm_healed()
-
-
-def test_a_link_that_carried_something_before_it_was_mended_was_not_cut_all_the_time(ground: Ground) -> None:
-    assert ground.mesh is not None
-    injection = ground.injection(spec_of("cut", link=LINK))
-    injection.inject()
-    injection.confirm()
-    ground.mesh.came[Link(2, 1)] = 7
-    with pytest.raises(FaultNotConfirmed, match="2→1 carried 7 bytes before it was mended"):
-        injection.heal()
-    assert not ground.mesh.broken
-
-
-def test_a_delay_that_does_not_last_is_seen_before_it_is_mended(ground: Ground) -> None:
-    assert ground.mesh is not None
-    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
-    injection.inject()
-    injection.confirm()
-    ground.mesh.broken.clear()
-    with pytest.raises(FaultNotConfirmed, match="to show on 2→1"):
-        injection.heal()
-
-
-SPLIT = {"groups": [[2], [1, 3]]}
-
-
-def test_links_of_a_node_that_another_fault_holds_are_vouched_for_by_that(ground: Ground) -> None:
-    assert ground.mesh is not None
-    ground.holds.take(2, 9, Grip.DOWN)
-    ground.nodes[2].now = NodeState.GONE
-    injection = ground.injection(spec_of("split", **SPLIT))
-    injection.inject()
-    assert "2→1 was not looked at (node 2 is gone, held by fault 9)" in injection.confirm()
-    assert Link(2, 1) in ground.mesh.broken
-    ground.holds.release(2, 9)
-    ground.nodes[2].now = NodeState.RUNNING
-    assert "2→1 since its ends are back: probe refused" in injection.heal()
-    injection.confirm_healed()
-    assert not ground.mesh.broken
-
-
-def test_a_split_that_does_not_hold_the_node_that_came_back_is_seen(ground: Ground) -> None:
-    assert ground.mesh is not None
-    ground.holds.take(2, 9, Grip.DOWN)
-    ground.nodes[2].now = NodeState.GONE
-    ground.mesh.astray = {Link(2, 1)}
-    injection = ground.injection(spec_of("split", **SPLIT))
-    injection.inject()
-    injection.confirm()
-    ground.holds.release(2, 9)
-    ground.nodes[2].now = NodeState.RUNNING
-    with pytest.raises(FaultNotConfirmed, match="2→1 to carry nothing"):
-        injection.heal()
-    assert not ground.mesh.broken
-
-
-def test_a_node_that_only_comes_back_is_not_broken_before(ground: Ground) -> None:
-    assert ground.mesh is not None
-    ground.holds.take(2, 9, Grip.DOWN)
-    ground.holds.release(2, 9)
-    ground.nodes[2].ready = False
-    ground.mesh.broken = {Link(1, 2), Link(3, 2)}
-    injection = ground.injection(spec_of("split", **SPLIT))
-    injection.inject()
-    assert "1→2 was not looked at (node 2 was started again a moment ago)" in injection.confirm()
 
 
 def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -14,9 +15,10 @@ from ackproof.base.errors import BadInput
 from ackproof.cli import main as cli
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.conformance import ConformanceFile, Deletion, Interval, Truncation, Unexplained
+from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, ProducedRows, write_consumed, write_produced
-from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.outcome import Outcome, ReadPhase, Verdict
 from ackproof.rundir.replicas import BATCHES
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import (
@@ -304,6 +306,41 @@ def test_of_a_batch_the_case_that_lost_something(
     assert "record 5 of producer 0" in capsys.readouterr().out
     assert cli.main_code(["explain", str(batch), "--case", "ugly"]) == 254
     assert "no case 'ugly'; there are good, bad" in capsys.readouterr().err
+    assert cli.main_code(["explain", str(batch), "--class", "duplicate"]) == 254
+    assert "no duplicate was found in any case; name one with --case: good, bad" in capsys.readouterr().err
     (batch / "batch.json").write_text(f"{head}{entry('good', 0)}, {entry('bad', 0)}]}}")
     assert cli.main_code(["explain", str(batch)]) == 254
     assert "name one with --case: good, bad" in capsys.readouterr().err
+
+
+def test_of_a_batch_that_failed_the_case_that_did_and_the_class_for_which_it_did(
+    run: CaseDir, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another case lost more, as it may."""
+    batch = tmp_path / "batch"
+    batch.mkdir()
+    (batch / "bad").symlink_to(run.path)
+    common: dict[str, Any] = {"settings": {}, "repeat": 1}
+    cases = (
+        BatchCase(case="good#1", run="good", verdict=Verdict.PASS, counts={"lost": 9}, **common),
+        BatchCase(
+            case="bad#1", run="bad", verdict=Verdict.FAIL, counts={"lost": 1, "duplicate": 1}, **common
+        ),
+    )
+    BatchFile(verdict=Verdict.FAIL, exit_code=1, seed=1, cases=cases).save(batch / "batch.json")
+    judged = [
+        ClassJudgement(anomaly="lost", count=1, forbidden=False, why="acks=1"),
+        ClassJudgement(
+            anomaly="duplicate", count=1, forbidden=True, why="an idempotent producer writes no copies"
+        ),
+    ]
+    VerdictFile(verdict=Verdict.FAIL, reasons=("duplicate: 1",), classes=tuple(judged)).save(run.verdict_json)
+    found = pq.read_table(run.findings).to_pylist()
+    copy = {**found[0], "class": "duplicate", "producer": 0, "seq": 7}
+    pq.write_table(pa.Table.from_pylist([*found, copy], schema=FINDINGS), run.findings / "part-9.parquet")
+    assert cli.main_code(["explain", str(batch)]) == 0
+    said = capsys.readouterr().out
+    assert "FAIL: duplicate: 1" in said
+    assert "record 7 of producer 0" in said
+    assert cli.main_code(["explain", str(batch), "--class", "lost"]) == 0
+    assert "record 5 of producer 0" in capsys.readouterr().out
