@@ -161,6 +161,8 @@ class Console:
         for case in batch.cases:
             for reason in (*case.reasons, *([case.error] if case.error else [])):
                 self.line(f"{case.title}: {reason}")
+            if case.permitted:
+                self.line(f"{case.title}: PASS, and {case.permitted}")
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"
         self.rich.print(Text(f"{word} (exit {batch.exit_code})", style=_STYLE[batch.verdict]))
         self.line(f"report: {where}")

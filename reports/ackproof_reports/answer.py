@@ -142,10 +142,10 @@ def _first_reason(runs: Sequence[CaseView]) -> str:
 def _lost(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
     if not cells:
         return
-    if len(matrix.cells) == 1:
-        yield Clause(_who(cells, matrix), f"lost {_lost_of_acked(cells)}", "bad")
-        return
-    yield Clause(_who(cells, matrix), "lost acknowledged records", "bad")
+    # None of them failed: what was lost is what they may lose.
+    note = ", as it may" if _is_one(cells, matrix) else ", as they may"
+    what = f"lost {_lost_of_acked(cells)}" if len(matrix.cells) == 1 else "lost acknowledged records"
+    yield Clause(_who(cells, matrix), what, "bad", note=note)
 
 
 def _lost_of_acked(cells: Sequence[Cell]) -> str:
@@ -180,8 +180,15 @@ def _who(cells: Sequence[Cell], matrix: Matrix) -> str:
 
 
 def _verb(singular: str, cells: Sequence[Cell], matrix: Matrix) -> str:
-    one = len(cells) == 1 and (len(matrix.cells) > 1 or len(cells[0].runs) == 1)
-    return singular if one else singular.replace("was not", "were not").replace("its losses", "their losses")
+    return (
+        singular
+        if _is_one(cells, matrix)
+        else singular.replace("was not", "were not").replace("its losses", "their losses")
+    )
+
+
+def _is_one(cells: Sequence[Cell], matrix: Matrix) -> bool:
+    return len(cells) == 1 and (len(matrix.cells) > 1 or len(cells[0].runs) == 1)
 
 
 def _when(cases: Sequence[CaseView]) -> str:

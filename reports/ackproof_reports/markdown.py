@@ -56,6 +56,9 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         lines += ["", "### Reasons", ""]
         for fact, error, given in reasons:
             lines += [f"- {plain(fact.title)}: {plain(text)}" for text in (*given, error) if text]
+    if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
+        told_of = [f"- {plain(fact.title)}: {plain(text)}" for fact, text in permitted if text]
+        lines += ["", "### Why losses pass", "", *told_of] if told_of else []
     if batch.absent or any(fact.absent for fact in facts):
         lines += ["", "<details><summary>What is absent</summary>", ""]
         lines += [f"- {plain(text)}" for text in batch.absent]

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ackproof.console import Console, describe, visible
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 
@@ -45,6 +45,34 @@ def test_the_outcome_of_a_batch(capsys: pytest.CaptureFixture[str]) -> None:
     assert "[red]" in out
     assert "FAIL (exit 1)" in out
     assert "report: runs/x/report.html" in out
+
+
+@pytest.mark.parametrize(
+    ("verdict", "forbidden", "words"),
+    [
+        (Verdict.PASS, False, "1,200 lost, as these settings may: 4 steps lead to it"),
+        (Verdict.FAIL, True, ""),
+        (Verdict.INCONCLUSIVE, None, ""),
+    ],
+)
+def test_a_pass_with_losses_says_why_it_is_one(
+    verdict: Verdict, forbidden: bool | None, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lost = ClassJudgement(anomaly="lost", count=1200, forbidden=forbidden, why="4 steps lead to it")
+    judged = VerdictFile(verdict=verdict, reasons=(), classes=(lost,))
+    assert judged.permitted == words
+    batch = _batch()
+    case = batch.cases[0].model_copy(
+        update={"verdict": verdict, "permitted": judged.permitted, "reasons": ()}
+    )
+    Console().batch(batch.model_copy(update={"cases": (case,)}), "x")
+    assert (f"acks=1#1: PASS, and {words}" in capsys.readouterr().out.replace("\n", " ")) is bool(words)
+
+
+def test_where_nothing_was_lost_nothing_is_permitted() -> None:
+    none = ClassJudgement(anomaly="lost", count=0, forbidden=False, why="possible, not seen")
+    other = ClassJudgement(anomaly="duplicate", count=3, forbidden=False, why="retries")
+    assert VerdictFile(verdict=Verdict.PASS, reasons=(), classes=(none, other)).permitted == ""
 
 
 def test_machine_output_is_json_alone(capsys: pytest.CaptureFixture[str]) -> None:

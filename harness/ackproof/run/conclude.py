@@ -147,6 +147,7 @@ def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
             "verdict": verdict.verdict if verdict else None,
             "reasons": verdict.reasons if verdict else (),
             "counts": result.counts,
+            "permitted": verdict.permitted if verdict else "",
             "error": entry.error or result.error,
         }
     )

@@ -9,6 +9,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -167,6 +168,14 @@ class VerdictFile(Document):
     witnesses: tuple[str, ...] = ()
     """What the logs on disk confirm of the final read."""
 
+    @property
+    def permitted(self) -> str:
+        """Why the losses of a PASS are right, in a sentence; "" where nothing was lost, or it is no PASS."""
+        lost = (one for one in self.classes if one.anomaly == Anomaly.LOST and one.count)
+        if self.verdict is not Verdict.PASS or (one := next(lost, None)) is None:
+            return ""
+        return f"{one.count:,} lost, as these settings may: {one.why}"
+
 
 class BatchCase(Document):
     """A case in `batch.json`."""
@@ -180,6 +189,8 @@ class BatchCase(Document):
     error: str | None = None
     reasons: tuple[str, ...] = ()
     counts: dict[str, int] = Field(default_factory=dict)
+    permitted: str = ""
+    """Why the losses of a PASS are right."""
     run: str
 
     @property

@@ -28,7 +28,7 @@ def cells(maker: ModuleType) -> list:
 
 def test_one_axis_decides(maker: ModuleType, tmp_path: Path) -> None:
     assert said(maker.make_batch(tmp_path)) == (
-        f"acks=0 and acks=1 lost acknowledged records {WHEN}; acks=all lost none."
+        f"acks=0 and acks=1 lost acknowledged records {WHEN}, as they may; acks=all lost none."
     )
 
 
@@ -39,20 +39,20 @@ def test_nothing_lost(maker: ModuleType, cells: list, tmp_path: Path) -> None:
 
 def test_everything_lost(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     folder = maker.make_batch(tmp_path, [replace(cell, lost=5) for cell in cells])
-    assert said(folder) == f"All 6 settings lost acknowledged records {WHEN}."
+    assert said(folder) == f"All 6 settings lost acknowledged records {WHEN}, as they may."
 
 
 def test_two_axes_decide(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     lost = [replace(cell, lost=9 if at in (0, 2) else 0) for at, cell in enumerate(cells)]
     assert said(maker.make_batch(tmp_path, lost)) == (
-        f"acks=0 and acks=1, both with min.insync.replicas=1 lost acknowledged records {WHEN}; "
+        f"acks=0 and acks=1, both with min.insync.replicas=1 lost acknowledged records {WHEN}, as they may; "
         "4 of 6 settings lost none."
     )
 
 
 def test_single_case_counts(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     folder = maker.make_batch(tmp_path, [cells[2]])
-    assert said(folder) == f"The run lost 1,204 of 17,300 acknowledged records {WHEN}."
+    assert said(folder) == f"The run lost 1,204 of 17,300 acknowledged records {WHEN}, as it may."
     clean = maker.make_batch(tmp_path / "clean", [cells[5]])
     assert said(clean) == f"The run lost none of its acknowledged records {WHEN}."
 
@@ -104,13 +104,13 @@ def test_repeats_share_a_setting(maker: ModuleType, cells: list, tmp_path: Path)
     runs[3] = replace(runs[3], lost=0)
     assert (
         said(maker.make_batch(tmp_path, runs))
-        == f"acks=1 lost acknowledged records {WHEN}; acks=all lost none."
+        == f"acks=1 lost acknowledged records {WHEN}, as it may; acks=all lost none."
     )
 
 
 def test_repeats_of_one_setting(maker: ModuleType, cells: list, tmp_path: Path) -> None:
     folder = maker.make_batch(tmp_path, [replace(cells[2], repeat=n) for n in (1, 2, 3)])
-    assert said(folder) == f"3 runs lost 3,612 of 51,900 acknowledged records {WHEN}."
+    assert said(folder) == f"3 runs lost 3,612 of 51,900 acknowledged records {WHEN}, as they may."
 
 
 def test_several_experiments(maker: ModuleType, cells: list, tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def test_summary(maker: ModuleType, tmp_path: Path) -> None:
     text = (tmp_path / "summary.md").read_text(encoding="utf-8")
     assert "**acks=0 and acks=1 lost acknowledged records when" in text
     assert "| acks=1, min.insync.replicas=2 | ✅ PASS | 17,300 | 1,391 | 0 | 120 | 2.4 s |" in text
+    assert "- acks=1, min.insync.replicas=2: 1,391 lost, as these settings may: " in text
+    assert "- acks=all" not in text
     assert "Repeat with: `ackproof run experiments/acks-matrix.yaml --seed 7`" in text
 
 
