@@ -46,7 +46,7 @@ FAULTS = {
     "leader-pause": "{pause: {target: leader(orders/0)}, at: 1s, for: 4s}",
     "short-pause": "{pause: {target: follower(orders/0)}, at: 1s, for: 500ms}",
     "reassign": "{reassign: {partition: orders/0, to: [2, 1]}, at: 1s}",
-    "settings": "{set: {topic: orders, config: {segment.bytes: 65536}}, at: 1s, for: 1s}",
+    "settings": "{set: {topic: orders, config: {max.message.bytes: 500000}}, at: 1s, for: 1s}",
     "rolling-restart": "{rolling_restart: {target: brokers}, at: 500ms}",
     "recreate": "{recreate: {topic: orders}, at: 1s}",
     "producer-kill": "{kill_client: {client: producer(0)}, at: 1s, restart_after: 500ms}",

@@ -69,6 +69,16 @@ def test_a_pass_with_losses_says_why_it_is_one(
     assert (f"acks=1#1: PASS, and {words}" in capsys.readouterr().out.replace("\n", " ")) is bool(words)
 
 
+def test_of_a_run_that_came_to_no_end_nothing_is_called_lost(capsys: pytest.CaptureFixture[str]) -> None:
+    batch = _batch()
+    case = batch.cases[0].model_copy(
+        update={"verdict": None, "counts": {"acked": 77, "lost": 77, "indeterminate": 3}}
+    )
+    Console().batch(batch.model_copy(update={"cases": (case,), "verdict": None}), "x")
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("acks=1#1 "))
+    assert row.split()[:5] == ["acks=1#1", "77", "-", "-", "3"]
+
+
 def test_where_nothing_was_lost_nothing_is_permitted() -> None:
     none = ClassJudgement(anomaly="lost", count=0, forbidden=False, why="possible, not seen")
     other = ClassJudgement(anomaly="duplicate", count=3, forbidden=False, why="retries")

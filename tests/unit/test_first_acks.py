@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
@@ -46,6 +47,7 @@ def run_of(workload: Slow, faults: tuple[str, ...] = ("a kill",)) -> tuple[CaseR
         watcher=SimpleNamespace(live=lambda *_: None),
         timeline=SimpleNamespace(add=lambda what: notes.append(f"{what.KIND.value}: {what.note}")),
         workload=workload,
+        run=SimpleNamespace(path=Path.cwd()),
     )
     return run, notes
 

@@ -74,6 +74,7 @@ class FaultDriver:
         self._load = Load.RUNS
         self._threads: list[threading.Thread] = []
         self._start_ns = 0
+        self._unwritten: OSError | None = None
 
     def start(self) -> None:
         """The workload runs: begin to look at triggers."""
@@ -102,10 +103,13 @@ class FaultDriver:
         self._load = Load.ENDS
 
     def heal_all(self) -> None:
-        """Heal what is still broken, and wait until each fault's life has ended."""
+        """Heal what is still broken, and wait until each fault's life has ended. Raises OSError when the timeline could
+        not be written."""
         self._load = Load.OVER
         for thread in self._threads:
             thread.join()
+        if self._unwritten is not None:
+            raise self._unwritten
 
     def failures(self) -> list[str]:
         """What did not bite or did not heal, in words."""
@@ -113,8 +117,13 @@ class FaultDriver:
 
     def _go(self, step: Step) -> None:
         """Into the timeline first: whoever sees the next stage finds its events there."""
-        for event in step.events:
-            self._timeline.add(event, fault=step.life.number)
+        try:
+            for event in step.events:
+                self._timeline.add(event, fault=step.life.number)
+        except (
+            OSError
+        ) as error:  # a disk is full: the thread ends its fault, and who awaits all faults is told
+            self._unwritten = self._unwritten or error
         self._lives[step.life.number] = step.life
 
     @property

@@ -2,28 +2,44 @@
 
 A broker's metadata only moves forward, but some lag behind: those that were paused, or are cut off. The newer
 leader epoch is the newer view. Within one epoch the view that *changed* last is: who lags behind has not changed.
-When only brokers answer that are behind what was seen before, nothing is known of the present.
+A view whose epoch goes back is of the next life of its topic, which was deleted and made anew: newer than all of those
+before. When only brokers answer that are behind what was seen before, nothing is known of the present.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from ackproof.cluster.protocol import PartitionState
 from ackproof.rundir.partition import TopicPartition
 
 FORGET_AFTER_LOOKS: Final = 50
-"""A topic that was deleted and made again begins anew at epoch 0: after so many looks the older epoch is believed."""
+"""Who was not there to see a topic go does not know of its lives: after so many looks what is older is believed."""
+Age = tuple[int, int]
+"""Of a view: in which life of its topic, as far as that broker saw them, and the leader epoch."""
+
+
+@dataclass(frozen=True)
+class _View:
+    state: PartitionState
+    changed: int
+    """At which look."""
+    life: int
+
+    @property
+    def age(self) -> Age:
+        return self.life, self.state.leader_epoch
 
 
 class Views:
     """The views of all brokers, and the newest of each partition among those that answered."""
 
     def __init__(self) -> None:
-        self._seen: dict[tuple[int, TopicPartition], tuple[int, PartitionState]] = {}
-        self._epochs: dict[TopicPartition, tuple[int, int]] = {}
-        """The highest leader epoch that was seen of a partition, and at which look for the last time."""
+        self._seen: dict[tuple[int, TopicPartition], _View] = {}
+        self._newest: dict[TopicPartition, tuple[Age, int]] = {}
+        """The newest that was seen of a partition, and at which look for the last time."""
         self._look = 0
 
     def merge(
@@ -31,23 +47,25 @@ class Views:
     ) -> dict[TopicPartition, PartitionState]:
         """The newest view of each partition, from what the brokers (by id) answered at one look."""
         self._look += 1
-        best: dict[TopicPartition, tuple[int, int, PartitionState]] = {}
-        for broker, view in answered.items():
-            for place, state in view.items():
-                changed, before = self._seen.get((broker, place), (self._look, state))
-                if before != state:
-                    changed = self._look
-                self._seen[broker, place] = (changed, state)
+        best: dict[TopicPartition, _View] = {}
+        for broker, told in answered.items():
+            for place, state in told.items():
+                view = self._seen[broker, place] = self._since(self._seen.get((broker, place)), state)
                 held = best.get(place)
-                if held is None or (state.leader_epoch, changed) > held[:2]:
-                    best[place] = (state.leader_epoch, changed, state)
-        return {
-            place: state for place, (_, _, state) in best.items() if self._is_news(place, state.leader_epoch)
-        }
+                if held is None or (view.age, view.changed) > (held.age, held.changed):
+                    best[place] = view
+        return {place: view.state for place, view in best.items() if self._is_news(place, view.age)}
 
-    def _is_news(self, place: TopicPartition, epoch: int) -> bool:
-        highest, seen = self._epochs.get(place, (epoch, self._look))
-        if epoch < highest and self._look - seen < FORGET_AFTER_LOOKS:
+    def _since(self, before: _View | None, state: PartitionState) -> _View:
+        if before is None:
+            return _View(state, self._look, 0)
+        if before.state == state:
+            return before
+        return _View(state, self._look, before.life + (state.leader_epoch < before.state.leader_epoch))
+
+    def _is_news(self, place: TopicPartition, age: Age) -> bool:
+        newest, seen = self._newest.get(place, (age, self._look))
+        if age < newest and self._look - seen < FORGET_AFTER_LOOKS:
             return False
-        self._epochs[place] = (epoch, self._look)
+        self._newest[place] = age, self._look
         return True

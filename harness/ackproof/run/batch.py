@@ -25,6 +25,7 @@ from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged
 from ackproof.run.options import BatchOptions, command_of
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
+from ackproof.run.space import require_room
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode
@@ -160,6 +161,7 @@ def run_batch(options: BatchOptions, watcher: BatchWatcher, planned: Sequence[tu
     """
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
+    require_room(options.out, [case for _, case in planned])
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(options, planned)
     batch.save()

@@ -40,6 +40,7 @@ from ackproof.observe.sampler import Sampler
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
 from ackproof.run.phases import CaseOptions, Phase, Watcher
+from ackproof.run.space import check_room
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
@@ -285,6 +286,7 @@ class CaseRun:
             now = time.monotonic()
             if now - shown >= SHOW_EVERY_S:
                 shown = now
+                check_room(self.run.path)
                 self.watcher.live(workload.acked(), workload.read(), sampler.isr_text())
             return done()
 

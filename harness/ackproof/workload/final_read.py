@@ -46,6 +46,8 @@ class End:
     high_watermark: int
     last_stable: int
     log_end: int
+    replicas: tuple[int, ...] = ()
+    """Who holds it now, as far as that is known: a reassignment may have made them fewer."""
 
     @property
     def known(self) -> bool:
@@ -57,8 +59,9 @@ class End:
         """Why this is not the state that the final read waits for; '' if it is."""
         if not self.known:
             return "no answer from a leader"
-        if len(self.isr) < isr_size:
-            return f"ISR is {sorted(self.isr)}, {isr_size} replicas are awaited"
+        awaited = min(isr_size, len(self.replicas) or isr_size)
+        if len(self.isr) < awaited:
+            return f"ISR is {sorted(self.isr)}, {awaited} replicas are awaited"
         if not self.high_watermark == self.last_stable == self.log_end:
             return (
                 f"high watermark {self.high_watermark}, last stable offset {self.last_stable} and "
@@ -90,6 +93,7 @@ def ends_of(cluster: Cluster) -> Ends:
                     high_watermark=end.high_watermark,
                     last_stable=end.last_stable,
                     log_end=end.log_end,
+                    replicas=state.replicas,
                 )
         return seen
 

@@ -55,10 +55,22 @@ def test_an_older_epoch_is_no_news() -> None:
     assert views.merge({2: new}) == new
 
 
-def test_a_topic_made_anew_is_believed_in_the_end() -> None:
+def test_a_topic_made_anew_is_seen_by_the_first_view_that_goes_back() -> None:
+    views = Views()
+    old, anew = {PLACE: state(7, leader=1)}, {PLACE: state(0, leader=3)}
+    assert views.merge({1: old, 2: old}) == old
+    assert views.merge({1: anew, 2: old}) == anew
+    assert views.merge({2: old}) == {}, "it lags behind"
+    assert views.merge({1: anew, 2: anew}) == anew
+    later = {PLACE: state(1, leader=2)}
+    assert views.merge({1: anew, 2: later}) == later
+    assert views.merge({1: anew}) == {}
+
+
+def test_of_who_did_not_see_a_topic_go_it_is_believed_in_the_end() -> None:
     views = Views()
     views.merge({1: {PLACE: state(7, leader=1)}})
     anew = {PLACE: state(0, leader=3)}
-    looks = [views.merge({1: anew}) for _ in range(FORGET_AFTER_LOOKS + 1)]
+    looks = [views.merge({2: anew}) for _ in range(FORGET_AFTER_LOOKS + 1)]
     assert looks[0] == {}
     assert looks[-1] == anew

@@ -27,6 +27,26 @@ from ackproof.workload.launch import Handle, Launcher
 from ackproof.workload.settings import ReaderSettings
 
 RUN_ID = "00112233aabbccdd"
+
+
+@pytest.mark.parametrize(
+    ("isr", "replicas", "words"),
+    [
+        ((1, 2, 3), (1, 2, 3), ""),
+        ((1, 2), (1, 2, 3), "ISR is [1, 2], 3 replicas are awaited"),
+        ((1, 2), (2, 1), ""),
+        ((1,), (2, 1), "ISR is [1], 2 replicas are awaited"),
+        ((1, 2), (), "ISR is [1, 2], 3 replicas are awaited"),
+        ((1, 2, 3), (1, 2, 3, 4), ""),
+    ],
+)
+def test_no_more_replicas_are_awaited_than_there_are(
+    isr: tuple[int, ...], replicas: tuple[int, ...], words: str
+) -> None:
+    """A reassignment may have made them fewer."""
+    assert replace(REST, isr=isr, replicas=replicas).unrest(3) == words
+
+
 REST = End(leader=1, epoch=4, isr=(1, 2, 3), start=0, high_watermark=0, last_stable=0, log_end=0)
 
 

@@ -1,0 +1,87 @@
+"""Room for runs: what they take about is asked for before, and a run ends while there is room for its last words."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from ackproof.base.errors import AckproofError, BadInput
+from ackproof.experiment.case import Case
+from ackproof.plan.cases import cases, load
+from ackproof.run.space import RESERVE, check_room, needed, require_room
+
+MB = 1_000_000
+YAML = """\
+name: t
+backend: {backend}
+cluster: {{brokers: 3, controllers: 1}}
+topics:
+  orders: {{partitions: 1, replication_factor: {copies}}}
+workload:
+  producers: {{rate: {rate}, value_size: {value}}}
+  duration: {duration}
+{faults}"""
+KILL = "faults: [{kill: {target: leader(orders/0)}, at: 1s}]"
+
+
+@pytest.fixture
+def case(tmp_path: Path) -> Callable[..., Case]:
+    def make(**changes: object) -> Case:
+        values = {"backend": "process", "copies": 3, "rate": "1000/s", "value": "930B", "duration": "10s"}
+        file = tmp_path / "t.yaml"
+        file.write_text(YAML.format(**{**values, "faults": KILL, **changes}), encoding="utf-8")
+        return cases(load(file))[0]
+
+    return make
+
+
+def test_each_replica_has_a_copy_and_each_case_its_ledgers(case: Callable[..., Case]) -> None:
+    """10,000 records of 930 + 70 bytes."""
+    base = 4 * (24 << 20) + RESERVE
+    ledger = 10_000 * 20
+    assert needed([case()]) == base + 30 * MB + ledger
+    assert needed([case(copies=1)]) == base + 10 * MB + ledger
+    assert needed([case(duration="20s")]) == base + 60 * MB + 2 * ledger
+    assert needed([case(rate="full")]) == base, "nobody knows"
+    # one cluster at a time
+    assert needed([case(), case(copies=1)]) == base + 30 * MB + 2 * ledger
+
+
+def test_a_disk_that_a_fault_fills_takes_its_size(case: Callable[..., Case]) -> None:
+    plain = case()
+    filled = case(faults="faults: [{full_disk: {target: leader(orders/0)}, at: 1s, for: 1s}]")
+    assert needed([filled]) - needed([plain]) == filled.experiment.cluster.disk
+
+
+def test_the_model_takes_none(case: Callable[..., Case]) -> None:
+    assert needed([case(backend="model")]) == 0
+
+
+def free(monkeypatch: pytest.MonkeyPatch, amount: int) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=amount))
+
+
+def test_too_little_room_is_said_before_anything_starts(
+    case: Callable[..., Case], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = case()
+    wanted = needed([one])
+    free(monkeypatch, wanted)
+    require_room(tmp_path / "runs" / "of" / "mine", [one])
+    free(monkeypatch, wanted - 1)
+    with pytest.raises(BadInput, match=r"runs: about 399 MB are needed, and 399 MB are free: --out names"):
+        require_room(tmp_path / "runs", [one])
+
+
+def test_a_run_ends_while_there_is_room_for_its_last_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free(monkeypatch, RESERVE)
+    check_room(tmp_path)
+    free(monkeypatch, RESERVE - 1)
+    with pytest.raises(AckproofError, match=r"is nearly full \(268 MB left\): the run was ended early"):
+        check_room(tmp_path)
