@@ -142,8 +142,12 @@ def test_what_nobody_could_see_below_another_cut_is_nothing_to_break(ground: Gro
     assert ground.mesh is not None
     ground.mesh.impose("fault-9", Link(2, 1), Cut())
     more = {"delay": {"latency": "1s"}, "throttle": {"rate": "10KB/s"}, "flap": {"down": "1s", "up": "1s"}}
+    injection = ground.injection(spec_of(kind, link=LINK, **more[kind]))
     with pytest.raises(FaultNotConfirmed, match="broken already: fault-9"):
-        ground.injection(spec_of(kind, link=LINK, **more[kind])).inject()
+        injection.inject()
+    # What never began is healed at once, whatever lies there.
+    injection.heal()
+    assert "the nodes at their ends answer" in injection.confirm_healed()
 
 
 def test_a_cluster_whose_links_were_not_laid(ground: Ground) -> None:

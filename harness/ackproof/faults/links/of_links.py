@@ -180,6 +180,8 @@ class LinksInjection(Injection[LinksT]):
 
     def _await_a_look(self) -> tuple[Link, ...]:
         """The links at which one can look. While there is none, what hinders it is awaited, if that will ever end."""
+        if not self._broken:
+            return ()  # it never began
         hindered_at = time.monotonic()
 
         def look() -> tuple[Link, ...] | None:
