@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from ackproof.reference.explain.epochs import (
     NEVER,
-    SLACK_NS,
     Before,
     KeptLog,
     LeaderEpoch,
@@ -22,6 +21,7 @@ from ackproof.reference.explain.epochs import (
 from ackproof.reference.explain.rows import AckedRows
 from ackproof.reference.replay.account import PRESENT
 from ackproof.reference.replay.lives import Moment
+from ackproof.reference.replay.observed import SLACK_NS
 from ackproof.rundir.timeline import Event, NodeDied, NodeEnded
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import Partition

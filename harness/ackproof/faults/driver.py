@@ -120,9 +120,8 @@ class FaultDriver:
         try:
             for event in step.events:
                 self._timeline.add(event, fault=step.life.number)
-        except (
-            OSError
-        ) as error:  # a disk is full: the thread ends its fault, and who awaits all faults is told
+        except OSError as error:
+            # A disk is full: the thread ends its fault all the same, and who awaits all faults is told.
             self._unwritten = self._unwritten or error
         self._lives[step.life.number] = step.life
 

@@ -213,10 +213,12 @@ def told_apart(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
 
 def same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
     """Files whose experiments have one name, in a sentence each."""
-    names = told_apart(planned)
-    for name in dict.fromkeys(case.experiment.name for file, case in planned if file in names):
-        if len(files := [str(file) for file, told in names.items() if told == f"{name} ({file.name})"]) > 1:
-            yield f"{' and '.join(files)} are both called {name}: the report tells them apart by their files"
+    files: dict[str, dict[str, None]] = {}
+    for file, case in planned:
+        files.setdefault(case.experiment.name, {})[str(file)] = None
+    for name, mine in files.items():
+        if len(mine) > 1:
+            yield f"{' and '.join(mine)} are both called {name}: the report tells them apart by their files"
 
 
 def _lay_out(options: BatchOptions, planned: Sequence[tuple[Path, Case]]) -> Batch:

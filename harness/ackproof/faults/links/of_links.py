@@ -320,18 +320,14 @@ class LinksInjection(Injection[LinksT]):
 
     def _until_whole(self, link: Link) -> Look:
         what = f"{link} to be whole"
-        before = self._before.get(
-            link
-        )  # of one that was silent before, nothing is known but that it was whole once
-        return self._until(
-            link,
-            lambda now: (
-                (now.passes if before is None else self._witness.whole(before, now))
-                or bool(self._excuse(link))
-            ),
-            what,
-            MENDED_WITHIN_S,
-        )
+        before = self._before.get(link)
+
+        def whole(now: Look) -> bool:
+            # Of one that was silent before nothing is known but that it was whole once.
+            mended = now.passes if before is None else self._witness.whole(before, now)
+            return mended or bool(self._excuse(link))
+
+        return self._until(link, whole, what, MENDED_WITHIN_S)
 
     def _until(self, link: Link, good: Callable[[Look], bool], what: str, within_s: float) -> Look:
         last: list[Look] = []

@@ -16,15 +16,13 @@ import numpy as np
 
 from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.lives import Moment
-from ackproof.reference.replay.observed import Observed
+from ackproof.reference.replay.observed import SLACK_NS, Observed
 from ackproof.reference.replay.rules import plain
 from ackproof.rundir.replicas import Replica
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.log import EpochEntry
 from ackproof_reference.metadata import NO_LEADER
 
-SLACK_NS: Final = 20_000_000
-"""Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 NEVER: Final = np.iinfo(np.int64).max
 
 

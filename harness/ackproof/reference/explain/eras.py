@@ -23,7 +23,6 @@ import numpy as np
 from ackproof.reference.explain.epochs import (
     NEVER,
     NOTHING,
-    SLACK_NS,
     KeptLog,
     LeaderEpoch,
     OffsetFates,
@@ -34,7 +33,7 @@ from ackproof.reference.explain.epochs import (
 )
 from ackproof.reference.explain.rows import AckedRows, Bools, Ints
 from ackproof.reference.replay.lives import Life, Removal, learns_ns
-from ackproof.reference.replay.observed import Observed
+from ackproof.reference.replay.observed import SLACK_NS, Observed
 from ackproof.rundir.conformance import Deletion, ForbiddenStep, Truncation
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica

@@ -14,7 +14,6 @@ import numpy as np
 
 from ackproof.reference.explain.epochs import (
     NOTHING,
-    SLACK_NS,
     Before,
     OffsetFates,
     kept_log,
@@ -26,7 +25,7 @@ from ackproof.reference.explain.intervals import disturbances, intervals, left_u
 from ackproof.reference.explain.rows import AckedRows, Bools, acked_rows, timestamps
 from ackproof.reference.replay.account import EXAMPLES, LOSSES, PRESENT, Account
 from ackproof.reference.replay.lives import Life, learns_ns
-from ackproof.reference.replay.observed import CUTS_LOGS, Observed
+from ackproof.reference.replay.observed import CUTS_LOGS, SLACK_NS, Observed
 from ackproof.rundir.conformance import Unexplained
 from ackproof.rundir.partition import TopicPartition
 

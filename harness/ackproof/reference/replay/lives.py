@@ -8,17 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.node_settings import longest_time_out
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.reference.replay.observed import ANYTHING, Observed
+from ackproof.reference.replay.observed import ANYTHING, SLACK_NS, Observed
 from ackproof.rundir.timeline import EventKind
 from ackproof_reference.metadata import Partition
-
-_MARGIN_NS: Final = 20_000_000
-"""Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 
 
 class Moment(NamedTuple):
@@ -58,7 +55,7 @@ def deleted_by(observed: Observed, topic: str, t_ns: int, done: Set[int]) -> Fau
     faults = {fault.number: fault for fault in observed.case.faults}
     by = None
     for event in observed.events:
-        if event.kind is not EventKind.FAULT_ASKED or event.fault is None or event.t_ns > t_ns + _MARGIN_NS:
+        if event.kind is not EventKind.FAULT_ASKED or event.fault is None or event.t_ns > t_ns + SLACK_NS:
             continue
         fault = faults.get(event.fault)
         if fault is not None and (fault.kind == ANYTHING or (fault.drops(topic) and event.fault not in done)):

@@ -44,7 +44,7 @@ _ROTS_ALL: Final = frozenset({"empty_disk", "fail_log_dir", "command"})
 """Of these, those after which no protocol says what a broker reads back, whatever the partition."""
 ANYTHING: Final = "command"
 """A fault that may do whatever its author likes."""
-_STAMPED_NS: Final = 20_000_000
+SLACK_NS: Final = 20_000_000
 """Controllers stamp milliseconds, by the wall clock; the run counts on the monotonic one."""
 CLOCKS: Final = frozenset({"clock_jump"})
 _OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_FAILED, EventKind.FAULT_MISSED})
@@ -128,13 +128,14 @@ class Observed:
 
     def unclean_asked(self, place: TopicPartition, t_ns: int) -> bool:
         """Whether an administrator asked for an unclean election of this partition, and may still be waiting for it."""
-        for number, (begin, end) in self.fault_times.items():
-            fault = next((one for one in self.case.faults if one.number == number), None)
-            mine = isinstance(fault, ElectUnclean) and TopicPartition(*fault.partition) == place
-            anything = fault is not None and fault.kind == ANYTHING
-            if (mine or anything) and begin - _STAMPED_NS <= t_ns <= end + _STAMPED_NS:
-                return True
-        return False
+        asks = (
+            fault.number
+            for fault in self.case.faults
+            if fault.kind == ANYTHING
+            or (isinstance(fault, ElectUnclean) and TopicPartition(*fault.partition) == place)
+        )
+        times = (self.fault_times[number] for number in asks if number in self.fault_times)
+        return any(begin - SLACK_NS <= t_ns <= end + SLACK_NS for begin, end in times)
 
     @cached_property
     def fault_times(self) -> Mapping[int, tuple[int, int]]:
