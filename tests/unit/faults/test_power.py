@@ -1,4 +1,4 @@
-"""The witness of a true power loss: a file that was written and not synced (root)."""
+"""A file system of a node loses its power, or is filled, for real (root)."""
 
 from __future__ import annotations
 
@@ -34,3 +34,13 @@ def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
     canary = Canary.sit("broker-1", system)
     system.remount()
     assert canary.lives()
+
+
+def test_what_was_filled_is_freed_although_another_fault_has_shut_it_down(system: FileSystem) -> None:
+    free = system.free()
+    system.fill()
+    assert system.free() < free // 100
+    system.sync()
+    system.fail()
+    system.unfill()
+    assert system.free() > free * 0.9

@@ -9,6 +9,7 @@ whose they are is written there before they are made.
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import functools
 import os
@@ -175,6 +176,17 @@ class FileSystem:
                     step //= 2
         finally:
             os.close(filler)
+
+    def unfill(self) -> None:
+        """Give back what `fill` took. One that is shut down, by whom ever, is mounted anew for it."""
+        filler = self.at / FILLER
+        try:
+            filler.unlink(missing_ok=True)
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise DiskError(f"{filler} cannot be removed: {error.strerror}") from error
+            self.remount()
+            filler.unlink(missing_ok=True)
 
 
 def thaw(at: Path) -> bool:

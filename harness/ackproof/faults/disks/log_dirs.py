@@ -16,7 +16,7 @@ from typing import Final, Literal, TypeVar
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.disks.file_systems import FILLER, FileSystem, make_writable, set_immutable
+from ackproof.cluster.disks.file_systems import FileSystem, make_writable, set_immutable
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
@@ -216,9 +216,9 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
     def _mend(self, node: LocalNode) -> str:
         folder = self._dirs.get(node.id)
-        if folder is None or not (folder / FILLER).exists():
+        if folder is None:
             return ""
-        (folder / FILLER).unlink()
+        self._system(node).unfill()
         return f"freed {node.name}'s file system"
 
 

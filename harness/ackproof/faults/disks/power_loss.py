@@ -7,6 +7,7 @@ root, cuts the logs after SIGKILL. Both say how far each log reached before and 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -130,7 +131,12 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
     def inject(self) -> str:
         self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
         if self._by_device:
-            return self._lose_power()
+            with contextlib.ExitStack() as alone:
+                for node in sorted(self.nodes, key=lambda node: node.id):
+                    alone.enter_context(
+                        self.holds.acting_on(node.id)
+                    )  # who heals there needs the disk mounted
+                return self._lose_power()
         if self.fault.how == "device":
             raise self.unseen(f"{self._names()} has no file system of its own")
         return self._cut()
