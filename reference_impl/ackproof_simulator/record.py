@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import Client, FinalReadFile, PartitionRead
 from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -277,7 +278,7 @@ def write_replicas(simulation: Simulation, run: CaseDir) -> None:
                 (
                     broker, partition.topic, partition.number, batch.base, batch.next - 1, batch.epoch,
                     batch.length, batch.kind != DATA, batch.transactional, batch.producer, batch.producer_epoch,
-                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), 0,
+                    batch.sequence & 0x7FFFFFFF, 0, zlib.crc32(repr(batch).encode()), True, UNKNOWN, 0,
                 )
                 for batch in log.batches
             ]  # fmt: skip

@@ -156,7 +156,7 @@ def test_replicas_hold_what_was_acknowledged_in_epochs_that_agree(
     shaken: ProcessCluster, tmp_path: Path
 ) -> None:
     run = CaseDir(tmp_path / shaken.spec.kafka)
-    found = collect([LogDir(node, _data(shaken, node)) for node in (1, 2, 3)], ["t"], run)
+    found = collect([LogDir(node, _data(shaken, node)) for node in (1, 2, 3)], ["t"], run, "00" * 8)
     assert found.reasons == ()
     mine = [replica for replica in found.replicas if replica.partition == 0]
     assert [(one.node, one.records, one.log_end, one.reason) for one in mine] == [

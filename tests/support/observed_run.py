@@ -19,6 +19,7 @@ from ackproof.experiment.case import Case
 from ackproof.plan.cases import case_to_json, cases, load
 from ackproof.reference.replay.document import conform
 from ackproof.rundir.conformance import ConformanceFile
+from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.end import mark_end
 from ackproof.rundir.layout import CaseDir
@@ -202,7 +203,7 @@ class ObservedRun:
         rows = []
         for node in (1, 2, 3):
             for first, last, epoch in self.log:
-                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0)
+                row: dict[str, Any] = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN}
                 row |= {"node": node, "topic": "orders", "first_offset": first, "last_offset": last}
                 rows.append({**row, "leader_epoch": epoch, "control": False, "transactional": False})
         pq.write_table(pa.Table.from_pylist(rows, schema=BATCHES), run.replica_batches)

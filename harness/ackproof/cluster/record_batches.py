@@ -15,6 +15,8 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 """Base offset, length of what follows, partition leader epoch, magic, CRC-32C, attributes, last offset delta, base and
 max timestamp (ms), producer id, producer epoch, base sequence, count of records."""
 SMALLEST: Final = _HEADER.size
+CRC_FROM: Final = 21
+"""The CRC covers all from the attributes on."""
 _BEFORE_LENGTH: Final = 12
 _MAGIC: Final = 2
 _COMPRESSION, _TRANSACTIONAL, _CONTROL = 0x07, 0x10, 0x20
@@ -44,6 +46,11 @@ class Batch(NamedTuple):
     def end(self) -> int:
         """Where the next one begins in the file."""
         return self.position + self.size
+
+    @property
+    def codec(self) -> int:
+        """How its records are compressed; 0: not at all."""
+        return self.attributes & _COMPRESSION
 
     @property
     def control(self) -> bool:
@@ -102,7 +109,7 @@ class Record(NamedTuple):
 
 def records(path: Path, batch: Batch) -> Iterator[Record]:
     """The records of a batch. Raises ValueError for a compressed one and for what is no record."""
-    if batch.attributes & _COMPRESSION:
+    if batch.codec:
         raise ValueError(f"{path}: the batch at offset {batch.first} is compressed")
     with path.open("rb") as file:
         file.seek(batch.position + SMALLEST)

@@ -6,7 +6,7 @@ Read from the files of live brokers that are at rest: what a broker appended is 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from ackproof.cluster.disks.log import RECOVERY_POINT, checkpoint, segments
 from ackproof.cluster.record_batches import Batch, scan
+from ackproof.observe.contents import Contents
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import id_of
 from ackproof.rundir.partition import TopicPartition
@@ -39,7 +40,7 @@ class LogDir:
     path: Path
 
 
-def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> ReplicasFile:
+def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run_id: str) -> ReplicasFile:
     """Look at every replica of these topics, and write down what it holds. What cannot be read is told, not raised.
 
     Of logs that were deleted a broker may have removed a part already: what cannot be read of them is not told of.
@@ -48,6 +49,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
     replicas: list[Replica] = []
     deleted: list[Replica] = []
     reasons: list[str] = []
+    contents = Contents(run_id)
     run.observed.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
         for log_dir in log_dirs:
@@ -69,10 +71,15 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
                     gone = _deleted(*_read(folder, log_dir, place, -1, -1))
                     deleted += [gone] if not gone.reason and gone.log_end >= 0 else []
                     continue
-                replica, batches = _read(folder, log_dir, place, marks.get(place, -1), starts.get(place, -1))
+                replica, found = _read(folder, log_dir, place, marks.get(place, -1), starts.get(place, -1))
+                for path, batches in found.items():
+                    try:
+                        sound, content = contents.of(path, batches)
+                    except OSError as error:
+                        replica = replica.model_copy(update={"reason": f"{path}: {error.strerror}"})
+                        break
+                    writer.write_table(_table(replica, batches, sound, content))
                 replicas.append(replica)
-                if batches:
-                    writer.write_table(_table(replica, batches))
     result = ReplicasFile(replicas=tuple(replicas), deleted=tuple(deleted), reasons=tuple(reasons))
     result.save(run.replicas)
     return result
@@ -80,8 +87,9 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir) -> 
 
 def _read(
     folder: Path, log_dir: LogDir, place: TopicPartition, high_watermark: int, recovery_point: int
-) -> tuple[Replica, list[Batch]]:
-    batches: list[Batch] = []
+) -> tuple[Replica, dict[Path, tuple[Batch, ...]]]:
+    """What a folder says of its replica, and the batches of each segment."""
+    found: dict[Path, tuple[Batch, ...]] = {}
     rest, reason = 0, ""
     start = end = -1
     try:
@@ -90,14 +98,13 @@ def _read(
             if rest:
                 reason = f"{segment.path.name} follows {rest} bytes that are no batch"
                 break
-            found = scan(segment.path)
-            batches += found.batches
-            rest = found.rest
+            found[segment.path], rest = scan(segment.path)
+        batches = [batch for some in found.values() for batch in some]
         if files:
             start = batches[0].first if batches else files[-1].base
             end = batches[-1].last + 1 if batches else files[-1].base
     except OSError as error:
-        reason = f"{error.filename}: {error.strerror}"
+        batches, reason = [], f"{error.filename}: {error.strerror}"
     replica = Replica(
         node=log_dir.node,
         topic=place[0],
@@ -113,11 +120,12 @@ def _read(
         reason=reason,
         topic_id=_topic_id(folder / _METADATA),
     )
-    return replica, batches
+    return replica, found
 
 
-def _deleted(replica: Replica, batches: Sequence[Batch]) -> Replica:
+def _deleted(replica: Replica, found: Mapping[Path, Sequence[Batch]]) -> Replica:
     """A log that was deleted, with what is asked of its batches."""
+    batches = [batch for some in found.values() for batch in some]
     starts = {entry.epoch: entry.start for entry in replica.epochs}
     for batch in batches:
         starts.setdefault(batch.epoch, batch.first)
@@ -135,7 +143,7 @@ def _topic_id(path: Path) -> str:
         return ""
 
 
-def _table(replica: Replica, batches: list[Batch]) -> pa.Table:
+def _table(replica: Replica, batches: Sequence[Batch], sound: list[bool], content: list[int]) -> pa.Table:
     count = len(batches)
     columns = {
         "node": [replica.node] * count,
@@ -152,6 +160,8 @@ def _table(replica: Replica, batches: list[Batch]) -> pa.Table:
         "base_sequence": [batch.base_sequence for batch in batches],
         "max_timestamp_ms": [batch.max_timestamp_ms for batch in batches],
         "crc": [batch.crc for batch in batches],
+        "sound": sound,
+        "content": content,
         "bytes": [batch.size for batch in batches],
     }
     return pa.table(columns, schema=BATCHES)

@@ -315,7 +315,7 @@ class CaseRun:
         if self.spec.ground.foreign:
             return
         log_dirs = [LogDir(node.id, path) for node in local(cluster.brokers()) for path in node.disk.log_dirs]
-        replica_logs.collect(log_dirs, self.spec.topics, self.run)
+        replica_logs.collect(log_dirs, self.spec.topics, self.run, self.run_id)
         servers = [node.disk.metadata_dir for node in local(cluster.controllers())]
         if failed := write_metadata_log(self.spec.cluster, servers, self.run):
             self.timeline.add(Note(note=failed))

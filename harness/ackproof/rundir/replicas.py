@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import Document
 
 BATCHES: pa.Schema = pa.schema(
@@ -24,11 +30,28 @@ BATCHES: pa.Schema = pa.schema(
             ("base_sequence", pa.int32()),
             ("max_timestamp_ms", pa.int64()),
             ("crc", pa.int64()),
+            ("sound", pa.bool_()),
+            ("content", pa.int64()),
             ("bytes", pa.int32()),
         )
     ]
 )
-"""One row per record batch of each replica, by its header."""
+"""One row per record batch of each replica, by its header.
+
+`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.content` says of its records.
+"""
+
+_ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN], pa.int64())}
+"""What runs of older versions do not have, as they must be read."""
+
+
+def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
+    """Some columns of a run's batches. Raises OSError and `pa.ArrowException`."""
+    there = pq.read_schema(path).names
+    table = pq.read_table(path, columns=[name for name in columns if name in there])
+    for name in _ADDED.keys() - set(there) & set(columns):
+        table = table.append_column(name, pa.repeat(_ADDED[name][0], table.num_rows))
+    return table
 
 
 class EpochStart(Document):

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # kafka-python's own, as it reads its schemas
+    from kafka.record._crc32c import crc
     from kafka.record.default_records import DefaultRecordBatchBuilder
 
 
@@ -29,3 +30,20 @@ def batch(
     data[0:8] = first.to_bytes(8, "big")
     data[12:16] = epoch.to_bytes(4, "big")
     return bytes(data)
+
+
+def as_control(data: bytes) -> bytes:
+    """The batch as a marker, its checksum made to fit."""
+    return _with_checksum(data[:22] + bytes([data[22] | 0x20]) + data[23:])
+
+
+def compressed(data: bytes, codec: int, body: bytes) -> bytes:
+    """The batch with this codec in its attributes and this body for its records, length and checksum made to fit."""
+    attributes = bytes([data[22] | codec])
+    return _with_checksum(
+        data[:8] + (49 + len(body)).to_bytes(4, "big") + data[12:22] + attributes + data[23:61] + body
+    )
+
+
+def _with_checksum(data: bytes) -> bytes:
+    return data[:17] + crc(data[21:]).to_bytes(4, "big") + data[21:]

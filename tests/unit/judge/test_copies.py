@@ -11,6 +11,7 @@ import pytest
 
 from ackproof.judge import judge_case
 from ackproof.judge.copies import sent_again
+from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import RecordCounts, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
@@ -37,7 +38,7 @@ def _row(offset: int, seq: int, producer: int = 0) -> dict[str, Any]:
 
 
 def _batch(first: int, last: int, producer_id: int, epoch: int, node: int = 1) -> dict[str, Any]:
-    names = dict.fromkeys(BATCHES.names, 0)
+    names = dict.fromkeys(BATCHES.names, 0) | {"sound": True, "content": UNKNOWN}
     return {
         **names,
         "node": node,

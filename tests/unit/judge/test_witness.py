@@ -13,8 +13,9 @@ from ackproof.observe.replica_logs import LogDir, collect
 from ackproof.rundir.documents import FinalReadFile, PartitionRead, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.payload import encoder
 from ackproof.rundir.samples import Sample
-from broker_files import batch
+from broker_files import as_control, batch
 
 from .conftest import EXPERIMENT
 
@@ -74,7 +75,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             if beside:
                 (log_dirs[-1].path / "orders-1").mkdir()
                 (log_dirs[-1].path / "orders-1" / f"{0:020d}.log").write_bytes(beside)
-        collect(log_dirs, ["orders"], run)
+        collect(log_dirs, ["orders"], run, "ab" * 8)
         sample = Sample(
             t_ns=10**15,
             topic="orders",
@@ -103,7 +104,29 @@ def test_replicas_that_agree_are_said(judged: Judged) -> None:
     said = judged(GOOD, GOOD, GOOD)
     assert (said.verdict, said.reasons) == (Verdict.PASS, ())
     assert said.witnesses == (
-        "orders/0: the logs of nodes 1, 2, 3 agree up to 100 and hold what the final read was handed",
+        "orders/0: the logs of nodes 1, 2, 3 agree up to 100 and hold what the final read was handed; the records of 2 "
+        "batches could not be read",
+    )
+
+
+def test_damage_that_no_header_shows_is_a_doubt(judged: Judged) -> None:
+    damaged = bytearray(GOOD)
+    damaged[-9] ^= 1
+    said = judged(GOOD, bytes(damaged), GOOD)
+    assert (said.verdict, said.witnesses) == (Verdict.INCONCLUSIVE, ())
+    assert said.reasons == (
+        "orders/0: the checksum of 1 batches in the log of node 2 does not hold, from offset 60 on",
+    )
+
+
+def test_a_reader_that_wrote_down_other_records_than_lie_there_is_not_believed(judged: Judged) -> None:
+    value = encoder("ab" * 8, 0, "orders", 0, 80)
+    log = batch(0, [value(seq) for seq in range(100)])
+    said = judged(log, log, log)  # and its ledger has none
+    assert (said.verdict, said.witnesses) == (Verdict.INCONCLUSIVE, ())
+    assert said.reasons == (
+        "orders/0: the final reader was handed other records than the log of node 1 holds, from offset 0 on "
+        "(1 batches)",
     )
 
 
@@ -204,9 +227,7 @@ def test_a_log_that_cannot_be_read_to_its_end_is_a_doubt_and_proves_nothing(judg
 
 def _marker(first: int) -> bytes:
     """A control batch, by its header."""
-    data = bytearray(batch(first, [b"m"]))
-    data[22] |= 0x20
-    return bytes(data)
+    return as_control(batch(first, [b"m"]))
 
 
 @pytest.mark.parametrize(("records", "verdict"), [(100, Verdict.PASS), (101, Verdict.INCONCLUSIVE)])

@@ -128,7 +128,7 @@ def run(tmp_path: Path) -> CaseDir:
             ),
         )
     ).save(run.conformance_json)  # fmt: skip
-    batch = (2, "orders", 0, 7, 8, 4, 2, False, False, -1, -1, -1, 0, 0, 90)
+    batch = (2, "orders", 0, 7, 8, 4, 2, False, False, -1, -1, -1, 0, 0, True, -1, 90)
     table = pa.Table.from_arrays(
         [pa.array([value], field.type) for value, field in zip(batch, BATCHES, strict=True)], schema=BATCHES
     )

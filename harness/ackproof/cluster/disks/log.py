@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ackproof.cluster.messages import kafka_python
-from ackproof.cluster.record_batches import Batch, scan
+from crc32c import crc32c
+
+from ackproof.cluster.record_batches import CRC_FROM, Batch, scan
 from ackproof.rundir.partition import TopicPartition
 
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 CLEAN_SHUTDOWN: Final = ".kafka_cleanshutdown"
-_CRC_FROM: Final = 21
-"""The CRC covers all from the attributes on."""
 
 
 @dataclass(frozen=True)
@@ -41,9 +40,7 @@ class Segment:
         with self.path.open("rb") as file:
             file.seek(batch.position)
             data = file.read(batch.size)
-        return (
-            len(data) == batch.size and kafka_python("record.util").calc_crc32c(data[_CRC_FROM:]) == batch.crc
-        )
+        return len(data) == batch.size and crc32c(data[CRC_FROM:]) == batch.crc
 
     def end(self) -> int:
         """The offset behind its last whole batch."""

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ackproof.judge.contents import compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica, ReplicasFile
+from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
 from ackproof.rundir.timeline import FaultAsked, fault_name
 
 _proves = partial(breaks, proven=True)
@@ -34,6 +34,12 @@ class _Row(NamedTuple):
     records: int
     control: bool
     transactional: bool
+    sound: bool
+
+    @property
+    def header(self) -> _Row:
+        """It as its header has it: damage behind that is no decision of a broker's."""
+        return self._replace(sound=True)
 
 
 _RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
@@ -49,7 +55,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     seen = ReplicasFile.load(run.replicas)
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
     in_sync = _in_sync(facts)
-    batches = pq.read_table(run.replica_batches, columns=[*_PLACE, *_Row._fields])
+    batches = read_batches(run.replica_batches, [*_PLACE, *_Row._fields, "content"])
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
         config = facts.case.experiment.topics[read.topic].config
@@ -58,7 +64,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
         may_expire = not _RETENTION.isdisjoint(config)
         logs = _Logs(read, mine, in_sync.get(place, ()), _rotten(facts, place), may_expire)
-        yield from _of_a_partition(batches, logs)
+        yield from _of_a_partition(facts, batches, logs)
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
@@ -90,7 +96,7 @@ def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
     }
 
 
-def _of_a_partition(batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
+def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
     read, rotten = logs.read, logs.rotten
     name = f"{read.topic}/{read.partition}"
     present = {replica.node: replica for replica in logs.replicas if replica.node in logs.in_sync}
@@ -122,10 +128,21 @@ def _of_a_partition(batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
     yield from differing
     doubts = [*_holes(name, start, read.end, rows), *_beyond(batches, read, whole)]
     doubts += _of_the_reader(name, read, start, rows)
+    doubts += _damaged(name, rows, rotten)
+    one = min(whole, key=lambda node: (node in rotten, node))
+    compared = compare(
+        facts.run, TopicPartition(read.topic, read.partition), _of(batches, whole[one]), start, read.end
+    )
+    if compared.other and not differing:
+        doubts.append(
+            f"{name}: the final reader was handed other records than the log of node {one} holds, from offset "
+            f"{compared.first} on ({compared.other} batches)"
+        )
     yield from map(lacks, doubts)
     if not differing and not doubts and len(whole) == len(present):
+        unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
         alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
-        yield agrees(f"{alike} and hold what the final read was handed")
+        yield agrees(f"{alike} and hold what the final read was handed{unknown}")
 
 
 def _since(rotten: Mapping[int, str], *nodes: int) -> str:
@@ -139,7 +156,7 @@ def _differences(
     """Each log beside one that no fault took from, if there is any."""
     (first, reference), *others = sorted(rows.items(), key=lambda one: (one[0] in rotten, one[0]))
     for node, mine in others:
-        odd = sorted(set(mine) ^ set(reference))
+        odd = sorted({row.header for row in mine} ^ {row.header for row in reference})
         if odd:
             pair = sorted((first, node))
             says = lacks if rotten.keys() & pair else _proves
@@ -196,14 +213,25 @@ def _of_the_reader(
             return
 
 
-def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Row]:
-    mine = batches.filter(
+def _damaged(name: str, rows: Mapping[int, Sequence[_Row]], rotten: Mapping[int, str]) -> Iterator[str]:
+    for node, mine in sorted(rows.items()):
+        if bad := [row for row in mine if not row.sound]:
+            yield (
+                f"{name}: the checksum of {len(bad)} batches in the log of node {node} does not hold, from offset "
+                f"{bad[0].first_offset} on{_since(rotten, node)}"
+            )
+
+
+def _of(batches: pa.Table, replica: Replica) -> pa.Table:
+    return batches.filter(
         (pc.field("node") == replica.node)
         & (pc.field("topic") == replica.topic)
         & (pc.field("partition") == replica.partition)
-        & (pc.field("last_offset") >= start)
-        & (pc.field("first_offset") < end)
     )
+
+
+def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Row]:
+    mine = _of(batches, replica).filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
     return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
 
 

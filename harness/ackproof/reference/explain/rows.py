@@ -18,7 +18,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import FINDINGS, TRANSACTIONS
+from ackproof.rundir.schema import CONSUMED, FINDINGS, TRANSACTIONS
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -100,7 +100,7 @@ def final_rows(run: CaseDir, place: TopicPartition, columns: list[str]) -> pa.Ta
         & (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
     )
-    return ledger_rows(run.consumed, columns, wanted)
+    return _read([str(path) for path in parts(run.consumed)], columns, wanted, CONSUMED)
 
 
 def _committed(run: CaseDir, table: pa.Table) -> Bools:

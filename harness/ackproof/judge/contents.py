@@ -1,0 +1,51 @@
+"""Whose records lie at which offset: batch by batch, what a log on disk has beside what the final reader wrote down."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.reference.explain.rows import final_rows
+from ackproof.rundir.content import UNKNOWN, content
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.partition import TopicPartition
+
+
+class Compared(NamedTuple):
+    """Batches of a log, by what came of comparing them with the ledger of the final read."""
+
+    same: int
+    other: int
+    first: int
+    """The first offset of the first of the others; -1 where there is none."""
+    unknown: int
+    """Batches whose records could not be read, or that reach beyond what was read."""
+
+
+def compare(run: CaseDir, place: TopicPartition, log: pa.Table, start: int, end: int) -> Compared:
+    """Compare a replica's batches, rows of `replicas.BATCHES`, with the read of a partition from `start` to `end`."""
+    log = log.filter(pc.invert(log["control"])).sort_by("first_offset")
+    inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
+    known = pc.and_(inside, pc.not_equal(log["content"], UNKNOWN)).to_numpy()
+    first = log["first_offset"].to_numpy()
+    sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
+    try:
+        rows = final_rows(run, place, ["offset", "producer", "seq"])
+    except (OSError, pa.ArrowException):
+        return Compared(0, 0, -1, len(first))  # the audit says that a part cannot be read
+    if rows.num_rows:
+        offsets, producers, seqs = (rows[name].to_numpy() for name in rows.column_names)
+        at = np.searchsorted(first, offsets, side="right") - 1
+        # A reader is handed a batch in one go: so there are few runs of rows of one batch, whatever their order.
+        runs = np.flatnonzero(np.diff(at, prepend=at[0] - 1))
+        np.add.at(sums, at[runs], np.add.reduceat(content(offsets, producers, seqs), runs))
+    differs = known & (sums[:-1] != log["content"].to_numpy().view(np.uint64))
+    return Compared(
+        same=int((known & ~differs).sum()),
+        other=int(differs.sum()),
+        first=int(first[np.argmax(differs)]) if differs.any() else -1,
+        unknown=int((~known).sum()),
+    )

@@ -1,0 +1,93 @@
+"""What the record batches of a log hold: whether their checksums hold, and whose records they are, as a digest each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+from crc32c import crc32c
+
+from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch
+from ackproof.rundir.content import IDENTITY, UNKNOWN, content
+from ackproof.rundir.payload import MAGIC, run_bytes
+
+_CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
+"""By the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
+
+
+class Contents:
+    """Looks into the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
+
+    def __init__(self, run_id: str) -> None:
+        self._marker = re.compile(re.escape(MAGIC + run_bytes(run_id)))
+        self._digests: dict[tuple[int, int, int], int] = {}
+
+    def of(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
+        """Of each batch of a segment: whether its CRC-32C, computed anew, is that of its header; its `content`.
+
+        The content is `UNKNOWN` of a marker, of a batch that is damaged, that compaction went through, or that has
+        records of somebody else's. Raises OSError.
+        """
+        sound, digests = [], []
+        with path.open("rb") as file:
+            for batch in batches:
+                file.seek(batch.position)
+                data = file.read(batch.size)
+                sound.append(crc32c(data[CRC_FROM:]) == batch.crc)
+                key = (batch.first, batch.last, batch.crc)
+                if not sound[-1] or batch.control:
+                    digests.append(UNKNOWN)
+                    continue
+                if key not in self._digests:
+                    self._digests[key] = self._digest(data, batch)
+                digests.append(self._digests[key])
+        return sound, digests
+
+    def _digest(self, data: bytes, batch: Batch) -> int:
+        try:
+            body = _plain(data[SMALLEST:], batch.codec)
+        except (KeyError, ValueError, OSError):  # ArrowInvalid is a ValueError
+            return UNKNOWN
+        at = np.fromiter((found.end() for found in self._marker.finditer(body)), np.intp)
+        if not len(at) == batch.records == batch.last - batch.first + 1:
+            return UNKNOWN
+        if at[-1] + IDENTITY.itemsize > len(body):
+            return UNKNOWN
+        raw = np.frombuffer(body, np.uint8)[at[:, None] + np.arange(IDENTITY.itemsize)]
+        who = raw.view(IDENTITY)[:, 0]
+        offsets = np.arange(batch.first, batch.last + 1, dtype=np.int64)
+        return int(content(offsets, who["producer"], who["seq"]).sum(dtype=np.uint64).view(np.int64))
+
+
+def _plain(body: bytes, codec: int) -> bytes:
+    """The records of a batch as they were before compression."""
+    if codec == 0:
+        return body
+    name = _CODECS[codec]
+    if name != "snappy":
+        return pa.input_stream(pa.BufferReader(body), compression=name).read()  # type: ignore[no-any-return]
+    if not body.startswith(_XERIAL):
+        return _snappy(body)
+    blocks, at = [], len(_XERIAL) + 8  # two versions
+    while at < len(body):
+        size = int.from_bytes(body[at : at + 4], "big")
+        blocks.append(_snappy(body[at + 4 : at + 4 + size]))
+        at += 4 + size
+    return b"".join(blocks)
+
+
+_XERIAL: Final = b"\x82SNAPPY\x00"
+"""So Java's streams of snappy begin; librdkafka writes one bare block."""
+
+
+def _snappy(block: bytes) -> bytes:
+    size = 0
+    for number, byte in enumerate(block[:5]):
+        size |= (byte & 0x7F) << 7 * number
+        if byte < 0x80:
+            break
+    return pa.decompress(block, size, codec="snappy", asbytes=True)  # type: ignore[no-any-return]

@@ -1,0 +1,173 @@
+"""What lies at which offset: the log on disk beside the ledger of the final read, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from crc32c import crc32c
+
+from ackproof.judge.contents import Compared, compare
+from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.rundir.content import UNKNOWN
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import ConsumedRows, write_consumed
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.payload import encoder
+from broker_files import as_control, batch, compressed
+
+PLACE = TopicPartition("orders", 0)
+RUN_ID = "ab" * 8
+WHO = [(seq % 2, seq // 2) for seq in range(100)]
+"""Producer and seq at each offset."""
+
+
+def _values(first: int, last: int, run_id: str = RUN_ID) -> list[bytes]:
+    return [encoder(run_id, producer, "orders", 0, 80)(seq) for producer, seq in WHO[first:last]]
+
+
+def _body(data: bytes) -> bytes:
+    return data[61:]
+
+
+def _log(tmp_path: Path, *data: bytes) -> CaseDir:
+    """A run directory for which node 1 had a log of these batches."""
+    folder = tmp_path / "data" / "orders-0"
+    folder.mkdir(parents=True)
+    (folder / f"{0:020d}.log").write_bytes(b"".join(data))
+    run = CaseDir(tmp_path / "run")
+    collect([LogDir(1, tmp_path / "data")], ["orders"], run, RUN_ID)
+    return run
+
+
+def _handed(run: CaseDir, offsets: Sequence[int], who: Sequence[tuple[int, int]]) -> CaseDir:
+    """The final reader wrote these down, in this order."""
+    count = len(offsets)
+    folder = run.consumed / "client=f0"
+    folder.mkdir(parents=True)
+    producers, seqs = zip(*who, strict=True)
+    rows = ConsumedRows(
+        reader=9, phase=ReadPhase.FINAL, places=(PLACE,), origins=("orders",),
+        place=np.zeros(count, np.int32), assignment=np.zeros(count, np.int32), read_seq=np.arange(count),
+        offset=np.array(offsets), leader_epoch=np.zeros(count, np.int32), producer=np.array(producers, np.int32),
+        seq=np.array(seqs), origin=np.zeros(count, np.int32), origin_partition=np.zeros(count, np.int32),
+        intact=np.ones(count, np.bool_), read_ns=np.zeros(count, np.int64), timestamp_ms=np.zeros(count, np.int64),
+    )  # fmt: skip
+    write_consumed(folder, 0, rows)
+    return run
+
+
+def _compared(run: CaseDir, start: int = 0, end: int = 100) -> Compared:
+    return compare(run, PLACE, pq.read_table(run.replica_batches), start, end)
+
+
+GOOD = (batch(0, _values(0, 60)), batch(60, _values(60, 100), epoch=1))
+
+
+def test_a_reader_that_was_handed_what_lies_there_is_believed(tmp_path: Path) -> None:
+    assert _compared(_handed(_log(tmp_path, *GOOD), range(100), WHO)) == Compared(2, 0, -1, 0)
+
+
+def test_in_any_order(tmp_path: Path) -> None:
+    order = [*range(1, 100, 2), *range(0, 100, 2)]
+    run = _handed(_log(tmp_path, *GOOD), order, [WHO[at] for at in order])
+    assert _compared(run) == Compared(2, 0, -1, 0)
+
+
+def _changed(at: int, to: tuple[int, int]) -> list[tuple[int, int]]:
+    return [*WHO[:at], to, *WHO[at + 1 :]]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "who", "first"),
+    [
+        pytest.param(range(100), _changed(70, (0, 36)), 60, id="another seq"),
+        pytest.param(range(100), _changed(70, (1, 35)), 60, id="another producer"),
+        pytest.param(range(100), _changed(0, (-1, -1)), 0, id="nobody's"),
+        pytest.param([*range(99)], WHO[:99], 60, id="one is missing"),
+        pytest.param([*range(100), 5], [*WHO, WHO[5]], 0, id="one came twice"),
+        pytest.param(range(100), [WHO[1], WHO[0], *WHO[2:]], 0, id="two changed places"),
+        pytest.param([*range(59), 60, 60, *range(61, 100)], WHO, 0, id="one moved into the next batch"),
+    ],
+)
+def test_a_ledger_that_says_otherwise_is_found_out(
+    tmp_path: Path, offsets: Sequence[int], who: Sequence[tuple[int, int]], first: int
+) -> None:
+    compared = _compared(_handed(_log(tmp_path, *GOOD), offsets, who))
+    assert (compared.first, compared.other > 0) == (first, True)
+
+
+def test_who_was_handed_nothing_was_handed_other_records(tmp_path: Path) -> None:
+    assert _compared(_log(tmp_path, *GOOD)) == Compared(0, 2, 0, 0)
+
+
+def test_of_what_reaches_beyond_the_read_nothing_is_said(tmp_path: Path) -> None:
+    run = _handed(_log(tmp_path, *GOOD), range(10, 100), WHO[10:])
+    assert _compared(run, start=10) == Compared(1, 0, -1, 1)
+    assert _compared(run, start=10, end=99) == Compared(0, 0, -1, 2)
+
+
+def test_markers_hold_nothing(tmp_path: Path) -> None:
+    run = _handed(_log(tmp_path, *GOOD, as_control(batch(100, [b"m"]))), range(100), WHO)
+    assert _compared(run, end=101) == Compared(2, 0, -1, 0)
+
+
+def _xerial(data: bytes) -> bytes:
+    half = len(data) // 2
+    blocks = [pa.compress(part, codec="snappy", asbytes=True) for part in (data[:half], data[half:])]
+    return b"\x82SNAPPY\x00" + bytes(8) + b"".join(len(one).to_bytes(4, "big") + one for one in blocks)
+
+
+def _stream(data: bytes, codec: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, codec) as stream:
+        stream.write(data)
+    return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("codec", "body"),
+    [
+        pytest.param(1, _stream(_body(GOOD[0]), "gzip"), id="gzip"),
+        pytest.param(2, pa.compress(_body(GOOD[0]), codec="snappy", asbytes=True), id="snappy, librdkafka's"),
+        pytest.param(2, _xerial(_body(GOOD[0])), id="snappy, Java's"),
+        pytest.param(3, _stream(_body(GOOD[0]), "lz4"), id="lz4"),
+        pytest.param(4, _stream(_body(GOOD[0]), "zstd"), id="zstd"),
+    ],
+)
+def test_compressed_batches_are_looked_into(tmp_path: Path, codec: int, body: bytes) -> None:
+    run = _log(tmp_path, compressed(GOOD[0], codec, body))
+    (row,) = pq.read_table(run.replica_batches).to_pylist()
+    assert (row["sound"], row["content"] != UNKNOWN) == (True, True)
+    assert _compared(_handed(run, range(60), WHO[:60]), end=60) == Compared(1, 0, -1, 0)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(batch(0, _values(0, 3, run_id="cd" * 8)), id="of another run"),
+        pytest.param(batch(0, [*_values(0, 2), b"x"]), id="one of nobody's"),
+        pytest.param(batch(0, [*_values(0, 1), _values(1, 2)[0][:20]]), id="a short one"),
+        pytest.param(compressed(GOOD[0], 4, b"no zstd"), id="not to be decompressed"),
+        pytest.param(compressed(GOOD[0], 7, b""), id="an unknown codec"),
+    ],
+)
+def test_what_cannot_be_read_is_unknown_and_sound(tmp_path: Path, data: bytes) -> None:
+    (row,) = pq.read_table(_log(tmp_path, data).replica_batches).to_pylist()
+    assert (row["sound"], row["content"]) == (True, UNKNOWN)
+
+
+def test_a_flipped_bit_is_seen_whatever_the_header_says(tmp_path: Path) -> None:
+    damaged = bytearray(GOOD[0])
+    damaged[200] ^= 1
+    rows = pq.read_table(_log(tmp_path, bytes(damaged), GOOD[1]).replica_batches).to_pylist()
+    assert [(row["sound"], row["content"] == UNKNOWN) for row in rows] == [(False, True), (True, False)]
+
+
+def test_the_checksum_is_castagnolis() -> None:
+    assert crc32c(b"123456789") == 0xE3069283
