@@ -33,15 +33,15 @@ def compare(run: CaseDir, place: TopicPartition, log: pa.Table, start: int, end:
     first = log["first_offset"].to_numpy()
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
     try:
-        rows = final_rows(run, place, ["offset", "producer", "seq"])
+        rows = final_rows(run, place, ["offset", "producer", "seq", "intact"])
     except (OSError, pa.ArrowException):
         return Compared(0, 0, -1, len(first))  # the audit says that a part cannot be read
     if rows.num_rows:
-        offsets, producers, seqs = (rows[name].to_numpy() for name in rows.column_names)
+        offsets, *who = (rows[name].to_numpy() for name in rows.column_names)
         at = np.searchsorted(first, offsets, side="right") - 1
         # A reader is handed a batch in one go: so there are few runs of rows of one batch, whatever their order.
         runs = np.flatnonzero(np.diff(at, prepend=at[0] - 1))
-        np.add.at(sums, at[runs], np.add.reduceat(content(offsets, producers, seqs), runs))
+        np.add.at(sums, at[runs], np.add.reduceat(content(offsets, *who), runs))
     differs = known & (sums[:-1] != log["content"].to_numpy().view(np.uint64))
     return Compared(
         same=int((known & ~differs).sum()),

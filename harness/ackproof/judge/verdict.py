@@ -76,15 +76,15 @@ def judge(facts: Facts) -> VerdictFile:
 def combined(opinions: Sequence[Opinion]) -> tuple[Verdict, tuple[str, ...]]:
     """What all opinions come to.
 
-    Evidence that contradicts itself carries nothing: INCONCLUSIVE. Else what proves itself is FAIL, with what evidence
-    lacks told beside it; else lacking evidence is INCONCLUSIVE; else what Kafka broke is FAIL; else what stays open is
-    INCONCLUSIVE; else PASS.
+    Evidence that contradicts itself carries nothing: INCONCLUSIVE. Else what proves itself is FAIL; with both is told
+    what evidence lacks beside. Else lacking evidence is INCONCLUSIVE; else what Kafka broke is FAIL; else what stays
+    open is INCONCLUSIVE; else PASS.
     """
     contradicting = _texts(opinions, Says.CONTRADICTS)
     proven = tuple(one.text for one in opinions if one.says is Says.BREAKS and one.proven)
     lacks, breaks, still_open = (_texts(opinions, says) for says in (Says.LACKS, Says.BREAKS, Says.OPEN))
     if contradicting:
-        verdict, reasons = Verdict.INCONCLUSIVE, contradicting
+        verdict, reasons = Verdict.INCONCLUSIVE, (*contradicting, *lacks)
     elif proven:
         verdict, reasons = Verdict.FAIL, (*proven, *lacks)
     elif lacks:

@@ -11,9 +11,10 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch
-from ackproof.rundir.content import IDENTITY, UNKNOWN, content
+from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, varint
+from ackproof.rundir.content import UNKNOWN, content
 from ackproof.rundir.payload import MAGIC, run_bytes
+from ackproof.rundir.payload_bulk import BulkDecoder
 
 _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 """By the number in a batch's attributes (org.apache.kafka.common.record.CompressionType)."""
@@ -22,8 +23,11 @@ _CODECS: Final = {1: "gzip", 2: "snappy", 3: "lz4", 4: "zstd"}
 class Contents:
     """Looks into the batches of one run's logs. Copies of a batch, equal in offsets and checksum, are read once."""
 
-    def __init__(self, run_id: str) -> None:
-        self._marker = re.compile(re.escape(MAGIC + run_bytes(run_id)))
+    def __init__(self, run_id: str, topics: Sequence[str]) -> None:
+        # No key (length -1, which is written as 1), the value's length, the value: so ours begin.
+        front = re.escape(MAGIC + run_bytes(run_id))
+        self._record = re.compile(rb"\x01(?=[\x80-\xff]{0,4}[\x00-\x7f]" + front + b")")
+        self._decode = BulkDecoder(run_id, topics)
         self._digests: dict[tuple[int, int, int], int] = {}
 
     def of(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
@@ -52,15 +56,16 @@ class Contents:
             body = _plain(data[SMALLEST:], batch.codec)
         except (KeyError, ValueError, OSError):  # ArrowInvalid is a ValueError
             return UNKNOWN
-        at = np.fromiter((found.end() for found in self._marker.finditer(body)), np.intp)
-        if not len(at) == batch.records == batch.last - batch.first + 1:
+        values = []
+        for found in self._record.finditer(body):
+            size, at = varint(body, found.end())
+            values.append(body[at : at + size])
+        if not len(values) == batch.records == batch.last - batch.first + 1:
             return UNKNOWN
-        if at[-1] + IDENTITY.itemsize > len(body):
-            return UNKNOWN
-        raw = np.frombuffer(body, np.uint8)[at[:, None] + np.arange(IDENTITY.itemsize)]
-        who = raw.view(IDENTITY)[:, 0]
+        who = self._decode(values)
         offsets = np.arange(batch.first, batch.last + 1, dtype=np.int64)
-        return int(content(offsets, who["producer"], who["seq"]).sum(dtype=np.uint64).view(np.int64))
+        hashes = content(offsets, who.producer, who.seq, who.intact)
+        return int(hashes.sum(dtype=np.uint64).view(np.int64))
 
 
 def _plain(body: bytes, codec: int) -> bytes:

@@ -49,7 +49,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
     replicas: list[Replica] = []
     deleted: list[Replica] = []
     reasons: list[str] = []
-    contents = Contents(run_id)
+    contents = Contents(run_id, sorted(wanted))
     run.observed.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
         for log_dir in log_dirs:

@@ -9,11 +9,17 @@ import numpy.typing as npt
 
 UNKNOWN: Final = -1
 """In place of a sum: nobody could say."""
-IDENTITY: Final = np.dtype([("producer", ">i4"), ("seq", ">i8")])
-"""What a payload has behind magic and run (`rundir.payload`)."""
-_OFFSET, _PRODUCER, _SEQ, _MIX = (
-    np.uint64(odd) for odd in (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9, 0xFF51AFD7ED558CCD)
+_OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
+    np.uint64,
+    (
+        0x9E3779B97F4A7C15,
+        0xC2B2AE3D27D4EB4F,
+        0x165667B19E3779F9,
+        0x27D4EB2F165667C5,
+        0xFF51AFD7ED558CCD,
+    ),
 )
+"""Odd numbers without a pattern."""
 _HALF: Final = np.uint64(32)
 
 
@@ -21,11 +27,13 @@ def content(
     offset: npt.NDArray[np.int64],
     producer: npt.NDArray[np.signedinteger],
     seq: npt.NDArray[np.signedinteger],
+    intact: npt.NDArray[np.bool_],
 ) -> npt.NDArray[np.uint64]:
-    """A hash of each record's place in its partition and identity. Of several records the sum modulo 2⁶⁴ is taken."""
+    """A hash of each record's place and identity (`payload.Identity`). Of several the sum modulo 2⁶⁴ is taken."""
     mixed = offset.astype(np.uint64) * _OFFSET
     mixed += producer.astype(np.int64).view(np.uint64) * _PRODUCER
     mixed += seq.astype(np.int64).view(np.uint64) * _SEQ
+    mixed += intact.astype(np.uint64) * _INTACT
     mixed ^= mixed >> _HALF
     mixed *= _MIX
     mixed ^= mixed >> _HALF

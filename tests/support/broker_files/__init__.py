@@ -12,7 +12,14 @@ with warnings.catch_warnings():
 
 
 def batch(
-    first: int, values: Sequence[bytes], *, epoch: int = 0, codec: int = 0, pid: int = -1, txn: bool = False
+    first: int,
+    values: Sequence[bytes],
+    *,
+    epoch: int = 0,
+    codec: int = 0,
+    pid: int = -1,
+    txn: bool = False,
+    key: bytes | None = b"k",
 ) -> bytes:
     """A record batch by kafka-python, its base offset and leader epoch put in as a broker does. Times from 1000 ms."""
     builder = DefaultRecordBatchBuilder(
@@ -25,7 +32,7 @@ def batch(
         batch_size=1 << 20,
     )
     for number, value in enumerate(values):
-        assert builder.append(number, timestamp=1000 + number, key=b"k", value=value, headers=[])
+        assert builder.append(number, timestamp=1000 + number, key=key, value=value, headers=[])
     data = bytearray(builder.build())
     data[0:8] = first.to_bytes(8, "big")
     data[12:16] = epoch.to_bytes(4, "big")

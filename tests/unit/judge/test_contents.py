@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
 from broker_files import as_control, batch, compressed
 
+records = partial(batch, key=None)
 PLACE = TopicPartition("orders", 0)
 RUN_ID = "ab" * 8
 WHO = [(seq % 2, seq // 2) for seq in range(100)]
@@ -45,7 +47,9 @@ def _log(tmp_path: Path, *data: bytes) -> CaseDir:
     return run
 
 
-def _handed(run: CaseDir, offsets: Sequence[int], who: Sequence[tuple[int, int]]) -> CaseDir:
+def _handed(
+    run: CaseDir, offsets: Sequence[int], who: Sequence[tuple[int, int]], damaged: Sequence[int] = ()
+) -> CaseDir:
     """The final reader wrote these down, in this order."""
     count = len(offsets)
     folder = run.consumed / "client=f0"
@@ -56,7 +60,7 @@ def _handed(run: CaseDir, offsets: Sequence[int], who: Sequence[tuple[int, int]]
         place=np.zeros(count, np.int32), assignment=np.zeros(count, np.int32), read_seq=np.arange(count),
         offset=np.array(offsets), leader_epoch=np.zeros(count, np.int32), producer=np.array(producers, np.int32),
         seq=np.array(seqs), origin=np.zeros(count, np.int32), origin_partition=np.zeros(count, np.int32),
-        intact=np.ones(count, np.bool_), read_ns=np.zeros(count, np.int64), timestamp_ms=np.zeros(count, np.int64),
+        intact=~np.isin(offsets, damaged), read_ns=np.zeros(count, np.int64), timestamp_ms=np.zeros(count, np.int64),
     )  # fmt: skip
     write_consumed(folder, 0, rows)
     return run
@@ -66,7 +70,7 @@ def _compared(run: CaseDir, start: int = 0, end: int = 100) -> Compared:
     return compare(run, PLACE, pq.read_table(run.replica_batches), start, end)
 
 
-GOOD = (batch(0, _values(0, 60)), batch(60, _values(60, 100), epoch=1))
+GOOD = (records(0, _values(0, 60)), records(60, _values(60, 100), epoch=1))
 
 
 def test_a_reader_that_was_handed_what_lies_there_is_believed(tmp_path: Path) -> None:
@@ -102,6 +106,18 @@ def test_a_ledger_that_says_otherwise_is_found_out(
     assert (compared.first, compared.other > 0) == (first, True)
 
 
+@pytest.mark.parametrize("intact", [True, False])
+def test_a_damaged_record_that_lies_there_damaged_is_told_from_one_that_does_not(
+    tmp_path: Path, intact: bool
+) -> None:
+    first, *others = _values(0, 60)
+    damaged = bytearray(first)
+    damaged[-9] ^= 1
+    run = _log(tmp_path, records(0, [first if intact else bytes(damaged), *others]))
+    _handed(run, range(60), WHO[:60], damaged=(0,))
+    assert _compared(run, end=60) == (Compared(0, 1, 0, 0) if intact else Compared(1, 0, -1, 0))
+
+
 def test_who_was_handed_nothing_was_handed_other_records(tmp_path: Path) -> None:
     assert _compared(_log(tmp_path, *GOOD)) == Compared(0, 2, 0, 0)
 
@@ -113,7 +129,7 @@ def test_of_what_reaches_beyond_the_read_nothing_is_said(tmp_path: Path) -> None
 
 
 def test_markers_hold_nothing(tmp_path: Path) -> None:
-    run = _handed(_log(tmp_path, *GOOD, as_control(batch(100, [b"m"]))), range(100), WHO)
+    run = _handed(_log(tmp_path, *GOOD, as_control(records(100, [b"m"]))), range(100), WHO)
     assert _compared(run, end=101) == Compared(2, 0, -1, 0)
 
 
@@ -150,9 +166,9 @@ def test_compressed_batches_are_looked_into(tmp_path: Path, codec: int, body: by
 @pytest.mark.parametrize(
     "data",
     [
-        pytest.param(batch(0, _values(0, 3, run_id="cd" * 8)), id="of another run"),
-        pytest.param(batch(0, [*_values(0, 2), b"x"]), id="one of nobody's"),
-        pytest.param(batch(0, [*_values(0, 1), _values(1, 2)[0][:20]]), id="a short one"),
+        pytest.param(records(0, _values(0, 3, run_id="cd" * 8)), id="of another run"),
+        pytest.param(records(0, [*_values(0, 2), b"x"]), id="one of nobody's"),
+        pytest.param(batch(0, _values(0, 3)), id="with keys"),
         pytest.param(compressed(GOOD[0], 4, b"no zstd"), id="not to be decompressed"),
         pytest.param(compressed(GOOD[0], 7, b""), id="an unknown codec"),
     ],

@@ -121,7 +121,7 @@ def test_damage_that_no_header_shows_is_a_doubt(judged: Judged) -> None:
 
 def test_a_reader_that_wrote_down_other_records_than_lie_there_is_not_believed(judged: Judged) -> None:
     value = encoder("ab" * 8, 0, "orders", 0, 80)
-    log = batch(0, [value(seq) for seq in range(100)])
+    log = batch(0, [value(seq) for seq in range(100)], key=None)
     said = judged(log, log, log)  # and its ledger has none
     assert (said.verdict, said.witnesses) == (Verdict.INCONCLUSIVE, ())
     assert said.reasons == (

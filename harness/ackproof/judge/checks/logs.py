@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from ackproof.judge.contents import compare
 from ackproof.judge.facts import Facts
-from ackproof.judge.opinion import Opinion, agrees, breaks, lacks, not_judged
+from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
@@ -133,13 +133,14 @@ def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Op
     compared = compare(
         facts.run, TopicPartition(read.topic, read.partition), _of(batches, whole[one]), start, read.end
     )
-    if compared.other and not differing:
-        doubts.append(
+    odd = compared.other and not differing
+    if odd:
+        yield contradicts(
             f"{name}: the final reader was handed other records than the log of node {one} holds, from offset "
             f"{compared.first} on ({compared.other} batches)"
         )
     yield from map(lacks, doubts)
-    if not differing and not doubts and len(whole) == len(present):
+    if not differing and not doubts and not odd and len(whole) == len(present):
         unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
         alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
         yield agrees(f"{alike} and hold what the final read was handed{unknown}")

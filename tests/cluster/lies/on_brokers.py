@@ -1,0 +1,99 @@
+"""Lies told while a run goes on, on its brokers and to its clients, behind the harness' back."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+from functools import partial
+
+from confluent_kafka import Producer
+
+from ackproof.base.processes import find_children
+from ackproof.base.wait import wait_until
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.protocol import NodeState
+from ackproof.run.case import CaseRun
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.payload import encoder
+
+from .log_files import cut_tail
+
+CUT = 30
+STRANGER = 100
+"""A seq that was sent long before the load ends."""
+FIRST = 1
+"""The partition that seq 0 of producer 0 went to, of two, with the seed of the stage."""
+FROZEN = 100
+"""How many sends wait for their outcome when the producer is killed."""
+
+
+def cluster_of(running: CaseRun) -> ProcessCluster:
+    assert isinstance(running.cluster, ProcessCluster)
+    return running.cluster
+
+
+def cut_all_replicas(running: CaseRun) -> None:
+    """All brokers shut down, the same tail cut off on each, all brokers started again."""
+    brokers = cluster_of(running).brokers()
+    for broker in brokers:
+        broker.terminate()
+    wait_until(
+        lambda: all(broker.state() is NodeState.GONE for broker in brokers),
+        what="all brokers to be gone",
+        timeout_s=30,
+    )
+    cuts = {cut_tail(broker.files.data, "orders-0", CUT) for broker in brokers}
+    ((end, count),) = cuts
+    (running.run.path / "cut").write_text(f"{end} {count}")
+    for broker in brokers:
+        broker.start()
+    for broker in brokers:
+        broker.await_ready(60)
+
+
+def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = False) -> None:
+    """What producer 0 sent to one partition, written once more by somebody else, there or to the other."""
+    run_id = CaseFile.load(running.run.case_json).run_id
+    own = (STRANGER + FIRST) % 2
+    value = bytearray(encoder(run_id, 0, "orders", own, 100)(STRANGER))
+    value[-10] ^= damaged
+    producer = Producer({"bootstrap.servers": cluster_of(running).bootstrap, "log_level": 0})
+    producer.produce("orders", bytes(value), partition=1 - own if elsewhere else own)
+    assert producer.flush(10) == 0
+
+
+SENT_ONCE_MORE: dict[str, Callable[[CaseRun], None]] = {
+    "misrouted": partial(send_again, elsewhere=True),
+    "corrupted": partial(send_again, damaged=True),
+    "sent-twice": send_again,
+}
+
+
+def kill_node_2(running: CaseRun) -> None:
+    node = cluster_of(running).node(2)
+    node.kill()
+    wait_until(lambda: node.state() is NodeState.GONE, what="node 2 to be gone", timeout_s=10)
+
+
+def kill_the_follower(running: CaseRun) -> None:
+    (leader, *_) = {state.leader for state in cluster_of(running).topic_state(["orders"]).values()}
+    cluster_of(running).node(2 if leader == 1 else 1).kill()
+
+
+def kill_a_producer_between_send_and_outcome(running: CaseRun) -> None:
+    """The broker stands still, so that sends go on and outcomes do not; then the producer is killed."""
+    workload, node = running.workload, cluster_of(running).node(1)
+    assert workload is not None
+    node.pause()
+    wait_until(lambda: node.state() is NodeState.STOPPED, what="the broker to stand still", timeout_s=5)
+    wait_until(
+        lambda: sum(workload.counters(one).sent for one in ("p0", "p1")) >= workload.acked() + 2 * FROZEN,
+        what="sends without outcome",
+        timeout_s=10,
+    )
+    run_id = CaseFile.load(running.run.case_json).run_id
+    (child,) = [child for child in find_children(run_id) if child.role == "p0"]
+    os.kill(child.pid, signal.SIGKILL)
+    node.resume()
+    node.await_ready(30)
