@@ -13,6 +13,7 @@ from ackproof.judge.checks import (
     expectations,
     faults,
     final_read,
+    left,
     logs,
     nodes,
     replay,
@@ -53,7 +54,13 @@ EVIDENCE: Final[tuple[Check, ...]] = (
     unread.check,
 )
 """… then, before the findings are looked at, whether there is enough of them …"""
-BEHIND_THEM: Final[tuple[Check, ...]] = (logs.check, replay.check, expectations.check, logs.check_presence)
+BEHIND_THEM: Final[tuple[Check, ...]] = (
+    logs.check,
+    left.check,
+    replay.check,
+    expectations.check,
+    logs.check_presence,
+)
 """… and behind them. Reasons are told in this order."""
 
 

@@ -1,0 +1,123 @@
+"""Replicas that left the ISR, beside those who stayed: up to where they were in sync their logs are the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from ackproof.judge import judge_case
+from ackproof.observe.replica_logs import LogDir, collect
+from ackproof.rundir.conformance import ConformanceFile, Truncation
+from ackproof.rundir.documents import VerdictFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
+from broker_files import batch
+
+from .conftest import EXPERIMENT, Replayed, in_sync
+
+END = 100
+FIRST, SECOND, THIRD = batch(0, [b"x"] * 40), batch(40, [b"y"] * 20), batch(60, [b"z"] * 40)
+OTHER = batch(40, [b"Y"] * 20)
+Left = Callable[..., VerdictFile]
+
+
+@pytest.fixture
+def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
+    """Judges a run in which `node` left the ISR when the high watermark was 60, and whose log this is."""
+
+    def judged(
+        *log: bytes,
+        fault: str = "kill: {target: leader(orders/0)}",
+        replicas: Sequence[int] = (1, 2, 3),
+        node: int = 3,
+    ) -> VerdictFile:
+        run = make_run(
+            experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
+                "kill: {target: leader(orders/0)}", fault
+            )
+        )
+        for each in (1, 2, 3):
+            data = log if each == node else (FIRST, SECOND, THIRD)
+            folder = tmp_path / str(each) / "orders-0"
+            folder.mkdir(parents=True)
+            (folder / f"{0:020d}.log").write_bytes(b"".join(data))
+        collect([LogDir(each, tmp_path / str(each)) for each in (1, 2, 3)], ["orders"], run, "ab" * 8)
+        last, stayed = in_sync("orders", 0), tuple(each for each in (1, 2, 3) if each != node)
+        samples = [
+            last.model_copy(update={"t_ns": 1, "high_watermark": 60}),
+            last.model_copy(
+                update={"t_ns": 2, "isr": stayed, "high_watermark": 60, "replicas": tuple(replicas)}
+            ),
+            last.model_copy(update={"isr": stayed, "high_watermark": END}),
+        ]
+        run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples), encoding="utf-8")
+        return judge_case(run)
+
+    return judged
+
+
+def _odd(said: VerdictFile) -> list[str]:
+    return [reason for reason in said.reasons if "was in the ISR when" in reason]
+
+
+@pytest.mark.parametrize(
+    "log",
+    [
+        pytest.param((FIRST, SECOND), id="it stopped there"),
+        pytest.param((FIRST, SECOND, batch(60, [b"?"] * 5)), id="it differs behind"),
+        pytest.param((FIRST, SECOND, THIRD), id="it has all"),
+    ],
+)
+def test_what_it_holds_beyond_is_its_own(left: Left, log: tuple[bytes, ...]) -> None:
+    assert _odd(left(*log)) == []
+
+
+@pytest.mark.parametrize(
+    ("log", "first"),
+    [
+        pytest.param((FIRST,), 40, id="it lacks some"),
+        pytest.param((FIRST, OTHER), 40, id="it has another"),
+        pytest.param((), 0, id="it has none"),
+    ],
+)
+def test_below_it_holds_the_same(left: Left, log: tuple[bytes, ...], first: int) -> None:
+    said = left(*log)
+    assert said.verdict is Verdict.INCONCLUSIVE
+    assert _odd(said) == [
+        "orders/0: node 3 was in the ISR when the high watermark was 60, and below that its log differs from that of "
+        f"node 1 from offset {first} on"
+    ]
+
+
+def test_not_where_a_fault_was_at_its_disk(left: Left) -> None:
+    """The run's fault is aimed at node 2."""
+    assert _odd(left(FIRST, node=2, fault="empty_disk: {target: leader(orders/0)}")) == []
+
+
+def test_but_where_it_was_at_anothers(left: Left) -> None:
+    assert _odd(left(FIRST, node=3, fault="empty_disk: {target: leader(orders/0)}"))
+
+
+def test_or_was_none_of_disks(left: Left) -> None:
+    assert _odd(left(FIRST, node=2))
+
+
+def test_not_of_what_a_later_leader_did_not_have(left: Left, replay: Replayed) -> None:
+    cut = Truncation(
+        topic="orders",
+        partition=0,
+        from_offset=40,
+        to_offset=60,
+        old_epoch=0,
+        new_epoch=1,
+        new_leader=2,
+        why="",
+    )
+    replay.file = ConformanceFile(truncations=(cut,))
+    assert _odd(left(FIRST, OTHER)) == []
+
+
+def test_not_of_who_was_no_replica_meanwhile(left: Left) -> None:
+    assert _odd(left(FIRST, replicas=(1, 2))) == []
