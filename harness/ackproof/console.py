@@ -161,6 +161,9 @@ class Console:
         for case in batch.cases:
             for reason in (*case.reasons, *([case.error] if case.error else [])):
                 self.line(f"{case.title}: {reason}")
+            if case.starved:
+                why = "; ".join(case.starved)
+                self.line(f"{case.title}: starved, so what takes time in it says nothing of Kafka: {why}")
             if case.permitted:
                 self.line(f"{case.title}: PASS, and {case.permitted}")
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"

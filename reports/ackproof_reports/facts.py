@@ -38,6 +38,11 @@ class CaseFacts:
     absent: tuple[str, ...]
 
     @property
+    def starved(self) -> tuple[str, ...]:
+        """Why what takes time in it says nothing of Kafka."""
+        return self.case.judged.starved if self.case.judged else ()
+
+    @property
     def gap_ms(self) -> float | None:
         """The longest time between two acks of one partition; None where no partition has two."""
         longest = self.series.longest_gap if self.series else None

@@ -59,6 +59,9 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
         told_of = [f"- {plain(fact.title)}: {plain(text)}" for fact, text in permitted if text]
         lines += ["", "### Why losses pass", "", *told_of] if told_of else []
+    if starved := [(fact, why) for fact in facts for why in fact.starved]:
+        lines += ["", "### Starved: what takes time says nothing of Kafka", ""]
+        lines += [f"- {plain(fact.title)}: {plain(why)}" for fact, why in starved]
     if batch.absent or any(fact.absent for fact in facts):
         lines += ["", "<details><summary>What is absent</summary>", ""]
         lines += [f"- {plain(text)}" for text in batch.absent]
@@ -78,7 +81,7 @@ def _table(facts: Sequence[CaseFacts]) -> list[str]:
             plain(fact.title, 200),
             _SIGNS[fact.case.state],
             *(number(fact.count(name)) for name in ("acked", "lost", "duplicate", "indeterminate")),
-            duration(fact.gap_ms),
+            duration(fact.gap_ms) + (" (starved)" if fact.starved else ""),
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

@@ -16,6 +16,7 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
+from ackproof.rundir.pulse import Pulse, read_pulses
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, PhaseBegan, read_timeline
 
@@ -63,6 +64,11 @@ class Facts:
     def samples(self) -> list[Sample]:
         """What was seen of each partition through the protocol, in the order in which it was."""
         return read_samples(self.run.samples)
+
+    @cached_property
+    def pulses(self) -> list[Pulse]:
+        """How the machine was doing, once a second."""
+        return read_pulses(self.run.pulse)
 
     @cached_property
     def metadata(self) -> list[MetadataRecord]:

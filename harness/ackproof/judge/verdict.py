@@ -23,6 +23,7 @@ from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.coherence import course, ends, processes, rows, watching
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
+from ackproof.judge.starved import calm
 from ackproof.rundir.documents import VerdictFile
 from ackproof.rundir.outcome import Verdict
 
@@ -77,6 +78,7 @@ def judge(facts: Facts) -> VerdictFile:
         classes=classes,
         not_judged=_texts(opinions, Says.NOT_JUDGED),
         witnesses=_texts(opinions, Says.AGREES),
+        calm=calm(facts),
     )
 
 

@@ -86,6 +86,8 @@ class Sampler:
         self._controller: int | None = None
         self._newest: dict[TopicPartition, PartitionState] = {}
         self._latest: dict[TopicPartition, Sample] = {}
+        self.looks = 0
+        """How often all brokers were asked so far."""
         self._stop = threading.Event()
         samples_path.parent.mkdir(parents=True, exist_ok=True)
         self._file = samples_path.open("a", encoding="utf-8")
@@ -144,6 +146,7 @@ class Sampler:
         try:
             while not self._stop.is_set():
                 self._write(self._look())
+                self.looks += 1
                 # After a look that took too long the next is due at once, but none is made up for.
                 due = max(due + self._period_s, time.monotonic())
                 self._stop.wait(due - time.monotonic())

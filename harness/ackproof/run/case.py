@@ -35,6 +35,7 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.injection import FaultContext
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
+from ackproof.observe.pulse import Counts, PulseTaker
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.plan.attached import on_foreign_ground
@@ -114,6 +115,7 @@ class CaseRun:
         self.cluster: RunningCluster | None = None
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
+        self.pulse: PulseTaker | None = None
         self.driver: FaultDriver | None = None
         self.environment: dict[str, str] = {}
         self._through = False
@@ -206,6 +208,7 @@ class CaseRun:
             self.timeline,
             self._resolve,
         )
+        self.pulse = self._watch_machine(self.workload, self.sampler)
         self._first_acks(self.workload)
         began = time.monotonic()
         self.driver.start()
@@ -219,6 +222,13 @@ class CaseRun:
         driver.no_more_states()
         self._watch(lambda: not driver.pending, 600.0)
         return self.workload, self.driver
+
+    def _watch_machine(self, workload: Workload, sampler: Sampler) -> PulseTaker:
+        pulse = PulseTaker(
+            self.run.pulse, self.timeline, lambda: Counts(sampler.looks, workload.sent(), workload.acked())
+        )
+        pulse.start()
+        return pulse
 
     def _first_acks(self, workload: Workload) -> None:
         """The load has begun, and `at: 0s` is, when every partition has acknowledged something.
@@ -358,6 +368,8 @@ class CaseRun:
         self.stop.set()
         if self.driver is not None:
             self.driver.heal_all()
+        if self.pulse is not None:
+            self.pulse.stop()
         if self.workload is not None:
             self.workload.abort()
         if self.sampler is not None:

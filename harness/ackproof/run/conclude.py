@@ -148,6 +148,7 @@ def entry_with(entry: BatchCase, result: CaseResult) -> BatchCase:
             "reasons": verdict.reasons if verdict else (),
             "counts": result.counts,
             "permitted": verdict.permitted if verdict else "",
+            "starved": verdict.starved if verdict else (),
             "error": entry.error or result.error,
         }
     )

@@ -158,6 +158,27 @@ class ClassJudgement(Document):
     """`impossible`, `possible` or `unknown`; empty where nothing is predicted and the settings alone decide."""
 
 
+class Calm(Document):
+    """How a run went in the seconds of its load in which no fault was at work. Shares are 0 … 1; -1 is unknown."""
+
+    seconds: float
+    asked_rate: float | None
+    """Records per second of all producers together; None: as fast as they can."""
+    sent_rate: float
+    median_ms: float
+    """Of acknowledgement times."""
+    late_ms: float
+    """How late the harness itself was at most."""
+    looks_per_s: float
+    busy: float
+    stolen: float
+    cpu_pressure: float
+    io_pressure: float
+    memory_pressure: float
+    starved: tuple[str, ...] = ()
+    """What was beyond its bound, a sentence each: then nothing that takes time is told of Kafka by this run."""
+
+
 class VerdictFile(Document):
     """`verdict.json`."""
 
@@ -167,6 +188,13 @@ class VerdictFile(Document):
     not_judged: tuple[str, ...] = ()
     witnesses: tuple[str, ...] = ()
     """What the logs on disk confirm of the final read."""
+    calm: Calm | None = None
+    """How the machine was doing, where somebody watched."""
+
+    @property
+    def starved(self) -> tuple[str, ...]:
+        """Why what takes time in this run says nothing of Kafka; nothing where it does."""
+        return self.calm.starved if self.calm is not None else ()
 
     @property
     def permitted(self) -> str:
@@ -191,6 +219,8 @@ class BatchCase(Document):
     counts: dict[str, int] = Field(default_factory=dict)
     permitted: str = ""
     """Why the losses of a PASS are right."""
+    starved: tuple[str, ...] = ()
+    """Why what takes time in it says nothing of Kafka."""
     run: str
 
     @property

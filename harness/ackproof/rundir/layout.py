@@ -61,6 +61,8 @@ class CaseDir:
     """What was seen of the cluster through the protocol."""
     samples = _At("observed/partitions.jsonl")
     """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
+    pulse = _At("observed/pulse.jsonl")
+    """How the machine and the harness were doing, once a second: pressure, steal, delays, records sent."""
     final_read = _At("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     replicas = _At("observed/replicas.json")

@@ -248,6 +248,10 @@ class Workload:
         """Records handed to live readers so far, each reader counted."""
         return self._count("reader", topic, partition)
 
+    def sent(self) -> int:
+        """Records handed to the producers' libraries so far. At most 50 ms behind."""
+        return sum(handle.counters.sent for handle in self._handles("producer"))
+
     def counters(self, client_id: str) -> SharedCounters:
         """What a client has done so far. At most 50 ms behind."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Final
 
 import pyarrow as pa
@@ -16,8 +17,10 @@ from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import TRANSACTIONS
+from ackproof.rundir.timeline import seconds
 
 NEED_READERS: Final = tuple(anomaly for anomaly in Anomaly if TABLE[anomaly].live)
+_HOLE_NS: Final = 5_000_000_000
 _BEHIND_NS: Final = 10_000_000_000
 """A live reader that is well is milliseconds behind, and reads to the end of every log before it leaves."""
 
@@ -26,8 +29,20 @@ def check(facts: Facts) -> Iterator[Opinion]:
     """What nobody looked for, and transactions of which nothing is known."""
     for why in _unwatched(facts):
         yield not_judged(f"{', '.join(NEED_READERS)}: not looked for: {why}")
+    yield from map(lacks, _holes(facts))
     if facts.case.experiment.workload.producers.transaction_size is not None:
         yield from map(lacks, _transactions(facts))
+
+
+def _holes(facts: Facts) -> Iterator[str]:
+    """The sampler looks ten times a second whether or not anybody answers: else the harness itself stood still."""
+    if not facts.pulses or "load" not in facts.phases:
+        return  # of the model, of an older version, or before there was a load
+    looked = [one.t_ns for one in facts.pulses if one.looks > 0]
+    for before, after in pairwise([facts.phases["load"], *looked, facts.phases.get("end", 0)]):
+        if after - before > _HOLE_NS:
+            when = f"from {seconds(before)} to {seconds(after)}"
+            yield f"nobody looked at the cluster {when}: the harness itself stood still"
 
 
 def _unwatched(facts: Facts) -> Iterator[str]:

@@ -1,0 +1,131 @@
+"""Whether the machine had enough for this run: what is slow on a starved one says nothing of Kafka.
+
+What was sent, and how fast it was acknowledged, is looked at in the seconds of load in which no fault was at work. The
+bounds are far from what a machine in health shows and near to what a person would call stuck; a verdict on records
+needs none of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import pyarrow.parquet as pq
+
+from ackproof.judge.facts import Facts
+from ackproof.rundir.documents import Calm
+from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.timeline import EventKind
+
+LEAST_SENT: Final = 0.8
+"""Of the rate that was asked for. In health it is 1.00."""
+SLOWEST_MS: Final = 500.0
+"""The median of acknowledgement times. In health it is some milliseconds, on a busy machine some tens."""
+MOST_STOLEN: Final = 0.1
+"""Of the processors' time, by the hypervisor."""
+LATEST_MS: Final = 2000.0
+"""How late the harness' own process may look once a second."""
+FEWEST_LOOKS: Final = 5.0
+"""A second, of the sampler; in health it is 10."""
+_SETTLES_NS: Final = 5_000_000_000
+"""So long after a fault is over its effects may be seen, and after the load began those of beginning."""
+_BEGINS_NS: Final = 1_000_000_000
+_OVER: Final = frozenset({EventKind.FAULT_RECOVERED, EventKind.FAULT_MISSED})
+Spans = Sequence[tuple[float, float]]
+
+
+def calm(facts: Facts) -> Calm | None:
+    """How the machine was doing under load; None where nobody watched."""
+    spans = quiet(facts)
+    pulses = [pair for pair in pairwise(facts.pulses) if _inside(*pair, _load(facts))]
+    if not pulses:
+        return None
+    still = [pair for pair in pulses if _inside(*pair, spans)]
+    seconds = _seconds(still)
+    found = Calm(
+        seconds=seconds,
+        asked_rate=facts.case.experiment.workload.producers.rate,
+        sent_rate=sum(after.sent - before.sent for before, after in still) / seconds if still else -1,
+        median_ms=_median_ms(facts.run.series, spans),
+        late_ms=max(one.late_ms for _, one in pulses),
+        looks_per_s=sum(one.looks for _, one in pulses) / _seconds(pulses),
+        busy=_mean([one.busy for _, one in pulses]),
+        stolen=_mean([one.stolen for _, one in pulses]),
+        cpu_pressure=_mean([one.cpu_pressure for _, one in pulses]),
+        io_pressure=_mean([one.io_pressure for _, one in pulses]),
+        memory_pressure=_mean([one.memory_pressure for _, one in pulses]),
+    )
+    return found.model_copy(update={"starved": _starved(found)})
+
+
+def _starved(seen: Calm) -> tuple[str, ...]:
+    said = []
+    if seen.asked_rate is not None:
+        if 0 <= seen.sent_rate < LEAST_SENT * seen.asked_rate:
+            said.append(
+                f"{seen.asked_rate:,.0f} records a second were asked for, all producers together, and "
+                f"{seen.sent_rate:,.0f} were sent"
+            )
+        if seen.median_ms > SLOWEST_MS:  # at full speed every record waits for those before it
+            said.append(f"half of the acknowledgements took longer than {seen.median_ms / 1e3:.1f} s")
+    if seen.late_ms > LATEST_MS:
+        said.append(f"the harness itself stood still for {seen.late_ms / 1e3:.1f} s")
+    if seen.looks_per_s < FEWEST_LOOKS:
+        said.append(f"the cluster was looked at {seen.looks_per_s:.1f} times a second instead of 10")
+    if seen.stolen > MOST_STOLEN:
+        said.append(f"{seen.stolen:.0%} of the processors' time went to other machines of the host")
+    return tuple(said)
+
+
+def quiet(facts: Facts) -> Spans:
+    """From when to when, in ns, there was load and no fault at work."""
+    lives: dict[int, tuple[float, float]] = {}
+    for event in facts.events:
+        if event.fault is None:
+            continue
+        if event.kind is EventKind.FAULT_ASKED:
+            lives[event.fault] = event.t_ns, math.inf
+        elif event.kind in _OVER and event.fault in lives:
+            lives[event.fault] = lives[event.fault][0], event.t_ns + _SETTLES_NS
+    spans: list[tuple[float, float]] = []
+    for at, end in _load(facts):
+        for first, last in sorted(lives.values()):
+            spans.append((at, min(first, end)))
+            at = max(at, last)
+        spans.append((at, end))
+    return [(first, last) for first, last in spans if first < last]
+
+
+def _load(facts: Facts) -> Spans:
+    begins, ends = facts.phases.get("load"), facts.phases.get("heal")
+    return [] if begins is None else [(begins + _BEGINS_NS, math.inf if ends is None else ends)]
+
+
+def _inside(before: Pulse, after: Pulse, spans: Spans) -> bool:
+    return any(begin <= before.t_ns and after.t_ns <= end for begin, end in spans)
+
+
+def _seconds(pulses: Sequence[tuple[Pulse, Pulse]]) -> float:
+    return sum(after.t_ns - before.t_ns for before, after in pulses) / 1e9
+
+
+def _median_ms(series: Path, spans: Spans) -> float:
+    """The median over 100 ms of the median acknowledgement time in ms; -1 where nothing was acknowledged."""
+    if not series.exists():
+        return -1
+    table = pq.read_table(series, columns=["start_ns", "acked", "p50_ms"])
+    start, acked, p50 = (table[name].to_numpy() for name in table.column_names)
+    inside = np.zeros(len(start), np.bool_)
+    for first, last in spans:
+        inside |= (start >= first) & (start < last)
+    chosen = p50[inside & (acked > 0)]
+    return float(np.median(chosen)) if len(chosen) else -1
+
+
+def _mean(shares: Sequence[float]) -> float:
+    known = [share for share in shares if share >= 0]
+    return sum(known) / len(known) if known else -1

@@ -1,0 +1,116 @@
+"""Watches the machine and the harness itself while a run goes on: a starved run is not to be taken for Kafka's ways."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.pulse import EVERY_S, Pulse
+from ackproof.rundir.timeline import Note, Timeline
+
+_STOLEN, _IDLE, _WAITING, _GUESTS = 7, 3, 4, 8
+"""Columns of /proc/stat; what guests used is counted as user time, too."""
+_RESOURCES: Final = ("cpu", "io", "memory")
+
+
+class Counts(NamedTuple):
+    """What was done so far: looks of the sampler, records sent and acknowledged."""
+
+    looks: int
+    sent: int
+    acked: int
+
+
+class _Machine(NamedTuple):
+    """The kernel's counters now. `ticks`: all, busy, stolen; `waited_us`: by resource, -1 where it does not say."""
+
+    at: float
+    ticks: tuple[int, int, int]
+    waited_us: tuple[int, ...]
+
+
+class PulseTaker:
+    """Writes a `Pulse` a second to `path`, from `start` to `stop`, in a thread of its own."""
+
+    def __init__(self, path: Path, timeline: Timeline, counts: Callable[[], Counts]) -> None:
+        self._path = path
+        self._timeline = timeline
+        self._counts = counts
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and close the file. May be called again, and before `start`."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with self._path.open("a", encoding="utf-8") as file:
+                looks, machine = 0, _look()
+                due = machine.at
+                while True:
+                    counts, now = self._counts(), _look()
+                    pulse = _pulse(self._timeline.clock, counts, looks, machine, now, max(0.0, now.at - due))
+                    file.write(pulse.model_dump_json() + "\n")
+                    file.flush()
+                    if self._stop.is_set():
+                        return
+                    looks, machine = counts.looks, now
+                    due = now.at + EVERY_S
+                    self._stop.wait(EVERY_S)
+        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
+            self._timeline.add(Note(note=f"watching the machine ended: {type(error).__name__}: {error}"))
+
+
+def _pulse(
+    clock: RunClock, counts: Counts, looks: int, before: _Machine, now: _Machine, late_s: float
+) -> Pulse:
+    every, busy, stolen = (after - then for then, after in zip(before.ticks, now.ticks, strict=True))
+    took_us = (now.at - before.at) * 1e6
+    waited = {
+        f"{name}_pressure": -1.0 if after < 0 else min(1.0, (after - then) / took_us)
+        for name, then, after in zip(_RESOURCES, before.waited_us, now.waited_us, strict=True)
+        if took_us > 0
+    }
+    return Pulse(
+        t_ns=clock.now(),
+        late_ms=late_s * 1e3,
+        looks=counts.looks - looks,
+        sent=counts.sent,
+        acked=counts.acked,
+        busy=busy / every if every > 0 else -1,
+        stolen=stolen / every if every > 0 else -1,
+        **waited,
+    )
+
+
+def _look() -> _Machine:
+    return _Machine(time.monotonic(), _ticks(), tuple(map(_waited_us, _RESOURCES)))
+
+
+def _ticks() -> tuple[int, int, int]:
+    try:
+        line = Path("/proc/stat").read_text(encoding="ascii").partition("\n")[0]
+    except OSError:
+        return 0, 0, 0
+    ticks = [int(word) for word in line.split()[1:]]
+    every = sum(ticks[:_GUESTS])
+    return every, every - ticks[_IDLE] - ticks[_WAITING] - ticks[_STOLEN], ticks[_STOLEN]
+
+
+def _waited_us(resource: str) -> int:
+    """Microseconds so far in which somebody waited for it; -1 where the kernel does not count them."""
+    try:
+        line = Path(f"/proc/pressure/{resource}").read_text(encoding="ascii").partition("\n")[0]
+        return int(line.rpartition("total=")[2])
+    except (OSError, ValueError):
+        return -1

@@ -1,0 +1,176 @@
+"""A starved run is told from one in health by what was sent, how fast it was acknowledged, and who stood still."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.starved import calm, quiet
+from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.schema import SERIES
+from ackproof.rundir.timeline import Event, FaultAsked, FaultMissed, FaultRecovered, Happening, PhaseBegan
+
+from .conftest import SECOND, said
+
+RATE = 1000.0
+TOO_FEW = "1,000 records a second were asked for, all producers together, and 790 were sent"
+SLOW = "half of the acknowledgements took longer than 0.5 s"
+SELDOM = "the cluster was looked at 4.0 times a second instead of 10"
+TAKEN = "11% of the processors' time went to other machines of the host"
+LOAD = ((0, PhaseBegan(phase="load"), None), (20, PhaseBegan(phase="heal"), None))
+Told = tuple[float, Happening, int | None]
+Run = Callable[..., Facts]
+
+
+def _events(*told: Told) -> tuple[Event, ...]:
+    return tuple(
+        Event(
+            t_ns=round(at * SECOND),
+            wall_ns=0,
+            kind=what.KIND,
+            fault=fault,
+            detail=what.model_dump(mode="json"),
+        )
+        for at, what, fault in sorted(told, key=lambda one: one[0])
+    )
+
+
+@pytest.fixture
+def run(facts: Facts) -> Run:
+    """A run of twenty seconds of load, with a fault from 10 s to 11 s, at an asked rate of 1,000 records a second.
+
+    `rows`: (second, p50 in ms) of the series. `pulses`: what differs in all of them, or in one by its second.
+    """
+
+    def made(
+        *,
+        pulses: dict[str, Any] | None = None,
+        odd: dict[int, dict[str, Any]] | None = None,
+        rows: Sequence[tuple[float, float]] = ((3, 5.0), (4, 6.0), (5, 7.0)),
+        rate: float | None = RATE,
+        sent: float = RATE,
+        told: Sequence[Told] = ((10, FaultAsked(kind="kill"), 1), (11, FaultRecovered(), 1)),
+    ) -> Facts:
+        lines = []
+        for second in range(24):
+            values: dict[str, Any] = {
+                "t_ns": second * SECOND, "late_ms": 1.0, "looks": 10, "sent": round(sent * second), "acked": 0,
+                "busy": 0.5, "stolen": 0.0, "cpu_pressure": 0.9,
+            }  # fmt: skip
+            lines.append(Pulse(**(values | (pulses or {}) | (odd or {}).get(second, {}))).model_dump_json())
+        facts.run.pulse.write_text("\n".join([*lines, '{"torn']))
+        some = dict.fromkeys(SERIES.names, 0) | {"topic": "orders", "acked": 1}
+        series = [some | {"start_ns": round(at * SECOND), "p50_ms": p50} for at, p50 in rows]
+        pq.write_table(pa.Table.from_pylist(series, schema=SERIES), facts.run.series)
+        spec = facts.case.experiment
+        producers = spec.workload.producers.model_copy(update={"rate": rate})
+        workload = spec.workload.model_copy(update={"producers": producers})
+        experiment = spec.model_copy(update={"workload": workload})
+        return replace(
+            facts,
+            case=replace(facts.case, experiment=experiment),
+            events=_events(*LOAD, *told),
+        )
+
+    return made
+
+
+def _starved(facts: Facts) -> tuple[str, ...]:
+    found = calm(facts)
+    assert found is not None
+    return found.starved
+
+
+def test_a_run_in_health_is_told_with_its_numbers(run: Run) -> None:
+    found = calm(run())
+    assert found is not None
+    assert (found.seconds, found.asked_rate, found.sent_rate, found.median_ms) == (13.0, RATE, RATE, 6.0)
+    assert (found.looks_per_s, found.late_ms, found.busy, found.cpu_pressure) == (
+        10.0,
+        1.0,
+        0.5,
+        pytest.approx(0.9),
+    )
+    assert (found.io_pressure, found.starved) == (-1, ())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        pytest.param({"sent": 0.79 * RATE}, TOO_FEW, id="rate"),
+        pytest.param({"rows": [(3, 400.0), (4, 501.0), (5, 900.0)]}, SLOW, id="slow"),
+        pytest.param(
+            {"odd": {14: {"late_ms": 2001.0}}}, "the harness itself stood still for 2.0 s", id="late"
+        ),
+        pytest.param({"pulses": {"looks": 4}}, SELDOM, id="looks"),
+        pytest.param({"pulses": {"stolen": 0.11}}, TAKEN, id="stolen"),
+    ],
+)
+def test_beyond_a_bound_it_is_starved(run: Run, changes: dict[str, Any], words: str) -> None:
+    assert _starved(run(**changes)) == (words,)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"sent": 0.8 * RATE}, id="rate"),
+        pytest.param({"rows": [(3, 400.0), (4, 500.0), (5, 900.0)]}, id="as slow as may be"),
+        pytest.param({"rows": [(10.5, 9000.0), (15.9, 9000.0), (4, 5.0)]}, id="slow by the fault"),
+        pytest.param({"rows": [(0.9, 9000.0), (21, 9000.0), (4, 5.0)]}, id="slow as it began or ended"),
+        pytest.param({"rows": [(3, 9000.0)], "rate": None}, id="slow at full speed"),
+        pytest.param({"sent": 1.0, "rate": None}, id="full speed is any"),
+        pytest.param({"odd": {14: {"late_ms": 2000.0}}}, id="late"),
+        pytest.param(
+            {"odd": {21: {"late_ms": 9000.0}, 0: {"late_ms": 9000.0}}}, id="late when there was no load"
+        ),
+        pytest.param({"pulses": {"looks": 5}}, id="looks"),
+        pytest.param(
+            {"pulses": {"stolen": 0.099, "cpu_pressure": 1.0, "busy": 1.0}}, id="busy is not starved"
+        ),
+    ],
+)
+def test_within_it_is_not(run: Run, changes: dict[str, Any]) -> None:
+    assert _starved(run(**changes)) == ()
+
+
+def test_where_a_fault_was_always_at_work_only_the_harness_is_asked(run: Run) -> None:
+    found = calm(run(told=((0.5, FaultAsked(kind="kill"), 1),), sent=1.0, odd={14: {"late_ms": 3000.0}}))
+    assert found is not None
+    assert (found.seconds, found.sent_rate, found.median_ms) == (0, -1, -1)
+    assert found.starved == ("the harness itself stood still for 3.0 s",)
+
+
+def test_faults_that_overlap_and_one_that_missed(run: Run) -> None:
+    told = (
+        (3, FaultAsked(kind="kill"), 1), (8, FaultRecovered(), 1),
+        (4, FaultAsked(kind="kill"), 2), (5, FaultMissed(), 2),
+        (16, FaultAsked(kind="kill"), 3),
+    )  # fmt: skip
+    assert quiet(run(told=told)) == [(SECOND, 3 * SECOND), (13 * SECOND, 16 * SECOND)]
+
+
+def test_nobody_watched(facts: Facts) -> None:
+    assert calm(facts) is None
+
+
+@pytest.mark.parametrize(
+    ("dead", "hole"),
+    [
+        pytest.param(range(4, 9), "from 3.000 s to 9.000 s", id="in the middle"),
+        pytest.param(range(6), "from 0.000 s to 6.000 s", id="at the beginning"),
+        pytest.param(range(17, 24), "from 16.000 s to 22.000 s", id="at the end"),
+        pytest.param(range(4, 8), None, id="for as long as may be"),
+    ],
+)
+def test_a_hole_of_the_sampler_is_a_lack(run: Run, dead: range, hole: str | None) -> None:
+    end = (22, PhaseBegan(phase="end"), None)
+    made = run(odd={second: {"looks": 0} for second in dead}, told=(end,))
+    assert [text for text in said(made) if "nobody looked" in text] == (
+        [f"nobody looked at the cluster {hole}: the harness itself stood still"] if hole else []
+    )

@@ -1,0 +1,67 @@
+"""The machine is watched once a second, from the kernel's own counters."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+from ackproof.observe.pulse import Counts, PulseTaker
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.pulse import Pulse, read_pulses
+from ackproof.rundir.timeline import Timeline, read_timeline
+
+
+def _watched(tmp_path: Path, seconds: float) -> list[Pulse]:
+    began = time.monotonic()
+
+    def counts() -> Counts:
+        done = int((time.monotonic() - began) * 10)
+        return Counts(done, 100 * done, 90 * done)
+
+    with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
+        taker = PulseTaker(tmp_path / "pulse.jsonl", timeline, counts)
+        taker.start()
+        threading.Event().wait(seconds)
+        taker.stop()
+        taker.stop()
+    return read_pulses(tmp_path / "pulse.jsonl")
+
+
+def test_a_line_each_second_and_one_at_the_end(tmp_path: Path) -> None:
+    pulses = _watched(tmp_path, 2.3)
+    assert 3 <= len(pulses) <= 4
+    assert sum(one.looks for one in pulses) == pulses[-1].sent // 100 >= 22
+    assert (pulses[-1].sent, pulses[-1].acked) == (pulses[-1].acked // 90 * 100, pulses[-1].sent // 100 * 90)
+    for one in pulses[1:]:
+        assert all(-1 <= share <= 1 for share in (one.busy, one.stolen, one.cpu_pressure, one.io_pressure))
+    assert 0 <= pulses[1].busy <= 1, "/proc/stat is there on every Linux"
+
+
+def test_a_busy_processor_is_seen(tmp_path: Path) -> None:
+    """Spinning for a second and a half beside it."""
+    end = time.monotonic() + 1.5
+    spinning = threading.Thread(target=lambda: [None for _ in iter(lambda: time.monotonic() < end, False)])
+    spinning.start()
+    pulses = _watched(tmp_path, 1.5)
+    spinning.join()
+    assert max(one.busy for one in pulses) > 0.05
+
+
+def test_its_end_is_told(tmp_path: Path) -> None:
+    def counts() -> Counts:
+        raise RuntimeError("no counters")
+
+    with Timeline(tmp_path / "timeline.jsonl", RunClock.start()) as timeline:
+        taker = PulseTaker(tmp_path / "pulse.jsonl", timeline, counts)
+        taker.start()
+        taker.stop()
+    (event,) = read_timeline(tmp_path / "timeline.jsonl")[0]
+    assert event.detail == {"note": "watching the machine ended: RuntimeError: no counters"}
+
+
+def test_torn_lines_are_passed_over(tmp_path: Path) -> None:
+    whole = Pulse(t_ns=1, late_ms=0, looks=1, sent=2, acked=2)
+    (tmp_path / "pulse.jsonl").write_text(f'{whole.model_dump_json()}\n{{"t_ns": 2, "la')
+    assert read_pulses(tmp_path / "pulse.jsonl") == [whole]
+    assert read_pulses(tmp_path / "none.jsonl") == []
