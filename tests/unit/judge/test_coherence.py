@@ -24,7 +24,7 @@ from ackproof.rundir.timeline import (
     PhaseBegan,
 )
 
-from .conftest import SECOND, MakeRun, decided, finding, said
+from .conftest import SECOND, MakeRun, decided, finding, in_sync, said
 
 Change = Callable[[list[Event]], object]
 
@@ -234,10 +234,15 @@ def test_no_broker_registers_that_was_not_started(facts: Facts) -> None:
 def test_with_zookeeper_a_broker_registers_with_each_of_its_sessions(facts: Facts) -> None:
     write_metadata(facts.run.metadata_log, [_registered(1, 1), _registered(5, 1), decided(1)])
     assert said(replace(facts)) != []
+    assert said(_with_zookeeper(facts)) == []
+
+
+def _with_zookeeper(facts: Facts) -> Facts:
     experiment = facts.case.experiment
     cluster = experiment.cluster.model_copy(update={"mode": "zookeeper"})
-    case = replace(facts.case, experiment=experiment.model_copy(update={"cluster": cluster}))
-    assert said(replace(facts, case=case)) == []
+    return replace(
+        facts, case=replace(facts.case, experiment=experiment.model_copy(update={"cluster": cluster}))
+    )
 
 
 def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
@@ -245,3 +250,44 @@ def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
     assert said(facts) == [
         "orders/0: leader epoch 1 was seen at 1000000.0 s, and the metadata log does not know it"
     ]
+
+
+def _led(facts: Facts, *seen: tuple[float, int, int]) -> Facts:
+    """The run, whose node 2 ended at 1.1 s and was registered again at 1.3 s. `seen`: second, leader, leader epoch."""
+    samples = [
+        in_sync("orders", 0).model_copy(
+            update={"t_ns": round(at * SECOND), "leader": leader, "leader_epoch": epoch}
+        )
+        for at, leader, epoch in seen
+    ]
+    facts.run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples))
+    return replace(facts)
+
+
+def _kept(facts: Facts) -> list[str]:
+    return [text for text in said(facts) if "leads in that epoch still" in text]
+
+
+def test_who_ended_does_not_lead_on(facts: Facts) -> None:
+    assert _kept(_led(facts, (0.5, 1, 0), (1.0, 2, 1), (9.0, 2, 1))) == [
+        "node 2 led orders/0 in leader epoch 1 when it ended at 1.100 s, was registered again at 1.300 s, and leads in "
+        "that epoch still"
+    ]
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        pytest.param(((1.0, 2, 1), (9.0, 2, 2)), id="it leads anew"),
+        pytest.param(((1.0, 2, 1), (9.0, 1, 2)), id="another leads"),
+        pytest.param(((1.0, 1, 1), (9.0, 1, 1)), id="it did not lead"),
+        pytest.param(((1.0, 1, 1), (1.2, 2, 2), (9.0, 2, 2)), id="it led later only"),
+        pytest.param(((1.0, 2, 1), (1.25, 2, 1)), id="nobody looked since"),
+    ],
+)
+def test_who_leads_otherwise_may(facts: Facts, seen: tuple[tuple[float, int, int], ...]) -> None:
+    assert _kept(_led(facts, *seen)) == []
+
+
+def test_with_zookeeper_the_controller_may_come_up_later(facts: Facts) -> None:
+    assert _kept(_with_zookeeper(_led(facts, (1.0, 2, 1), (9.0, 2, 1)))) == []

@@ -8,10 +8,11 @@ from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
+from ackproof.judge.coherence.ends import by_partition
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir.layout import client_folder
-from ackproof.rundir.metadata import BrokerRegistered
+from ackproof.rundir.metadata import BrokerRegistered, TopicRemoved
 from ackproof.rundir.timeline import (
     ClientDied,
     ClientEnded,
@@ -38,6 +39,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield from map(contradicts, _nodes_in_turns(facts))
         yield from map(contradicts, _struck(facts))
         yield from map(contradicts, _registered(facts))
+        yield from map(contradicts, _dethroned(facts))
     yield from map(contradicts, _clients(facts))
 
 
@@ -76,6 +78,34 @@ def _struck(facts: Facts) -> Iterator[str]:
                 yield (
                     f"fault {fault_name(fault.number)} ({fault}) is confirmed at {seconds(confirmed.t_ns)}, and "
                     f"node {node}, at which it was aimed, did not end"
+                )
+
+
+def _dethroned(facts: Facts) -> Iterator[str]:
+    """A leader that ended and registered again leads anew, in a later leader epoch, or follows.
+
+    A second life is registered when the first one's session is over, and with that end its leaderships
+    (org.apache.kafka.controller.ClusterControlManager.registerBroker). A ZooKeeper controller that comes up after its
+    brokers finds them all alive.
+    """
+    if not facts.case.experiment.cluster.metadata.registers_once:
+        return
+    removed = {record.topic for record in facts.metadata if isinstance(record, TopicRemoved)}
+    ends = [(event.node, event.t_ns) for event in facts.events if isinstance(event.what, Gone)]
+    asked = {event.fault: event.what.nodes for event in facts.events if isinstance(event.what, FaultAsked)}
+    back = [(event.fault, event.t_ns) for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
+    for place, samples in sorted(by_partition(facts).items()):
+        for node, ended in ends if place.topic not in removed else ():
+            before = next((one for one in reversed(samples) if one.t_ns <= ended), None)
+            again = [
+                at for fault, at in back if node in asked.get(fault, ()) and ended < at < samples[-1].t_ns
+            ]
+            if before is None or before.leader != node or not again:
+                continue
+            if (samples[-1].leader, samples[-1].leader_epoch) == (node, before.leader_epoch):
+                yield (
+                    f"node {node} led {place} in leader epoch {before.leader_epoch} when it ended at {seconds(ended)}, "
+                    f"was registered again at {seconds(again[0])}, and leads in that epoch still"
                 )
 
 
