@@ -19,8 +19,8 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, Drawn
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import ScalarNode
-from ackproof.experiment.problems import hint
+from ackproof.experiment.nodes import NOWHERE, ScalarNode
+from ackproof.experiment.problems import InvalidExperiment, hint
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.checks_backend import able_here
 from ackproof.plan.entries import read_drawn, spelt_out
@@ -28,7 +28,7 @@ from ackproof.plan.matrix import MAX_CASES, Cell, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.reader import reread
-from ackproof.plan.source import read
+from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.documents import Document, Scalar
 
 
@@ -108,11 +108,15 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
     `backend` is checked as if the file said it: what it cannot do is refused here and not while it runs.
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
-    file, root = read(path)
-    root = with_settings(spelt_out(root), settings)
-    if backend is not None:
-        root = override(root, ("backend",), ScalarNode(backend, backend))
-    return Plan(*analyse(file, root))
+    file, raw = read(path)
+    try:
+        root = with_settings(spelt_out(parse(raw, file)), settings)
+        if backend is not None:
+            root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
+        return Plan(*analyse(file, root))
+    except InvalidExperiment as error:
+        error.lines = lines_of(raw)
+        raise
 
 
 def cases(

@@ -18,6 +18,7 @@ from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, 
 from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
+from ackproof.plan.remedies import remedy
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -58,6 +59,10 @@ _EXPECTED: Final = {
     "too_long": "a list of at most {max_length}",
     "int_parsing_size": "a smaller number",
     "literal_error": "{expected}",
+}
+_TRUTHS: Final = {
+    **dict.fromkeys(("yes", "on", "enabled", "enable", "y"), "true"),
+    **dict.fromkeys(("no", "off", "disabled", "disable", "n"), "false"),
 }
 
 
@@ -177,7 +182,10 @@ class Problems:
             self.report(path, "expected a value, not nothing; leave the field out to have its default")
         else:
             there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
-            self.report(path, _expected(detail, there), _meant(detail, there), key=of_key)
+            meant = _meant(detail, there)
+            message = _expected(detail, there)
+            todo = remedy(kind, there, path) if meant is None and "; " not in message else ""
+            self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
 
     def node(self, path: Path) -> Node | None:
         """The node at `path`, None if the file does not have it."""
@@ -256,7 +264,7 @@ def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
     if not isinstance(node, ScalarNode):
         return None
     if detail["type"] == "bool_type":
-        return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
+        return _TRUTHS.get(node.text.lower())
     valid = str(detail.get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
     return (
         nearest(node.text, [name.strip("'") for name in valid]) if detail["type"] == "literal_error" else None
@@ -265,8 +273,6 @@ def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
 
 def _belongs(name: str, siblings: Iterable[str]) -> str:
     """Where a field of this name would be right, if it is wrong here and near to nothing here."""
-    if nearest(name, siblings):
-        return ""
     homes = [path for path, fields in GROUPS.items() if path and name in fields]
     shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
-    return f"it belongs under {' or '.join(shown)}" if shown else ""
+    return f"it belongs under {' or '.join(shown)}" if shown and name not in siblings else ""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
+from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, ScalarNode
 from ackproof.experiment.problems import Path
 from ackproof.plan.paths import override, parse_path, wrong_path
 from ackproof.plan.source import plain_scalar
@@ -42,7 +42,7 @@ def _with(root: MapNode, setting: str) -> MapNode:
     axis = _axis(root, path)
     if axis is not None:
         raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
-    return override(root, path, ScalarNode(scalar, text))
+    return override(root, path, ScalarNode(scalar, text, NOWHERE))
 
 
 def _axis(root: MapNode, path: Path) -> str | None:
