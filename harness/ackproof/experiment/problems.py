@@ -6,6 +6,7 @@ import difflib
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ackproof.base.errors import BadInput
@@ -88,10 +89,17 @@ _REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((
 """A message: what is wrong, and behind a semicolon that is not quoted what to do."""
 
 
+class Severity(StrEnum):
+    """Whether a file with this problem is refused."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong. `line` and `column` count from 1, 0 for what no line of the file says (`--set`);
-    `path` is "" for the document as a whole."""
+    """One thing that is wrong, or doubtful. `line` and `column` count from 1, 0 for what no line of the file says
+    (`--set`); `path` is "" for the document as a whole."""
 
     file: str
     line: int
@@ -100,6 +108,7 @@ class Problem:
     message: str
     """What is wrong; mostly also, behind a semicolon, what to do."""
     suggestion: str | None = field(default=None, compare=False)
+    severity: Severity = field(default=Severity.ERROR, compare=False)
 
     @property
     def hint(self) -> str | None:
@@ -120,6 +129,18 @@ class Problem:
         where = f"{self.path}: " if self.path else ""
         hint = f" ({self.hint})" if self.suggestion else ""
         return f"{place}: {where}{self.message}{hint}"
+
+    def as_json(self) -> dict[str, str | int | None]:
+        """For editors and CI; `line` and `column` are null for what no line of the file says."""
+        return {
+            "file": self.file,
+            "line": self.line or None,
+            "column": self.column or None,
+            "path": self.path,
+            "severity": self.severity.value,
+            "message": self.fact,
+            "hint": self.hint,
+        }
 
     def excerpt(self, lines: Sequence[str]) -> str:
         """The line of the file that it is about, and a caret below its column; empty where there is none."""
@@ -150,12 +171,15 @@ class InvalidExperiment(BadInput):
     def __init__(self, problems: Iterable[Problem]) -> None:
         every = sorted(set(problems))
         self.problems: tuple[Problem, ...] = tuple(every[:MOST_PROBLEMS])
-        self.more = len(every) > MOST_PROBLEMS
         self.lines: Sequence[str] = ()
+        self._more = len(every) > MOST_PROBLEMS
         super().__init__(self.problems)
 
+    @property
+    def told(self) -> tuple[Problem, ...]:
+        """The problems, and where there are more than are told a last one that says so."""
+        more = f"and more; only {MOST_PROBLEMS} problems are shown"
+        return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
+
     def __str__(self) -> str:
-        told = [f"{problem}{problem.excerpt(self.lines)}" for problem in self.problems]
-        if self.more:
-            told.append(f"{self.problems[0].file}: and more; only {MOST_PROBLEMS} problems are shown")
-        return "\n".join(told)
+        return "\n".join(f"{problem}{problem.excerpt(self.lines)}" for problem in self.told)

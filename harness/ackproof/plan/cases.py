@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -24,7 +24,7 @@ from ackproof.experiment.problems import InvalidExperiment, hint
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.checks_backend import able_here
 from ackproof.plan.entries import read_drawn, spelt_out
-from ackproof.plan.matrix import MAX_CASES, Cell, analyse
+from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.reader import reread
@@ -92,16 +92,6 @@ def case_from_json(value: JsonValue) -> Case:
     )
 
 
-@dataclass(frozen=True)
-class Plan:
-    """An experiment that was read and checked."""
-
-    spec: ExperimentSpec
-    """What the file says."""
-    cells: tuple[Cell, ...]
-    """Every combination of its matrix."""
-
-
 def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> Plan:
     """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
 
@@ -113,7 +103,7 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
         root = with_settings(spelt_out(parse(raw, file)), settings)
         if backend is not None:
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
-        return Plan(*analyse(file, root))
+        return analyse(file, root)
     except InvalidExperiment as error:
         error.lines = lines_of(raw)
         raise

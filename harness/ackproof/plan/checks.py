@@ -171,6 +171,11 @@ def _check_fault(spec: ExperimentSpec, fault: FaultSpec, found: Problems) -> Non
         _check_after(spec, fault.number, trigger, (*entry, "after", "fault"), found)
     elif isinstance(trigger, When) and found.sound((*entry, "when")):
         _check_condition(spec, trigger.condition, (*entry, "when"), found)
+        if trigger.at_latest is None and not trigger.awaited:
+            found.warn(
+                (*entry, "when"),
+                f"this may never come, and without fault {fault.number} the case is INCONCLUSIVE; give it at_latest",
+            )
 
 
 def _check_given(spec: ExperimentSpec, fault: FaultSpec, body: Path, found: Problems) -> None:

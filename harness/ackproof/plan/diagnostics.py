@@ -6,7 +6,7 @@ What pydantic refuses is said in the words of the file: path, what was expected,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,7 +14,7 @@ from pydantic_core import ErrorDetails
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
+from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, Severity, nearest, path_text
 from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
@@ -83,6 +83,7 @@ class Problems:
         self.file = file
         self.root = root
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self._broken: set[Path] = set()
         self._meant: list[tuple[Path, str]] = []
 
@@ -96,17 +97,23 @@ class Problems:
         self._broken.add(path)
         if self.full:
             return
-        mark = self.locate(path + part, key=key)
-        problem = Problem(
-            self.file,
-            mark.line,
-            mark.column,
-            shorten(path_text(path), 250),
-            shorten(message, 500),
-            suggestion,
-        )
+        problem = self.problem(path, message, suggestion, key=key, part=part)
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def warn(self, path: Path, message: str, *, key: bool = False) -> None:
+        """Note what is doubtful at `path`; the first is told of each place, and none of a broken one."""
+        problem = replace(self.problem(path, message, key=key), severity=Severity.WARNING)
+        if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
+            self.warnings.append(problem)
+
+    def problem(
+        self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
+    ) -> Problem:
+        """A problem of the field at `path`, with its place in the file."""
+        mark = self.locate(path + part, key=key)
+        where = shorten(path_text(path), 250)
+        return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), suggestion)
 
     @property
     def full(self) -> bool:

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
-from ackproof.experiment.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
+from ackproof.experiment.problems import (
+    MOST_PROBLEMS,
+    InvalidExperiment,
+    Path,
+    Problem,
+    Severity,
+    path_text,
+)
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
@@ -56,7 +63,21 @@ Choice: TypeAlias = tuple[int, ...]
 """Which value of each axis."""
 
 
-def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]:
+@dataclass(frozen=True)
+class Plan:
+    """An experiment that was read and checked."""
+
+    spec: ExperimentSpec
+    """What the file says."""
+    cells: tuple[Cell, ...]
+    """Every combination of its matrix."""
+    warnings: tuple[Problem, ...]
+    """What is doubtful, in file order."""
+    file: Problems = field(repr=False, compare=False)
+    """The file, for who looks further: where something is in it."""
+
+
+def analyse(file: str, root: MapNode) -> Plan:
     """The experiment and its cells. Raises `InvalidExperiment` with everything that is wrong."""
     found = Problems(file, root)
     spec = read_experiment(found)
@@ -72,7 +93,7 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
     matched = expecting.match([cell for cell in cells.specs if cell is not None], complete=not cells.problems)
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
-    return spec, tuple(
+    told = tuple(
         Cell(name, settings, experiment.model_copy(update={"matrix": {}, "repeat": 1, "expect": expect}))
         for name, settings, experiment, expect in zip(
             cells.names,
@@ -82,6 +103,7 @@ def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]
             strict=True,
         )
     )
+    return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found)
 
 
 def _axes(found: Problems) -> tuple[Axis, ...]:
@@ -133,6 +155,7 @@ class _Cells:
         self._choices: list[Choice] = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
         self.specs: list[ExperimentSpec | None] = []
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         short = short_names([axis.path for axis in axes])
         self.names = [self._name(choice, short) for choice in self._choices]
         self.settings: list[dict[str, Scalar]] = [
@@ -148,7 +171,7 @@ class _Cells:
         return ",".join(pairs) or "case"
 
     def read(self, whole: ExperimentSpec) -> None:
-        """Read and check every cell; fills `specs` and `problems`. Without axes the one cell is the whole."""
+        """Read and check every cell; fills the lists above. Without axes the one cell is the whole."""
         self._check_names()
         if not self._axes:
             self.specs.append(whole)
@@ -164,7 +187,7 @@ class _Cells:
             if spec is not None:
                 check(spec, cell)
             self.specs.append(spec)
-            for problem in cell.problems:
+            for problem in (*cell.problems, *cell.warnings):
                 by_problem.setdefault(problem, []).append(choice)
         known = {(problem.line, problem.column, problem.path) for problem in self._found.problems}
         for problem, choices in by_problem.items():
@@ -174,7 +197,8 @@ class _Cells:
                 place = (placed.line, placed.column, placed.path)
                 if place not in known:
                     known.add(place)
-                    self.problems.append(placed)
+                    where = self.problems if placed.severity is Severity.ERROR else self.warnings
+                    where.append(placed)
 
     def _root(self, choice: Choice) -> MapNode:
         root = self._found.root

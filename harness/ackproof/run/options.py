@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from ackproof.base.errors import BadInput
 from ackproof.cluster.backends.attach.cluster import Attachment
 from ackproof.cluster.backends.choice import resolve
 from ackproof.experiment.case import Case
+from ackproof.experiment.problems import Problem
 from ackproof.plan.cases import cases, load
 
 RUNS = Path("runs")
@@ -35,8 +37,13 @@ class BatchOptions:
     """Whether simulated runs are made beside each case, for the report."""
 
 
-def plan_cases(options: BatchOptions) -> list[tuple[Path, Case]]:
-    """All cases of all files, in order, each with its file. Raises `BadInput` before anything is started."""
+def plan_cases(
+    options: BatchOptions, warn: Callable[[Problem], None] = lambda _: None
+) -> list[tuple[Path, Case]]:
+    """All cases of all files, in order, each with its file. Raises `BadInput` before anything is started.
+
+    `warn` is told of what is doubtful.
+    """
     found: list[tuple[Path, Case]] = []
     if options.attachment is not None:
         options.attachment.check()
@@ -44,6 +51,8 @@ def plan_cases(options: BatchOptions) -> list[tuple[Path, Case]]:
         plan = load(file, options.settings, backend=options.backend)
         if (backend := resolve(plan.spec.backend)) != plan.spec.backend:
             plan = load(file, options.settings, backend=backend)
+        for warning in plan.warnings:
+            warn(warning)
         found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]
     if options.only:
         wanted = set(options.only)
