@@ -43,6 +43,7 @@ class _Resolved(Document):
     settings: dict[str, Scalar]
     repeat: int = Field(ge=1)
     seed: int = Field(ge=0)
+    cell: str = ""
     orders: dict[int, tuple[int, ...]]
     storms: dict[int, _ResolvedStorm] = Field(default_factory=dict)
     experiment: dict[str, JsonValue]
@@ -55,6 +56,7 @@ def case_to_json(case: Case) -> JsonValue:
         settings=case.settings,
         repeat=case.repeat,
         seed=case.seed,
+        cell=case.cell,
         orders=case.orders,
         storms={
             number: _ResolvedStorm(
@@ -87,6 +89,7 @@ def case_from_json(value: JsonValue) -> Case:
         written.repeat,
         written.seed,
         experiment,
+        written.cell,
         written.orders,
         drawn,
     )
@@ -139,6 +142,7 @@ def cases(
             number,
             case_seed(own, case_id),
             cell.experiment.model_copy(update={"seed": own}),
+            cell.label,
         )
         for case_id, (cell, number) in every.items()
         if only is None or _names(case_id) & set(wanted)
@@ -152,7 +156,7 @@ def _names(case_id: str) -> set[str]:
 
 def reseeded(case: Case, seed: int) -> Case:
     """The same cell with all that is random drawn from another seed of the experiment."""
-    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment)
+    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment, case.cell)
 
 
 def case_seed(seed: int, case_id: str) -> int:
@@ -162,14 +166,14 @@ def case_seed(seed: int, case_id: str) -> int:
 
 
 def _drawn(
-    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec
+    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec, cell: str
 ) -> Case:
     drawn = {
         fault.number: draw_storm(fault, experiment, own, able_here(experiment))
         for fault in experiment.faults
         if isinstance(fault, Storm)
     }
-    case = Case(case_id, settings, number, own, experiment, drawn=drawn)
+    case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
     return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
 
 

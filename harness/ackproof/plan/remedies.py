@@ -25,6 +25,8 @@ def remedy(kind: str, node: Node | None, path: Path) -> str:
             return f"write {{{', '.join(names) or 'NAME: VALUE'}}}, or NAME: VALUE below it without dashes"
         case ListNode():
             return _vary([item.text for item in node.items if isinstance(item, ScalarNode)], path)
+        case MapNode() if path[:1] == ("matrix",):
+            return f"write the whole path: {'.'.join([*map(str, path[1:]), *_first_keys(node)])}: [1, 2]"
         case MapNode():
             return "begin each item with a dash: '- NAME: VALUE'" if kind in LIST else ""
         case ScalarNode(value=str()):
@@ -35,6 +37,11 @@ def remedy(kind: str, node: Node | None, path: Path) -> str:
             return f"write [{shorten(node.text)}]"
         case _:
             return ""
+
+
+def _first_keys(node: Node) -> list[str]:
+    key = next(iter(node.entries), None) if isinstance(node, MapNode) else None
+    return [key, *_first_keys(node.entries[key])] if isinstance(node, MapNode) and key is not None else []
 
 
 def _of_text(kind: str, text: str, path: Path) -> str:

@@ -228,7 +228,8 @@ def _unclosed_bracket(place: _Place) -> Said:
         message = f"the '{opening}' of line {place.opened.line} is closed by '{place.token}'; close it with '{closing}'"
         return Said(place.at, message)
     if place.token == "[" and place.line[place.at.column - 2].isalnum():
-        return Said(place.at, "a '[' inside a text; write round brackets, as in leader(orders/0)")
+        message = "a '[' inside a text; put the text in quotes, or for a role write round brackets: leader(orders/0)"
+        return Said(place.at, message)
     if place.at.line == place.opened.line and place.token != "<stream end>":
         return Said(
             place.at,

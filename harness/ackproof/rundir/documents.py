@@ -67,6 +67,8 @@ class CaseFile(Document):
     case: str
     experiment: str
     settings: dict[str, Scalar]
+    cell: str = ""
+    """The part of the case's name that stands for settings which go together."""
     repeat: int
     seed: int
     backend: str
@@ -184,6 +186,8 @@ class BatchCase(Document):
     experiment: str = ""
     """Whose it is, where the batch is of several files: the experiment's name, with its file's if others have it."""
     settings: dict[str, Scalar]
+    cell: str = ""
+    """The part of the case's name that stands for settings which go together."""
     repeat: int
     verdict: Verdict | None = None
     error: str | None = None
