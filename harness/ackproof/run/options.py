@@ -6,13 +6,15 @@ import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.backends.attach.cluster import Attachment
-from ackproof.cluster.backends.choice import resolve
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import Problem
 from ackproof.plan.cases import cases, load
+
+if TYPE_CHECKING:
+    from ackproof.cluster.backends.attach.cluster import Attachment
 
 RUNS = Path("runs")
 
@@ -49,8 +51,11 @@ def plan_cases(
         options.attachment.check()
     for file in options.files:
         plan = load(file, options.settings, backend=options.backend)
-        if (backend := resolve(plan.spec.backend)) != plan.spec.backend:
-            plan = load(file, options.settings, backend=backend)
+        if plan.spec.backend == "auto":
+            # All that makes clusters takes as long to load as the rest of a plan.
+            from ackproof.cluster.backends.choice import resolve
+
+            plan = load(file, options.settings, backend=resolve(plan.spec.backend))
         for warning in plan.warnings:
             warn(warning)
         found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]

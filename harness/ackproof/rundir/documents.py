@@ -26,7 +26,7 @@ def write_atomically(path: Path, text: str) -> None:
 class Document(BaseModel):
     """A JSON file of a run. Unknown fields are ignored, so that newer writers can be read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
         """Write as JSON in one step."""
