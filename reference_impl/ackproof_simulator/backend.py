@@ -143,6 +143,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
         case=case.id,
         experiment=case.experiment.name,
         settings=case.settings,
+        cell=case.cell,
         repeat=case.repeat,
         seed=case.seed,
         backend="model",

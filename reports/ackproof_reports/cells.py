@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations, product
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from ackproof.rundir.documents import Scalar
 from ackproof_reports.loading import WORST_FIRST, CaseView, State
-from ackproof_reports.wording import joined, scalar, setting_names
+from ackproof_reports.wording import ABSENT, joined, scalar, setting_names
 
 Settings: TypeAlias = tuple[tuple[str, Scalar], ...]
+CELL: Final = "cell"
+"""The axis of settings that go together; no path of a setting has one part."""
 
 
 @dataclass(frozen=True)
@@ -21,6 +23,10 @@ class Axis:
     path: str
     name: str
     values: tuple[Scalar, ...]
+
+    def pair(self, value: str) -> str:
+        """One of its values in words: `acks=1`; what goes together is its own name."""
+        return value if self.path == CELL and value != ABSENT else f"{self.name}={value}"
 
 
 @dataclass(frozen=True)
@@ -68,22 +74,39 @@ class Matrix:
 
 def matrix_of(cases: Sequence[CaseView]) -> Matrix:
     """Arrange the cases of one experiment. The two axes with most values become rows and columns."""
-    paths = list(dict.fromkeys(path for case in cases for path in case.settings))
+    told = _settings(cases)
+    paths = list(dict.fromkeys(path for settings in told for path in settings))
     names = setting_names(paths)
-    axes = tuple(Axis(path, names[path], _values(cases, path)) for path in paths)
+    axes = tuple(Axis(path, names[path], _values(told, path)) for path in paths)
     grouped: dict[Settings, list[CaseView]] = {}
-    for case in cases:
-        grouped.setdefault(tuple((path, case.settings.get(path)) for path in paths), []).append(case)
+    for case, settings in zip(cases, told, strict=True):
+        grouped.setdefault(tuple((path, settings.get(path)) for path in paths), []).append(case)
     cells = tuple(Cell(dict(settings), tuple(runs)) for settings, runs in grouped.items())
     varying = [axis for axis in axes if len(axis.values) > 1] or list(axes)
     return Matrix(axes, cells, _grids(varying, cells))
 
 
-def _values(cases: Sequence[CaseView], path: str) -> tuple[Scalar, ...]:
-    seen: dict[str, Scalar] = {}
+def _settings(cases: Sequence[CaseView]) -> list[Mapping[str, Scalar]]:
+    """What tells the cases apart: settings that go together are one, by the name that their cells have."""
+    if not any(case.entry.cell for case in cases):
+        return [case.settings for case in cases]
+    of_cell: dict[str, dict[str, set[str]]] = {}
     for case in cases:
-        if path in case.settings:
-            seen.setdefault(scalar(case.settings[path]), case.settings[path])
+        for path, value in case.settings.items():
+            of_cell.setdefault(path, {}).setdefault(case.entry.cell, set()).add(scalar(value))
+    free = {path for path, values in of_cell.items() if any(len(each) > 1 for each in values.values())}
+    return [
+        {CELL: case.entry.cell or ABSENT}
+        | {path: case.settings[path] for path in case.settings if path in free}
+        for case in cases
+    ]
+
+
+def _values(told: Sequence[Mapping[str, Scalar]], path: str) -> tuple[Scalar, ...]:
+    seen: dict[str, Scalar] = {}
+    for settings in told:
+        if path in settings:
+            seen.setdefault(scalar(settings[path]), settings[path])
     return tuple(seen.values())
 
 
@@ -129,14 +152,14 @@ def subject(chosen: Sequence[Cell], matrix: Matrix) -> str:
     for axis in axes:
         values = _distinct(chosen, axis)
         if _covered([(axis, values)], matrix) == wanted:
-            return joined([f"{axis.name}={value}" for value in values])
+            return joined([axis.pair(value) for value in values])
     for many, one in permutations(axes, 2):
         values, fixed = _distinct(chosen, many), _distinct(chosen, one)
         if len(fixed) == 1 and _covered([(many, values), (one, fixed)], matrix) == wanted:
             each = {1: " with ", 2: ", both with "}.get(len(values), ", all with ")
-            return joined([f"{many.name}={value}" for value in values]) + f"{each}{one.name}={fixed[0]}"
+            return joined([many.pair(value) for value in values]) + f"{each}{one.pair(fixed[0])}"
     if len(chosen) == 1:
-        return joined([f"{axis.name}={scalar(chosen[0].settings.get(axis.path))}" for axis in axes])
+        return joined([axis.pair(scalar(chosen[0].settings.get(axis.path))) for axis in axes])
     return f"{len(chosen)} of {len(matrix.cells)} settings"
 
 

@@ -171,6 +171,8 @@ class BatchView:
         """A case in a reader's words: `acks=all, min.insync.replicas=2`, with the repeat where there are several."""
         names = setting_names(list(case.settings))
         text = ", ".join(f"{names[path]}={scalar(value)}" for path, value in case.settings.items())
+        if case.entry.cell:
+            text = case.entry.case.rpartition("#")[0].replace(",", ", ")
         repeats = max((c.entry.repeat for c in self.cases), default=1)
         if not text:
             return case.entry.title
@@ -218,7 +220,13 @@ def _unlisted(path: Path, file: BatchFile | None) -> list[BatchCase]:
         except BadInput:
             continue
         found.append(
-            BatchCase(case=case.case, settings=case.settings, repeat=case.repeat, run=case_json.parent.name)
+            BatchCase(
+                case=case.case,
+                settings=case.settings,
+                cell=case.cell,
+                repeat=case.repeat,
+                run=case_json.parent.name,
+            )
         )
     return found
 

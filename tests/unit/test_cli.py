@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -82,6 +83,39 @@ def test_validate_looks_at_every_file(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"{bad}:3:" in captured.err
     assert f"{worse}:4:" in captured.err
     assert f"{good}: valid, 1 case" in captured.out
+
+
+def test_validate_for_programs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One JSON list of what is wrong and what is doubtful in all files, whatever it is."""
+    good, bad, doubtful = (tmp_path / name for name in ("good.yaml", "bad.yaml", "doubtful.yaml"))
+    good.write_text(GOOD)
+    bad.write_text(GOOD.replace("duration: 1s", "duration: 1"))
+    doubtful.write_text(GOOD + "faults:\n  - kill: broker\n    when: lag(orders/0) > 9\n")
+
+    def told(*files: Path) -> tuple[int, list[dict[str, object]]]:
+        code = cli.main_code(["validate", "--json", *map(str, files)])
+        return code, json.loads(capsys.readouterr().out)
+
+    assert told(good) == (0, [])
+    code, (warning,) = told(good, doubtful)
+    assert (code, warning["severity"], warning["line"], warning["column"]) == (0, "warning", 7, 11)
+    code, problems = told(bad, tmp_path / "gone.yaml", doubtful)
+    assert code == 254
+    assert [(one["severity"], one["line"]) for one in problems] == [
+        ("error", 4),
+        ("error", None),
+        ("warning", 7),
+    ]
+    assert problems[0] == {
+        "file": str(bad),
+        "line": 4,
+        "column": 22,
+        "path": "workload.duration",
+        "severity": "error",
+        "message": "the number 1 lacks a unit",
+        "hint": "write e.g. 5s (or 1ms)",
+    }
+    assert problems[1]["message"] == "cannot be read: No such file or directory"
 
 
 def test_plan_shows_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

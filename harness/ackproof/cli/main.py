@@ -22,9 +22,10 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
-from ackproof.cli.model import explore, predict, validate
+from ackproof.cli.model import explore, predict
 from ackproof.cli.options import only_cases, over_the_files
 from ackproof.cli.simulate import simulate
+from ackproof.cli.validate import validate
 from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
@@ -162,7 +163,6 @@ def run(
     """Run experiments on real clusters, audit, judge, report."""
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.judge.demands import demands
-    from ackproof.plan.schedule import doubtful
     from ackproof.run.batch import run_batch, same_names
     from ackproof.run.options import BatchOptions, plan_cases
 
@@ -180,9 +180,8 @@ def run(
         keep_data=keep_data,
         simulate=simulate,
     )
-    planned = plan_cases(options)
-    doubts = [f"{file}: {text}" for file, case in planned for text in doubtful(case)]
-    for text in [*dict.fromkeys(doubts), *same_names(planned)]:
+    planned = plan_cases(options, lambda problem: console.warning(str(problem)))
+    for text in same_names(planned):
         console.warning(text)
     for text in demands(case for _, case in planned).impossible:
         console.warning(text)
@@ -213,7 +212,8 @@ def plan(
     from ackproof.run.options import BatchOptions, plan_cases
 
     console = _console()
-    for _, case in plan_cases(BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)):
+    options = BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)
+    for _, case in plan_cases(options, lambda problem: console.warning(str(problem))):
         console.lines(describe(case))
         console.line("")
     return 0

@@ -1,4 +1,4 @@
-"""`ackproof validate`, `predict` and `explore`: what the reference implementation says. Thin."""
+"""`ackproof predict` and `explore`: what the reference implementation says. Thin."""
 
 from __future__ import annotations
 
@@ -12,53 +12,10 @@ from ackproof.cli.options import only_cases
 
 if TYPE_CHECKING:
     from ackproof.console import Console
-    from ackproof.experiment.case import Case
     from ackproof.rundir.prediction import PredictionFile
 
 _FILES = click.Path(path_type=Path)
 INCONCLUSIVE = 2
-
-
-@click.command()
-@click.argument("files", nargs=-1, required=True, type=_FILES)
-def validate(files: tuple[Path, ...]) -> int:
-    """Check experiment files: all errors at once, with line and column; and what is expected and cannot be."""
-    from ackproof.base.errors import BadInput
-    from ackproof.console import Console
-    from ackproof.plan.cases import cases, load
-    from ackproof.plan.schedule import doubtful
-    from ackproof.rundir.outcome import ExitCode
-
-    console = Console()
-    bad = False
-    for file in files:
-        try:
-            found = cases(load(file))
-        except BadInput as error:
-            bad = True
-            console.error(str(error))
-            continue
-        for text in dict.fromkeys(text for case in found for text in doubtful(case)):
-            console.warning(f"{file}: {text}")
-        impossible, rest = _held_against_the_prediction(found)
-        bad = bad or bool(impossible)
-        for text in impossible:
-            console.error(f"{file}: {text}")
-        if not impossible:
-            how_many = f"{len(found)} {'case' if len(found) == 1 else 'cases'}"
-            console.line(f"{file}: valid, {how_many}{rest}")
-    return int(ExitCode.BAD_INPUT) if bad else 0
-
-
-def _held_against_the_prediction(found: Sequence[Case]) -> tuple[Sequence[str], str]:
-    """What is expected and cannot be, and what was not looked at."""
-    if not any(case.demands_a_finding for case in found):
-        return (), ""
-    # Loading it takes as long as all the rest, and most files ask nothing of it.
-    from ackproof.judge.demands import demands
-
-    said = demands(found)
-    return said.impossible, said.rest
 
 
 @click.command()

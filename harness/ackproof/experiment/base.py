@@ -18,7 +18,9 @@ _SETTING: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 class Spec(BaseModel):
     """A part of an experiment: immutable, and without room for a name that nobody knows."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=False, str_max_length=10_000)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", validate_default=False, str_max_length=10_000, defer_build=True
+    )
 
 
 def config_text(value: object) -> str:

@@ -32,6 +32,8 @@ class Case:
     """Of this case alone: all random choices of its run follow from it."""
     experiment: ExperimentSpec
     """This cell, without a matrix; `expect` holds what is expected of this case."""
+    cell: str = ""
+    """The part of its name that stands for settings which go together: their name where the file gives one."""
     orders: dict[int, tuple[int, ...]] = field(default_factory=dict)
     """The draw of each fault, by its number: all brokers in a random order (`Role.resolve`)."""
     drawn: dict[int, Drawn] = field(default_factory=dict)

@@ -11,6 +11,7 @@ from pydantic import (
     JsonValue,
     PlainSerializer,
     ValidationInfo,
+    WithJsonSchema,
     field_validator,
     model_serializer,
     model_validator,
@@ -57,7 +58,22 @@ def _read_bound(value: object) -> object:
 
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
-Values: TypeAlias = Annotated[tuple[Single, ...], Field(min_length=1), BeforeValidator(_read_values)]
+_SINGLE: Final[JsonValue] = {"type": ["string", "integer", "number", "boolean", "null"]}
+TOGETHER: Final[dict[str, JsonValue]] = {
+    "type": "object",
+    "minProperties": 1,
+    "properties": {"name": {"type": "string", "description": "What cases with these settings are called."}},
+    "additionalProperties": _SINGLE,
+}
+"""Settings that go together, in the JSON schema."""
+Values: TypeAlias = Annotated[
+    tuple[JsonValue, ...],
+    BeforeValidator(_read_values),
+    WithJsonSchema(
+        {"anyOf": [{"type": "array", "minItems": 1, "items": each} for each in (_SINGLE, TOGETHER)]}
+    ),
+]
+"""The values of one axis, or mappings of settings that go together; `ackproof.plan.axes` reads them."""
 AnomalyClass: TypeAlias = Annotated[str, BeforeValidator(_read_class)]
 BoundField: TypeAlias = Annotated[Bound, BeforeValidator(_read_bound)]
 
@@ -113,8 +129,24 @@ class ExperimentSpec(Spec):
     workload: WorkloadSpec = Field(default_factory=WorkloadSpec, description="What is written and read.")
     matrix: dict[Text, Values] = Field(
         default_factory=dict,
-        description="Settings to vary, by their path: every combination is a case.",
-        json_schema_extra={"examples": [{"workload.producers.acks": [0, 1, "all"]}]},
+        description="Settings to vary, by their path: every combination is a case. Several that go together are "
+        "mappings below their group or a name of your own.",
+        json_schema_extra={
+            "examples": [
+                {"workload.producers.acks": [0, 1, "all"]},
+                {"workload.producers": [{"acks": 1}, {"name": "safe", "acks": "all", "idempotence": True}]},
+            ],
+            "properties": {
+                name: {"type": "array", "minItems": 1, "description": said, "items": TOGETHER}
+                for name, said in (
+                    (
+                        "exclude",
+                        "Combinations that are left out: all that have these settings (or this name).",
+                    ),
+                    ("include", "Settings added to the combinations that they fit, or further cases."),
+                )
+            },
+        },
     )
     faults: tuple[Annotated[FaultSpec, PlainSerializer(FaultSpec.entry, return_type=JsonValue)], ...] = Field(
         (), description="The faults, in order."

@@ -17,6 +17,8 @@ class Mark:
 
 
 START: Final = Mark(1, 1)
+NOWHERE: Final = Mark(0, 0)
+"""Where something is that the file does not say: the command line does."""
 
 
 @dataclass(frozen=True, slots=True)

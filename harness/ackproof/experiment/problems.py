@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ackproof.base.errors import BadInput
@@ -31,9 +33,43 @@ def path_text(path: Path) -> str:
     return text
 
 
+_ALSO_SAID: Final[Mapping[str, tuple[str, ...]]] = {
+    "version": ("kafka",),
+    "replicas": ("replication_factor",),
+    "nodes": ("brokers",),
+    "node": ("broker",),
+    "any": ("broker",),
+    "random": ("broker",),
+    "everyone": ("brokers",),
+    "all": ("brokers",),
+    "start": ("at",),
+    "begin": ("at",),
+    "time": ("at",),
+    "duration": ("for",),
+    "freeze": ("pause",),
+    "suspend": ("pause",),
+    "crash": ("kill",),
+    "kill_broker": ("kill",),
+    "shutdown": ("stop",),
+    "network_partition": ("split", "isolate"),
+    "partition": ("split", "isolate"),
+    "latency": ("delay",),
+    "no_loss": ("lost",),
+    "zk": ("zookeeper",),
+    "off": ("none",),
+    "container": ("docker",),
+    "containers": ("docker",),
+    "max": ("full",),
+}
+"""What else people call things, and what is meant."""
+
+
 def nearest(name: str, valid: Iterable[str], cutoff: float = 0.6) -> str | None:
     """The valid name that `name` was probably meant to be, or None when none is near (`cutoff`: 1 is equal)."""
     names = list(valid)
+    for meant in _ALSO_SAID.get(name.lower(), ()):
+        if meant in names:
+            return meant
     by_lower = {candidate.lower(): candidate for candidate in names}
     lowered = name.lower().replace("-", "_")
     for attempt in (name.lower(), lowered):
@@ -49,23 +85,78 @@ def hint(name: str, valid: Sequence[str], otherwise: str, most: int | None = Non
     return f" (did you mean '{near}'?)" if near else f"; {otherwise} {', '.join(valid[:most])}"
 
 
+_REMEDY: Final = re.compile(r"((?:[^';]|(?<=\w)'(?=\w)|'[^']*')*?)(?:; (.+)| \((did you mean .+\?)\))\Z")
+"""A message: what is wrong, and behind a semicolon that is not quoted what to do."""
+
+
+class Severity(StrEnum):
+    """Whether a file with this problem is refused."""
+
+    ERROR = "error"
+    WARNING = "warning"
+
+
 @dataclass(frozen=True, order=True)
 class Problem:
-    """One thing that is wrong. `line` and `column` count from 1; `path` is "" for the document as a whole."""
+    """One thing that is wrong, or doubtful. `line` and `column` count from 1, 0 for what no line of the file says
+    (`--set`); `path` is "" for the document as a whole."""
 
     file: str
     line: int
     column: int
     path: str
     message: str
+    """What is wrong; mostly also, behind a semicolon, what to do."""
     suggestion: str | None = field(default=None, compare=False)
+    severity: Severity = field(default=Severity.ERROR, compare=False)
+
+    @property
+    def hint(self) -> str | None:
+        """What to do about it, where that is known."""
+        if self.suggestion:
+            return f"did you mean '{self.suggestion}'?"
+        remedy = _REMEDY.match(self.message)
+        return (remedy[2] or remedy[3]) if remedy else None
+
+    @property
+    def fact(self) -> str:
+        """The message without what to do."""
+        remedy = _REMEDY.match(self.message)
+        return remedy[1] if remedy else self.message
 
     def __str__(self) -> str:
+        place = f"{self.file}:{self.line}:{self.column}" if self.line else self.file
         where = f"{self.path}: " if self.path else ""
-        hint = f" (did you mean '{self.suggestion}'?)" if self.suggestion else ""
-        return f"{self.file}:{self.line}:{self.column}: {where}{self.message}{hint}"
+        hint = f" ({self.hint})" if self.suggestion else ""
+        return f"{place}: {where}{self.message}{hint}"
+
+    def as_json(self) -> dict[str, str | int | None]:
+        """For editors and CI; `line` and `column` are null for what no line of the file says."""
+        return {
+            "file": self.file,
+            "line": self.line or None,
+            "column": self.column or None,
+            "path": self.path,
+            "severity": self.severity.value,
+            "message": self.fact,
+            "hint": self.hint,
+        }
+
+    def excerpt(self, lines: Sequence[str]) -> str:
+        """The line of the file that it is about, and a caret below its column; empty where there is none."""
+        if not 0 < self.line <= len(lines):
+            return ""
+        number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)
+        shown = "".join(
+            "→" if c == "\t" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}"
+            for c in lines[self.line - 1]
+        )
+        caret = " " * (self.column - 1 - cut) + "^"
+        return f"\n{number}{shown[cut : cut + _EXCERPT]}\n{' ' * (len(number) - 2)}| {caret}"
 
 
+_EXCERPT: Final = 100
+"""So many characters of a line are shown."""
 MOST_PROBLEMS: Final = 100
 """So many problems of one file are told; a file with more is not one that somebody mistyped."""
 
@@ -73,13 +164,22 @@ MOST_PROBLEMS: Final = 100
 class InvalidExperiment(BadInput):
     """An experiment file cannot be used. `problems` holds what is wrong with it, in file order.
 
-    That is everything up to `MOST_PROBLEMS`; the text says when there is more.
+    That is everything up to `MOST_PROBLEMS`; the text says when there is more. Whoever read the file gives its
+    `lines`: each problem is shown with its own.
     """
 
     def __init__(self, problems: Iterable[Problem]) -> None:
         every = sorted(set(problems))
         self.problems: tuple[Problem, ...] = tuple(every[:MOST_PROBLEMS])
-        lines = [str(problem) for problem in self.problems]
-        if len(every) > MOST_PROBLEMS:
-            lines.append(f"{self.problems[0].file}: and more; only {MOST_PROBLEMS} problems are shown")
-        super().__init__("\n".join(lines))
+        self.lines: Sequence[str] = ()
+        self._more = len(every) > MOST_PROBLEMS
+        super().__init__(self.problems)
+
+    @property
+    def told(self) -> tuple[Problem, ...]:
+        """The problems, and where there are more than are told a last one that says so."""
+        more = f"and more; only {MOST_PROBLEMS} problems are shown"
+        return (*self.problems, *([Problem(self.problems[0].file, 0, 0, "", more)] if self._more else ()))
+
+    def __str__(self) -> str:
+        return "\n".join(f"{problem}{problem.excerpt(self.lines)}" for problem in self.told)

@@ -177,7 +177,7 @@ def _quantity(
                 raise wrong(f"expected {error}, not '{value[:60]}'") from error
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             if info.context is FROM_FILE:
-                raise wrong(f"the number {value} lacks a unit: write e.g. {examples[0]} (or {value:g}{unit})")
+                raise wrong(f"the number {value} lacks a unit; write e.g. {examples[0]} (or {value:g}{unit})")
             return value
         if value is None and may_be_none and info.context is not FROM_FILE:
             return None

@@ -68,6 +68,15 @@ KNOWN_FEATURES: Final = tuple(dict.fromkeys(name for line in LINES for name in l
 """Every feature that any release has."""
 
 
+def unsupported(version: str) -> tuple[str, str | None] | None:
+    """Why no experiment can have this release, and which one may be meant; None where one can."""
+    if version in RELEASES:
+        return None
+    near = next((line.releases[-1] for line in LINES if line.number == numbers(version)[:2]), None)
+    there = ", ".join(f"{line.releases[0]} to {line.releases[-1]}" for line in LINES)
+    return f"Kafka {version} is not supported; there is {there}", near
+
+
 def numbers(version: str) -> tuple[int, ...]:
     """`4.3.1` → (4, 3, 1): versions compare by these."""
     return tuple(int(part) for part in version.split("."))

@@ -57,6 +57,7 @@ DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY,
 """Roles that take one of several nodes; which one comes from the case's seed."""
 
 _ROLE: Final = re.compile(r"([A-Za-z_-]+)(?:\(([^()]*)\))?\Z")
+_LOOSE: Final = re.compile(r"([a-z]+)[ _-]?([0-9]+)\Z")
 ROLE_PATTERN: Final = (
     r"^((leader|followers|follower|isr|preferred_leader)\([A-Za-z0-9._-]+/[0-9]+\)"
     r"|(controller|broker|zookeeper)(\([0-9]+\))?|controllers|brokers|minority|majority)$"
@@ -89,7 +90,11 @@ class Role:
         """Read a role. Raises ValueError with a sentence that says what was expected."""
         match = _ROLE.match(text.strip())
         if match is None:
-            raise ValueError(f"expected a role such as leader(orders/0) or controller, not '{text[:60]}'")
+            loose = _LOOSE.match(text.strip())
+            meant = f"; write {loose[1]}({loose[2]})" if loose and loose[1] in MAY_NAME_NODE else ""
+            raise ValueError(
+                f"expected a role such as leader(orders/0) or broker(1), not '{text[:60]}'{meant}"
+            )
         name, inside = match[1], match[2]
         if name not in set(RoleKind):
             raise ValueError(f"unknown role '{name[:60]}'{hint(name, list(RoleKind), 'roles are')}")
@@ -158,7 +163,7 @@ PartitionField: TypeAlias = Annotated[
 ]
 RoleField: TypeAlias = Annotated[
     Role,
-    *text_field(Role.parse, Role, "a role such as leader(orders/0) or controller"),
+    *text_field(Role.parse, Role, "a role such as leader(orders/0) or broker(1)"),
     WithJsonSchema(
         {
             "type": "string",

@@ -9,7 +9,8 @@ from __future__ import annotations
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.problems import InvalidExperiment, Problem
-from ackproof.plan.cases import Plan, cases, load
+from ackproof.plan.cases import cases, load
+from ackproof.plan.matrix import Plan
 from ackproof.plan.schedule import PlannedFault, describe, timeline
 
 __all__ = [

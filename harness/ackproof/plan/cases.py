@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -19,16 +19,16 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case, Drawn
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.nodes import ScalarNode
-from ackproof.experiment.problems import hint
+from ackproof.experiment.nodes import NOWHERE, ScalarNode
+from ackproof.experiment.problems import InvalidExperiment, hint
 from ackproof.faults.storm import Storm, draw_storm
 from ackproof.plan.checks_backend import able_here
 from ackproof.plan.entries import read_drawn, spelt_out
-from ackproof.plan.matrix import MAX_CASES, Cell, analyse
+from ackproof.plan.matrix import MAX_CASES, Plan, analyse
 from ackproof.plan.overrides import with_settings
 from ackproof.plan.paths import override
 from ackproof.plan.reader import reread
-from ackproof.plan.source import read
+from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.documents import Document, Scalar
 
 
@@ -43,6 +43,7 @@ class _Resolved(Document):
     settings: dict[str, Scalar]
     repeat: int = Field(ge=1)
     seed: int = Field(ge=0)
+    cell: str = ""
     orders: dict[int, tuple[int, ...]]
     storms: dict[int, _ResolvedStorm] = Field(default_factory=dict)
     experiment: dict[str, JsonValue]
@@ -55,6 +56,7 @@ def case_to_json(case: Case) -> JsonValue:
         settings=case.settings,
         repeat=case.repeat,
         seed=case.seed,
+        cell=case.cell,
         orders=case.orders,
         storms={
             number: _ResolvedStorm(
@@ -87,19 +89,10 @@ def case_from_json(value: JsonValue) -> Case:
         written.repeat,
         written.seed,
         experiment,
+        written.cell,
         written.orders,
         drawn,
     )
-
-
-@dataclass(frozen=True)
-class Plan:
-    """An experiment that was read and checked."""
-
-    spec: ExperimentSpec
-    """What the file says."""
-    cells: tuple[Cell, ...]
-    """Every combination of its matrix."""
 
 
 def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> Plan:
@@ -108,11 +101,15 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
     `backend` is checked as if the file said it: what it cannot do is refused here and not while it runs.
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
-    file, root = read(path)
-    root = with_settings(spelt_out(root), settings)
-    if backend is not None:
-        root = override(root, ("backend",), ScalarNode(backend, backend))
-    return Plan(*analyse(file, root))
+    file, raw = read(path)
+    try:
+        root = with_settings(spelt_out(parse(raw, file)), settings)
+        if backend is not None:
+            root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
+        return analyse(file, root)
+    except InvalidExperiment as error:
+        error.lines = lines_of(raw)
+        raise
 
 
 def cases(
@@ -145,6 +142,7 @@ def cases(
             number,
             case_seed(own, case_id),
             cell.experiment.model_copy(update={"seed": own}),
+            cell.label,
         )
         for case_id, (cell, number) in every.items()
         if only is None or _names(case_id) & set(wanted)
@@ -158,7 +156,7 @@ def _names(case_id: str) -> set[str]:
 
 def reseeded(case: Case, seed: int) -> Case:
     """The same cell with all that is random drawn from another seed of the experiment."""
-    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment)
+    return _drawn(case.id, case.settings, case.repeat, case_seed(seed, case.id), case.experiment, case.cell)
 
 
 def case_seed(seed: int, case_id: str) -> int:
@@ -168,14 +166,14 @@ def case_seed(seed: int, case_id: str) -> int:
 
 
 def _drawn(
-    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec
+    case_id: str, settings: dict[str, Scalar], number: int, own: int, experiment: ExperimentSpec, cell: str
 ) -> Case:
     drawn = {
         fault.number: draw_storm(fault, experiment, own, able_here(experiment))
         for fault in experiment.faults
         if isinstance(fault, Storm)
     }
-    case = Case(case_id, settings, number, own, experiment, drawn=drawn)
+    case = Case(case_id, settings, number, own, experiment, cell, drawn=drawn)
     return replace(case, orders={fault.number: _order(own, fault, experiment) for fault in case.faults})
 
 

@@ -15,10 +15,10 @@ from ackproof.experiment.releases import (
     ELR_NEEDS,
     KNOWN_FEATURES,
     METADATA,
-    RELEASES,
     WITH_ZOOKEEPER,
     features_of,
     first_with,
+    unsupported,
 )
 from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.experiment.settings import Scope
@@ -29,6 +29,7 @@ from ackproof.faults.storm import Storm
 from ackproof.plan.checks_backend import check_on_model, check_possible, check_storm
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.doubts import look_for_doubts
 from ackproof.rundir.partition import TopicPartition
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -46,6 +47,8 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
         _check_fault(spec, fault, found)
     _check_evidence(spec, found)
     check_on_model(spec, found)
+    if not found.problems:
+        look_for_doubts(spec, found)
 
 
 def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
@@ -80,8 +83,8 @@ def _check_release(spec: ExperimentSpec, found: Problems) -> None:
     if not found.sound(kafka):
         return
     version = spec.cluster.kafka
-    if version not in RELEASES:
-        found.unknown_value(kafka, "Kafka", version, RELEASES)
+    if wrong := unsupported(version):
+        found.report(kafka, *wrong)
         return
     levels = features_of(version)
     for name, level in spec.cluster.features.items():

@@ -6,7 +6,7 @@ What pydantic refuses is said in the words of the file: path, what was expected,
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Final, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -14,10 +14,11 @@ from pydantic_core import ErrorDetails
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
-from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, nearest, path_text
+from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, Severity, nearest, path_text
 from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
+from ackproof.plan.remedies import remedy
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -59,6 +60,10 @@ _EXPECTED: Final = {
     "int_parsing_size": "a smaller number",
     "literal_error": "{expected}",
 }
+_TRUTHS: Final = {
+    **dict.fromkeys(("yes", "on", "enabled", "enable", "y"), "true"),
+    **dict.fromkeys(("no", "off", "disabled", "disable", "n"), "false"),
+}
 
 
 def group_of(path: Path) -> tuple[str, ...]:
@@ -78,6 +83,7 @@ class Problems:
         self.file = file
         self.root = root
         self.problems: list[Problem] = []
+        self.warnings: list[Problem] = []
         self._broken: set[Path] = set()
         self._meant: list[tuple[Path, str]] = []
 
@@ -91,17 +97,23 @@ class Problems:
         self._broken.add(path)
         if self.full:
             return
-        mark = self.locate(path + part, key=key)
-        problem = Problem(
-            self.file,
-            mark.line,
-            mark.column,
-            shorten(path_text(path), 250),
-            shorten(message, 500),
-            suggestion,
-        )
+        problem = self.problem(path, message, suggestion, key=key, part=part)
         if problem not in self.problems:
             self.problems.append(problem)
+
+    def warn(self, path: Path, message: str, *, key: bool = False) -> None:
+        """Note what is doubtful at `path`; the first is told of each place, and none of a broken one."""
+        problem = replace(self.problem(path, message, key=key), severity=Severity.WARNING)
+        if self.sound(path) and all(problem.path != warning.path for warning in self.warnings):
+            self.warnings.append(problem)
+
+    def problem(
+        self, path: Path, message: str, suggestion: str | None = None, *, key: bool = False, part: Path = ()
+    ) -> Problem:
+        """A problem of the field at `path`, with its place in the file."""
+        mark = self.locate(path + part, key=key)
+        where = shorten(path_text(path), 250)
+        return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), suggestion)
 
     @property
     def full(self) -> bool:
@@ -177,7 +189,10 @@ class Problems:
             self.report(path, "expected a value, not nothing; leave the field out to have its default")
         else:
             there = ScalarNode(str(path[-1]), str(path[-1])) if of_key else node
-            self.report(path, _expected(detail, there), _meant(detail, there), key=of_key)
+            meant = _meant(detail, there)
+            message = _expected(detail, there)
+            todo = remedy(kind, there, path) if meant is None and "; " not in message else ""
+            self.report(path, f"{message}; {todo}" if todo else message, meant, key=of_key)
 
     def node(self, path: Path) -> Node | None:
         """The node at `path`, None if the file does not have it."""
@@ -256,7 +271,7 @@ def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
     if not isinstance(node, ScalarNode):
         return None
     if detail["type"] == "bool_type":
-        return {"yes": "true", "on": "true", "no": "false", "off": "false"}.get(node.text.lower())
+        return _TRUTHS.get(node.text.lower())
     valid = str(detail.get("ctx", {}).get("expected", "")).replace(" or ", ", ").split(", ")
     return (
         nearest(node.text, [name.strip("'") for name in valid]) if detail["type"] == "literal_error" else None
@@ -265,8 +280,6 @@ def _meant(detail: ErrorDetails, node: Node | None) -> str | None:
 
 def _belongs(name: str, siblings: Iterable[str]) -> str:
     """Where a field of this name would be right, if it is wrong here and near to nothing here."""
-    if nearest(name, siblings):
-        return ""
     homes = [path for path, fields in GROUPS.items() if path and name in fields]
     shown = [".".join("NAME" if part == "*" else str(part) for part in path) for path in homes]
-    return f"it belongs under {' or '.join(shown)}" if shown else ""
+    return f"it belongs under {' or '.join(shown)}" if shown and name not in siblings else ""

@@ -18,7 +18,7 @@ from typing import Final
 
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode, nodes_of, plain
-from ackproof.experiment.problems import InvalidExperiment, Path
+from ackproof.experiment.problems import InvalidExperiment, Path, nearest
 from ackproof.experiment.triggers import TRIGGER_KEYS, At, Frame
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.diagnostics import Problems, describe
@@ -95,7 +95,8 @@ def read_faults(found: Problems) -> list[FaultSpec | None]:
     if node is None:
         return []
     if not isinstance(node, ListNode):
-        found.report(("faults",), f"expected a list of faults such as {EXAMPLE}, not {describe(node)}")
+        message = f"expected a list of faults, not {describe(node)}; write each as - {EXAMPLE}"
+        found.report(("faults",), message)
         return []
     if len(node.items) > MAX_FAULTS:
         found.report(("faults",), f"{len(node.items)} faults are too many; at most {MAX_FAULTS}", key=True)
@@ -118,7 +119,7 @@ def read_drawn(storm: int, entries: Sequence[Data]) -> tuple[FaultSpec, ...]:
 
 def _read_fault(found: Problems, path: Path, node: Node) -> FaultSpec | None:
     if not isinstance(node, MapNode):
-        found.report(path, f"expected a fault such as {EXAMPLE}, not {describe(node)}")
+        found.report(path, f"expected a fault, not {describe(node)}; write it as {EXAMPLE}")
         return None
     kind = _kind_of(found, path, node)
     frame = _read_frame(found, path, node)
@@ -140,16 +141,40 @@ def _kind_of(found: Problems, path: Path, node: MapNode) -> type[FaultSpec] | No
     kinds = [name for name in node.entries if name in fault_kinds()]
     strangers = [name for name in node.entries if name not in fault_kinds() and name not in BESIDE]
     for name in strangers:
+        if _said_elsewhere(found, path, node, name, kinds):
+            continue
         looks_like_kind = not kinds and isinstance(node.entries[name], MapNode)
         if looks_like_kind:
             found.unknown((*path, name), "fault kind", fault_kinds())
         else:
             found.unknown((*path, name), "field of a fault", BESIDE if kinds else [*fault_kinds(), *BESIDE])
     for second in kinds[1:]:
-        found.report((*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", key=True)
+        near = nearest(second, HOLD_KEYS) if second not in HOLD_KEYS else None
+        found.report(
+            (*path, second), f"a fault has one kind; this one is already '{kinds[0]}'", near, key=True
+        )
     if not kinds and not strangers:
         found.report(path, f"the fault has no kind; expected one of {', '.join(fault_kinds())}")
     return fault_kinds()[kinds[0]] if kinds else None
+
+
+def _said_elsewhere(found: Problems, path: Path, node: MapNode, name: str, kinds: Sequence[str]) -> bool:
+    """Report a kind that stands as a value, or a field of the kind that stands beside it."""
+    value = node.entries[name]
+    if not kinds and isinstance(value, ScalarNode) and value.text in fault_kinds():
+        message = f"'{name}' is no field of a fault; its kind is a key: '{value.text}: {{…}}'"
+        found.report((*path, name), message, key=True)
+        return True
+    for kind in kinds or fault_kinds():
+        if name in own_fields(fault_kinds()[kind]) and nearest(name, BESIDE, cutoff=0.8) is None:
+            inside = f"{kind}: {{{name}: …}}" if kinds else f"KIND: {{{name}: …}}"
+            found.report(
+                (*path, name),
+                f"'{name}' stands inside a kind; write {inside}, or indent it below the kind",
+                key=True,
+            )
+            return True
+    return False
 
 
 def _read_frame(found: Problems, path: Path, node: MapNode) -> Frame:

@@ -46,7 +46,7 @@ class Expecting:
         data = [cell.data() for cell in cells]
         matched: list[list[tuple[int, ExpectSpec]]] = [[] for _ in cells]
         for index, expectation in enumerate(self._spec.expect):
-            if not self._found.sound(("expect", index)):
+            if not self._found.sound(("expect", index, "given")):
                 continue
             self._check_bounds(("expect", index), expectation)
             given = self._resolve(("expect", index, "given"), expectation.given)

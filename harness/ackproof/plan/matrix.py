@@ -6,39 +6,32 @@ expectations. A problem that only some cells have is shown at the value of the m
 
 from __future__ import annotations
 
-import itertools
-import math
-from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
-from ackproof.experiment.problems import MOST_PROBLEMS, InvalidExperiment, Path, Problem, path_text
+from ackproof.experiment.nodes import MapNode, ScalarNode
+from ackproof.experiment.problems import (
+    MOST_PROBLEMS,
+    InvalidExperiment,
+    Path,
+    Problem,
+    Severity,
+    path_text,
+)
+from ackproof.plan.axes import Choice, Matrix, Option, matrix_of
 from ackproof.plan.checks import check
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
-from ackproof.plan.paths import override, parse_path, short_names, value_text, wrong_path
+from ackproof.plan.paths import override, value_at
 from ackproof.plan.reader import read_experiment
 from ackproof.rundir.documents import Scalar
 from ackproof.rundir.layout import safe_name
 
-MAX_CELLS: Final = 1000
 MAX_CASES: Final = 10_000
-MAX_AXES: Final = 20
-MAX_WORK: Final = 500_000
-"""Most values that all cells together may have: each cell is read and checked as a whole experiment."""
 LONGEST_NAME: Final = 180
 """Longest name of a case, in characters: it is the name of a folder too."""
-
-
-@dataclass(frozen=True)
-class Axis:
-    """One setting that varies."""
-
-    key: str
-    """As the file writes it."""
-    path: Path
-    values: tuple[ScalarNode, ...]
 
 
 @dataclass(frozen=True)
@@ -46,76 +39,60 @@ class Cell:
     """One combination. `name` is that of its cases, without the repeat."""
 
     name: str
+    label: str
+    """What of its name stands for settings that go together."""
     settings: dict[str, Scalar]
-    """The axes' values by their full paths."""
+    """The values of what varies, by their full paths."""
     experiment: ExperimentSpec
     """Without a matrix, and with the expectations that hold for this cell."""
 
 
-Choice: TypeAlias = tuple[int, ...]
-"""Which value of each axis."""
+@dataclass(frozen=True)
+class Plan:
+    """An experiment that was read and checked."""
+
+    spec: ExperimentSpec
+    """What the file says."""
+    cells: tuple[Cell, ...]
+    """Every combination of its matrix."""
+    warnings: tuple[Problem, ...]
+    """What is doubtful, in file order."""
+    file: Problems = field(repr=False, compare=False)
+    """The file, for who looks further: where something is in it."""
 
 
-def analyse(file: str, root: MapNode) -> tuple[ExperimentSpec, tuple[Cell, ...]]:
+def analyse(file: str, root: MapNode) -> Plan:
     """The experiment and its cells. Raises `InvalidExperiment` with everything that is wrong."""
     found = Problems(file, root)
     spec = read_experiment(found)
-    axes = _axes(found)
+    matrix = matrix_of(found)
     if spec is None:
         raise InvalidExperiment(found.problems)
-    if not axes:
+    if not matrix.paths:
         check(spec, found)
-    cells = _Cells(found, axes)
+    cells = _Cells(found, matrix)
     cells.read(spec)
     _check_number(found, spec, len(cells.names))
-    expecting = Expecting(found, spec, [axis.path for axis in axes])
+    expecting = Expecting(found, spec, matrix.paths)
     matched = expecting.match([cell for cell in cells.specs if cell is not None], complete=not cells.problems)
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
-    return spec, tuple(
-        Cell(name, settings, experiment.model_copy(update={"matrix": {}, "repeat": 1, "expect": expect}))
-        for name, settings, experiment, expect in zip(
+    told = tuple(
+        Cell(
+            name,
+            label,
+            _varied(matrix.paths, choice, experiment),
+            experiment.model_copy(update={"matrix": {}, "repeat": 1, "expect": expect}),
+        )
+        for (name, label), choice, experiment, expect in zip(
             cells.names,
-            cells.settings,
+            matrix.choices,
             (cell for cell in cells.specs if cell is not None),
             matched,
             strict=True,
         )
     )
-
-
-def _axes(found: Problems) -> tuple[Axis, ...]:
-    """The axes that are usable; what is wrong with the others is reported."""
-    node = found.root.entries.get("matrix")
-    axes: list[Axis] = []
-    if isinstance(node, MapNode) and len(node.entries) > MAX_AXES:
-        found.report(
-            ("matrix",), f"{len(node.entries)} settings are too many to vary; at most {MAX_AXES}", key=True
-        )
-        return ()
-    for key, values in node.entries.items() if isinstance(node, MapNode) else ():
-        where: Path = ("matrix", key)
-        if not found.sound(where) or not isinstance(values, ListNode):
-            continue
-        try:
-            path = parse_path(key)
-        except ValueError as error:
-            found.report(where, str(error), key=True)
-            continue
-        wrong = wrong_path(path, found.root)
-        if wrong is not None:
-            found.report(where, *wrong, key=True)
-        elif any(axis.path == path for axis in axes):
-            found.report(where, f"'{path_text(path)}' is varied twice", key=True)
-        elif all(found.sound((*where, index)) for index in range(len(values.items))):
-            axes.append(Axis(key, path, tuple(v for v in values.items if isinstance(v, ScalarNode))))
-    cells = math.prod(len(axis.values) for axis in axes)
-    most = min(MAX_CELLS, MAX_WORK // max(1, found.root.nodes))
-    if cells > most:
-        message = f"{cells} combinations are too many; at most {most} are allowed for this file"
-        found.report(("matrix",), message, key=True)
-        return ()
-    return tuple(axes)
+    return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found)
 
 
 def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
@@ -124,33 +101,38 @@ def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:
         found.report(("repeat",), message)
 
 
+def _varied(paths: Sequence[Path], choice: Choice, cell: ExperimentSpec) -> dict[str, Scalar]:
+    """The values of what varies: as the matrix writes them, and where it does not as the cell has them."""
+    written = {path: node.value for path, node in _settings_of(choice).items()}
+    whole = cell.data() if len(written) < len(paths) else {}
+    values: dict[str, Scalar] = {}
+    for path in paths:
+        value = written[path] if path in written else value_at(whole, path)
+        values[path_text(path)] = None if isinstance(value, dict | list) else value
+    return values
+
+
+def _settings_of(choice: Choice) -> dict[Path, ScalarNode]:
+    """What its options set; a later one wins."""
+    return {path: node for option in choice if option is not None for path, node in option.settings.items()}
+
+
 class _Cells:
     """All combinations of the axes, read and checked one by one."""
 
-    def __init__(self, found: Problems, axes: tuple[Axis, ...]) -> None:
+    def __init__(self, found: Problems, matrix: Matrix) -> None:
         self._found = found
-        self._axes = axes
-        self._choices: list[Choice] = list(itertools.product(*(range(len(axis.values)) for axis in axes)))
+        self._choices = matrix.choices
+        self._varies = bool(matrix.paths)
         self.specs: list[ExperimentSpec | None] = []
         self.problems: list[Problem] = []
-        short = short_names([axis.path for axis in axes])
-        self.names = [self._name(choice, short) for choice in self._choices]
-        self.settings: list[dict[str, Scalar]] = [
-            {path_text(axis.path): axis.values[index].value for axis, index in zip(axes, choice, strict=True)}
-            for choice in self._choices
-        ]
-
-    def _name(self, choice: Choice, short: list[str]) -> str:
-        pairs = [
-            f"{name}={value_text(axis.values[index].value)}"
-            for name, axis, index in zip(short, self._axes, choice, strict=True)
-        ]
-        return ",".join(pairs) or "case"
+        self.warnings: list[Problem] = []
+        self.names = [matrix.labels(choice) for choice in self._choices]
 
     def read(self, whole: ExperimentSpec) -> None:
-        """Read and check every cell; fills `specs` and `problems`. Without axes the one cell is the whole."""
+        """Read and check every cell; fills the lists above. Without axes the one cell is the whole."""
         self._check_names()
-        if not self._axes:
+        if not self._varies:
             self.specs.append(whole)
             return
         by_problem: dict[Problem, list[Choice]] = {}
@@ -164,7 +146,7 @@ class _Cells:
             if spec is not None:
                 check(spec, cell)
             self.specs.append(spec)
-            for problem in cell.problems:
+            for problem in (*cell.problems, *cell.warnings):
                 by_problem.setdefault(problem, []).append(choice)
         known = {(problem.line, problem.column, problem.path) for problem in self._found.problems}
         for problem, choices in by_problem.items():
@@ -174,51 +156,64 @@ class _Cells:
                 place = (placed.line, placed.column, placed.path)
                 if place not in known:
                     known.add(place)
-                    self.problems.append(placed)
+                    where = self.problems if placed.severity is Severity.ERROR else self.warnings
+                    where.append(placed)
 
     def _root(self, choice: Choice) -> MapNode:
         root = self._found.root
-        for axis, index in zip(self._axes, choice, strict=True):
-            root = override(root, axis.path, axis.values[index])
+        for path, node in _settings_of(choice).items():
+            root = override(root, path, node)
         return root
 
     def _placed(self, problem: Problem, choices: list[Choice]) -> list[Problem]:
         """A problem of some cells, at the values of the matrix that bring it about."""
-        marks = {(value.mark.line, value.mark.column) for axis in self._axes for value in axis.values}
+        marks = {
+            (node.mark.line, node.mark.column)
+            for choice in self._choices
+            for option in choice
+            if option is not None
+            for node in option.settings.values()
+        }
         if len(choices) == len(self._choices) or (problem.line, problem.column) in marks:
             return [problem]
-        for position, axis in enumerate(self._axes):
-            guilty = {choice[position] for choice in choices}
-            alone = [choice for choice in self._choices if choice[position] in guilty]
-            if len(guilty) < len(axis.values) and len(alone) == len(choices):
-                return [self._moved(problem, axis, index) for index in sorted(guilty)]
-        for position, axis in enumerate(self._axes):
-            if len({choice[position] for choice in choices}) < len(axis.values):
-                return [self._moved(problem, axis, choices[0][position])]
+        slots = range(len(self._choices[0]))
+        guilty = [list(dict.fromkeys(choice[slot] for choice in choices)) for slot in slots]
+        for slot in slots:
+            there = {choice[slot] for choice in self._choices}
+            alone = sum(choice[slot] in guilty[slot] for choice in self._choices)
+            options = [option for option in guilty[slot] if option is not None]
+            if len(options) == len(guilty[slot]) < len(there) and alone == len(choices):
+                return [self._moved(problem, option) for option in options]
+        for slot in slots:
+            option = guilty[slot][0]
+            if option is not None and len(guilty[slot]) < len({choice[slot] for choice in self._choices}):
+                return [self._moved(problem, option)]
         return [problem]
 
-    def _moved(self, problem: Problem, axis: Axis, index: int) -> Problem:
-        value = axis.values[index]
-        message = f"{problem.message} (with {path_text(axis.path)}: {value.text})"
-        return replace(problem, line=value.mark.line, column=value.mark.column, message=message)
+    def _moved(self, problem: Problem, option: Option) -> Problem:
+        mark = self._found.locate(option.where)
+        pairs = ", ".join(f"{path_text(path)}: {node.text}" for path, node in option.settings.items())
+        message = f"{problem.message} (with {option.name or pairs})"
+        return replace(problem, line=mark.line, column=mark.column, message=message)
 
     def _check_names(self) -> None:
         """Every case needs a name, and a folder, of its own."""
         seen: dict[str, Choice] = {}
-        for choice, name in zip(self._choices, self.names, strict=True):
+        for choice, (name, _) in zip(self._choices, self.names, strict=True):
             folder = safe_name(name).lower()
             if len(name) > LONGEST_NAME:
-                last = self._axes[-1]
-                self._found.report(
-                    ("matrix", last.key),
-                    f"the name of the case is longer than {LONGEST_NAME} characters: {name[:60]}…",
-                )
+                message = f"the name of the case is longer than {LONGEST_NAME} characters: {name[:60]}…"
+                last = next((option.where[:2] for option in reversed(choice) if option), ("matrix",))
+                self._found.report(last, message)
                 return
             other = seen.setdefault(folder, choice)
             if other is choice:
                 continue
-            differing = (i for i, pair in enumerate(zip(choice, other, strict=True)) if pair[0] != pair[1])
-            position = next(differing)
-            axis = self._axes[position]
-            message = f"'{axis.values[choice[position]].text}' gives a case the same name as another value"
-            self._found.report(("matrix", axis.key, choice[position]), message)
+            both = zip(choice, other, strict=True)
+            differing = next(one or another for one, another in both if one is not another)
+            assert differing is not None
+            message = f"'{name}' is the name of another case already"
+            if not differing.together:
+                (node,) = differing.settings.values()
+                message = f"'{node.text}' gives a case the same name as another value"
+            self._found.report(differing.where, message)

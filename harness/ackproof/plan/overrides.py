@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from ackproof.base.errors import BadInput
-from ackproof.experiment.nodes import ListNode, MapNode, ScalarNode
-from ackproof.experiment.problems import Path
+from ackproof.experiment.nodes import NOWHERE, MapNode, ScalarNode
+from ackproof.experiment.problems import Path, path_text
+from ackproof.plan.axes import matrix_of
+from ackproof.plan.diagnostics import Problems
 from ackproof.plan.paths import override, parse_path, wrong_path
 from ackproof.plan.source import plain_scalar
 
@@ -42,16 +44,10 @@ def _with(root: MapNode, setting: str) -> MapNode:
     axis = _axis(root, path)
     if axis is not None:
         raise BadInput(f"--set {setting}: the matrix varies {axis}; choose among its cases with --case")
-    return override(root, path, ScalarNode(scalar, text))
+    return override(root, path, ScalarNode(scalar, text, NOWHERE))
 
 
 def _axis(root: MapNode, path: Path) -> str | None:
-    """How the file's matrix writes this path, None if it does not vary it."""
-    matrix = root.entries.get("matrix")
-    for key, values in matrix.entries.items() if isinstance(matrix, MapNode) else ():
-        try:
-            if isinstance(values, ListNode) and parse_path(key) == path:
-                return key
-        except ValueError:
-            continue  # reported where it stands, when the file is checked
-    return None
+    """How the path is written that the file's matrix varies, None if it does not vary it."""
+    # What is wrong with the matrix is reported when the file is checked.
+    return path_text(path) if path in matrix_of(Problems("", root)).paths else None

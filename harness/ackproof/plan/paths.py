@@ -10,11 +10,12 @@ from typing import Final
 from ackproof.experiment.nodes import Data, ListNode, MapNode, Node, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.experiment.releases import ELR
+from ackproof.experiment.topic_settings import TOPIC_SETTINGS
 from ackproof.plan.diagnostics import GROUPS, group_of
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
-_ROOTS: Final = ("cluster", "topics", "workload", "faults", "evidence")
+ROOTS: Final = ("cluster", "topics", "workload", "faults", "evidence")
 _MAPS: Final = ("config", "broker_config", "features")
 
 
@@ -52,9 +53,9 @@ def _holds_settings(parts: Sequence[str | int]) -> bool:
 
 def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
     """Why `path` does not lead to a setting of the experiment `root`: message and suggestion; None if it does."""
-    if path[0] not in _ROOTS:
-        near = nearest(str(path[0]), _ROOTS) or _deep_match(path)
-        return f"a matrix varies settings below {', '.join(_ROOTS)}", near
+    if path[0] not in ROOTS:
+        near = _of_topic(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
+        return f"a matrix varies settings below {', '.join(ROOTS)}", near
     if path[0] == "faults":
         faults = root.entries.get("faults")
         count = len(faults.items) if isinstance(faults, ListNode) else 0
@@ -69,7 +70,22 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
         if names and path[1] not in names:
             near = nearest(str(path[1]), names)
             return f"the topic '{path[1]}' does not exist", near and path_text(("topics", near, *path[2:]))
-    return _wrong_below(path)
+    return (
+        _wrong_below(path)
+        if (near := _of_topic(path, root)) is None
+        else ("it is a setting of a topic", near)
+    )
+
+
+def _of_topic(path: Path, root: MapNode) -> str | None:
+    """Where a topic's setting belongs whose name stands where a path should, or right below its topic."""
+    topics = root.entries.get("topics")
+    first = next(iter(topics.entries), None) if isinstance(topics, MapNode) else None
+    below = path[0] == "topics" and len(path) > 2
+    name, topic = ".".join(map(str, path[2 if below else 0 :])), path[1] if below else first
+    return (
+        path_text(("topics", topic, "config", name)) if topic is not None and name in TOPIC_SETTINGS else None
+    )
 
 
 def _wrong_below(path: Path) -> tuple[str, str | None] | None:
@@ -158,7 +174,7 @@ def leaves(data: Mapping[str, Data], above: Path = ()) -> list[Path]:
         path: Path = (*above, name)
         if isinstance(value, dict):
             found += leaves(value, path)
-        elif not isinstance(value, list) and path[0] in _ROOTS:
+        elif not isinstance(value, list) and path[0] in ROOTS:
             found.append(path)
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ackproof.experiment.case import Case
@@ -50,17 +49,6 @@ def _planned(case: Case, fault: FaultSpec) -> PlannedFault:
     if isinstance(fault.trigger, When) and fault.trigger.awaited:
         begins += f" (for which the load goes on up to {duration_text(COUNT_WITHIN_S)} longer)"
     return PlannedFault(fault.number, fault.kind, targets, begins, ends, _draw(case, fault))
-
-
-def doubtful(case: Case) -> Iterator[str]:
-    """Faults that may never begin, in a sentence each: they wait for a state that load alone need not bring."""
-    for fault in case.faults:
-        trigger = fault.trigger
-        if isinstance(trigger, When) and trigger.at_latest is None and not trigger.awaited:
-            yield (
-                f"fault {fault_name(fault.number)} ({fault}) begins {trigger}, which may never come: without at_latest "
-                "the case is INCONCLUSIVE then"
-            )
 
 
 def _planned_storm(case: Case, storm: Storm) -> PlannedFault:

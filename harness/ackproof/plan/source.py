@@ -36,6 +36,7 @@ from ruamel.yaml.reader import ReaderError
 from ackproof.base.errors import BadInput
 from ackproof.experiment.nodes import START, ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.experiment.problems import InvalidExperiment, Problem
+from ackproof.plan.syntax import explained, strange_blank, wrong_blank
 from ackproof.rundir.documents import Scalar
 
 MAX_BYTES: Final = 1 << 20
@@ -52,6 +53,7 @@ _SCALARS: Final[dict[str, tuple[type, ...]]] = {
     "bool": (bool,),
     "null": (type(None),),
 }
+_TAGGED: Final = "the tag {} is refused: a file is data only; put a text that begins with '!' in quotes"
 _NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
 _BOOLS: Final = {"true": True, "True": True, "TRUE": True, "false": False, "False": False, "FALSE": False}
 _INT: Final = re.compile(r"[-+]?[0-9]+\Z")
@@ -60,8 +62,8 @@ _HEX: Final = re.compile(r"0x[0-9a-fA-F]+\Z")
 _FLOAT: Final = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?\Z")
 
 
-def read(path: Path) -> tuple[str, MapNode]:
-    """The name to show for a file, and its content. Raises `BadInput` if unreadable, else `InvalidExperiment`."""
+def read(path: Path) -> tuple[str, bytes]:
+    """The name to show for a file, and its content as far as `parse` looks at it. Raises `BadInput`."""
     name = str(path)
     try:
         with path.open("rb") as file:
@@ -69,7 +71,7 @@ def read(path: Path) -> tuple[str, MapNode]:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise BadInput(f"{name}: cannot be read: {why}") from error
-    return name, parse(raw, name)
+    return name, raw
 
 
 def parse(raw: bytes, file: str) -> MapNode:
@@ -96,6 +98,11 @@ def plain_scalar(text: str) -> Scalar:
     if not math.isfinite(number):
         raise ValueError("the number is too large")
     return number
+
+
+def lines_of(raw: bytes) -> list[str]:
+    """The lines of a file as an editor shows them, whatever is wrong with it."""
+    return raw.decode("utf-8", "replace").removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
 
 
 def _decode(raw: bytes, file: str) -> str:
@@ -229,9 +236,13 @@ class _Composer:
                 self._report(key.mark, "a key must be a single word, not a list or a mapping")
             elif key.text == "<<" and not isinstance(event, AliasEvent):
                 self._report(key.mark, "merge keys (<<) are not understood; write the fields out")
+            elif not getattr(event, "style", None) and (column := strange_blank(key.text)) is not None:
+                self._report(key.mark, wrong_blank(key.text[column - 1]))
             elif key.text in node.entries:
                 first = node.keys[key.text].mark.line
-                self._report(key.mark, f"the key '{shorten(key.text)}' was already given in line {first}")
+                self._report(
+                    key.mark, f"the key '{shorten(key.text)}' was already given in line {first}; keep one"
+                )
             else:
                 node.entries[key.text] = value
                 node.keys[key.text] = key
@@ -281,7 +292,7 @@ class _Composer:
         text = str(tag)
         if text.startswith(_CORE_TAG) and text.removeprefix(_CORE_TAG) in kinds:
             return text.removeprefix(_CORE_TAG)
-        self._report(self._mark(event.start_mark), f"the tag {shorten(text)} is refused: a file is data only")
+        self._report(self._mark(event.start_mark), _TAGGED.format(shorten(text)))
         return None
 
     def _count(self, nodes: int, event: Event) -> None:
@@ -303,13 +314,8 @@ class _Composer:
         return Mark(mark.line + 1, mark.column + 1) if mark.line < self._end.line else self._end
 
     def _syntax(self, error: MarkedYAMLError) -> Problem:
-        # What is opened and never closed is noticed at the end of the file; where it was opened is of more use.
-        unclosed = "end" in str(error.problem) and "stream" in str(error.problem)
-        at = error.context_mark if unclosed and error.context_mark is not None else error.problem_mark
-        mark = self._mark(at or error.context_mark)
-        parts = [part for part in (error.context, error.problem) if part]
-        message = shorten(f"not YAML: {', '.join(parts)}", 500)
-        return Problem(self._file, mark.line, mark.column, "", message)
+        said = explained(error, self._text.split("\n"))
+        return Problem(self._file, said.mark.line, said.mark.column, "", said.message)
 
     def _unreadable(self, error: ReaderError) -> Problem:
         """A character that YAML does not allow; the parser says only where in the text."""

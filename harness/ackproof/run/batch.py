@@ -120,6 +120,7 @@ class Batch:
             case=one.case.id,
             experiment=self.experiments.get(one.file, ""),
             settings=one.case.settings,
+            cell=one.case.cell,
             repeat=one.case.repeat,
             error=one.error,
             run=str(one.run.path.relative_to(self.directory.path)),

@@ -345,6 +345,7 @@ class CaseRun:
             case=self.case.id,
             experiment=self.spec.name,
             settings=self.case.settings,
+            cell=self.case.cell,
             repeat=self.case.repeat,
             seed=self.case.seed,
             backend=self.spec.backend,

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ackproof.base.errors import BadInput
-from ackproof.cluster.backends.attach.cluster import Attachment
-from ackproof.cluster.backends.choice import resolve
 from ackproof.experiment.case import Case
+from ackproof.experiment.problems import Problem
 from ackproof.plan.cases import cases, load
+
+if TYPE_CHECKING:
+    from ackproof.cluster.backends.attach.cluster import Attachment
 
 RUNS = Path("runs")
 
@@ -35,15 +39,25 @@ class BatchOptions:
     """Whether simulated runs are made beside each case, for the report."""
 
 
-def plan_cases(options: BatchOptions) -> list[tuple[Path, Case]]:
-    """All cases of all files, in order, each with its file. Raises `BadInput` before anything is started."""
+def plan_cases(
+    options: BatchOptions, warn: Callable[[Problem], None] = lambda _: None
+) -> list[tuple[Path, Case]]:
+    """All cases of all files, in order, each with its file. Raises `BadInput` before anything is started.
+
+    `warn` is told of what is doubtful.
+    """
     found: list[tuple[Path, Case]] = []
     if options.attachment is not None:
         options.attachment.check()
     for file in options.files:
         plan = load(file, options.settings, backend=options.backend)
-        if (backend := resolve(plan.spec.backend)) != plan.spec.backend:
-            plan = load(file, options.settings, backend=backend)
+        if plan.spec.backend == "auto":
+            # All that makes clusters takes as long to load as the rest of a plan.
+            from ackproof.cluster.backends.choice import resolve
+
+            plan = load(file, options.settings, backend=resolve(plan.spec.backend))
+        for warning in plan.warnings:
+            warn(warning)
         found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]
     if options.only:
         wanted = set(options.only)

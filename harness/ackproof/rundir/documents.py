@@ -26,7 +26,7 @@ def write_atomically(path: Path, text: str) -> None:
 class Document(BaseModel):
     """A JSON file of a run. Unknown fields are ignored, so that newer writers can be read."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     def save(self, path: Path) -> None:
         """Write as JSON in one step."""
@@ -67,6 +67,8 @@ class CaseFile(Document):
     case: str
     experiment: str
     settings: dict[str, Scalar]
+    cell: str = ""
+    """The part of the case's name that stands for settings which go together."""
     repeat: int
     seed: int
     backend: str
@@ -212,6 +214,8 @@ class BatchCase(Document):
     experiment: str = ""
     """Whose it is, where the batch is of several files: the experiment's name, with its file's if others have it."""
     settings: dict[str, Scalar]
+    cell: str = ""
+    """The part of the case's name that stands for settings which go together."""
     repeat: int
     verdict: Verdict | None = None
     error: str | None = None

@@ -54,7 +54,7 @@ def _read(what: str, cluster: object, topics: object) -> Wanted:
         or {_NO_TOPIC: {"replication_factor": 1}},
     }
     try:
-        spec, _ = analyse(what, root_of({name: _plain(said) for name, said in whole.items()}))
+        spec = analyse(what, root_of({name: _plain(said) for name, said in whole.items()})).spec
     except InvalidExperiment as error:
         lines = [
             f"{what}: {problem.path.removeprefix('cluster.')}: {problem.message}"

@@ -217,4 +217,5 @@ def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.Tem
         load(path)
     except InvalidExperiment as error:
         assert error.problems
-        assert str(error).isprintable() or len(str(error).split("\n")) == len(error.problems)
+        assert all(line.isprintable() for line in str(error).split("\n"))
+        assert len(str(error).split("\n")) == sum(1 + 2 * (problem.line > 0) for problem in error.problems)

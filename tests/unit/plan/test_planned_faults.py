@@ -56,7 +56,7 @@ def test_what_there_is(load_text: Load, fault: str, text: str) -> None:
         ("rolling_restart: {target: broker(5)}", "faults[1].rolling_restart.target", "does not exist"),
         ("upgrade: {to: 4.3}", "faults[1].upgrade.to", "without quotes"),
         ('upgrade: {to: "4.2.1"}', "faults[1].upgrade.to", "not newer than 4.2.1"),
-        ('upgrade: {to: "4.9.1"}', "faults[1].upgrade.to", "does not exist"),
+        ('upgrade: {to: "4.9.1"}', "faults[1].upgrade.to", "is not supported"),
         ("decommission: {target: controller}", "faults[1].decommission.target", "holds no partitions"),
         ("move_log_dir: {partition: t/0, target: leader(t/0)}", "faults[1].move_log_dir.target", "one log dir"),
         ("recreate: {topic: u}", "faults[1].recreate.topic", "u"),

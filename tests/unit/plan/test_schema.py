@@ -75,6 +75,21 @@ def test_bad_files(good: str, old: str, new: str) -> None:
     assert not valid(good.replace(old, new))
 
 
+@pytest.mark.parametrize(
+    ("matrix", "right"),
+    [
+        ("workload.producers: [{name: a, acks: 1}, {acks: all, idempotence: true}]", True),
+        ("workload.producers.acks: [0, 1]\n  exclude: [{acks: 0}]\n  include: [{name: b, acks: all}]", True),
+        ("workload.producers: [{name: 1, acks: 1}]", False),
+        ("workload.producers: [{acks: [1]}]", False),
+        ("workload.producers: [1, {acks: 1}]", False),
+        ("workload.producers.acks: [0, 1]\n  exclude: [acks]", False),
+    ],
+)
+def test_settings_that_go_together(matrix: str, right: bool) -> None:
+    assert valid(f"name: n\ntopics: {{t: {{}}}}\nmatrix:\n  {matrix}\n") is right
+
+
 def test_editors_find_words_for_every_field() -> None:
     """Each field that is not a reference has a title and a description."""
     groups = [SCHEMA, *SCHEMA["$defs"].values()]

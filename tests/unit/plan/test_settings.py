@@ -143,7 +143,7 @@ def test_feature_levels_that_kafka_does_not_format_a_cluster_with(load_text: Loa
 @pytest.mark.parametrize(
     ("dish", "field", "said"),
     [
-        ('upgrade: {weight: 1, to: "4.9.1"}', "upgrade.to", "does not exist"),
+        ('upgrade: {weight: 1, to: "4.9.1"}', "upgrade.to", "is not supported"),
         ("set: {weight: 1, config: {node.id: 1}}", "set.config[node.id]", "ackproof sets 'node.id' itself"),
         (
             "set: {weight: 1, topic: t, config: {retention.ms: long}}",

@@ -57,7 +57,7 @@ def test_it_is_the_same_as_the_long_form(load_text: Load, short: str, whole: str
         ("isolate: leader(t/7)", "isolate.target", 6, "t/7 does not exist"),
         ("isolate: leader(t/0)\n    from: friends", "isolate.from[1]", 7, "'peers'"),
         ("isolate: leader(t/0)\n    form: clients", "form", 7, "unknown field of a fault"),
-        ("isolate: {target: leader(t/0)}\n    from: clients", "from", 7, "unknown field of a fault"),
+        ("isolate: {target: leader(t/0)}\n    from: clients", "from", 7, "stands inside a kind"),
         ("split: [[1, 2], [2, 3]]", "split", 6, "is in two groups"),
         ("split: [[1, 2], [9]]", "split.groups", 6, "broker(9) does not exist"),
         ("cut: followers(t/0) > leader(t/0)", "cut.link", 6, "expected a link"),

@@ -22,9 +22,8 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.problems import nearest
 from ackproof.experiment.quantities import Duration
-from ackproof.experiment.releases import ELR, METADATA, RELEASES, Version, features_of, numbers
+from ackproof.experiment.releases import ELR, METADATA, Version, features_of, numbers, unsupported
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
@@ -81,8 +80,8 @@ class Upgrade(FaultSpec):
         if not say.sound(("to",), cluster=True):
             return
         now = spec.cluster.kafka
-        if self.to not in RELEASES:
-            say.report(("to",), f"Kafka '{self.to}' does not exist", nearest(self.to, RELEASES))
+        if wrong := unsupported(self.to):
+            say.report(("to",), *wrong)
         elif numbers(self.to) <= numbers(now):
             say.report(("to",), f"Kafka {self.to} is not newer than {now}; KRaft metadata cannot go back")
 

@@ -1,0 +1,233 @@
+"""`matrix:` as a file writes it → combinations of settings.
+
+An axis is one setting with its values (`workload.producers.acks: [0, 1, all]`), or several that go together: then its
+items are mappings, its key the group in which their settings are (`workload.producers: [{acks: 1}, …]`) or a name of
+one's own, below which settings stand by their whole path. `exclude` and `include` are those of GitHub Actions.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
+from ackproof.experiment.problems import Path, path_text
+from ackproof.plan.diagnostics import Problems, describe
+from ackproof.plan.paths import ROOTS, is_called, parse_path, short_names, value_text, wrong_path
+
+MAX_CELLS: Final = 1000
+MAX_AXES: Final = 20
+MAX_WORK: Final = 500_000
+"""Most values that all cells together may have: each cell is read and checked as a whole experiment."""
+NAME: Final = "name"
+INCLUDE: Final = "include"
+EXCLUDE: Final = "exclude"
+_LABEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,99}\Z")
+_NAMED: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+
+
+@dataclass(frozen=True, eq=False)
+class Option:
+    """One value of an axis, or what is included: the settings that it gives. Each is another."""
+
+    settings: Mapping[Path, ScalarNode]
+    where: Path
+    """Where the file has it."""
+    name: str = ""
+    """What the file calls it; empty where it does not."""
+    together: bool = False
+    """Whether it is a mapping in the file."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What varies: a setting, or several that go together."""
+
+    options: tuple[Option, ...]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """Every setting that one of its options gives."""
+        return tuple(dict.fromkeys(path for option in self.options for path in option.settings))
+
+
+Choice: TypeAlias = tuple[Option | None, ...]
+"""An option of each axis, and of each `include` itself or None. A case that is included has no option of an axis."""
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """The axes of a file, and what of their combinations it wants."""
+
+    paths: tuple[Path, ...]
+    """Every setting that varies."""
+    choices: tuple[Choice, ...]
+
+    def labels(self, choice: Choice) -> tuple[str, str]:
+        """The name of a combination; and its part that stands for settings which go together."""
+        short = dict(zip(self.paths, short_names(self.paths), strict=True))
+        told = [
+            (
+                option.together,
+                option.name
+                or ",".join(
+                    f"{short[path]}={value_text(node.value)}" for path, node in option.settings.items()
+                ),
+            )
+            for option in choice
+            if option is not None
+        ]
+        whole = ",".join(label for _, label in told if label)
+        return whole or "case", ",".join(label for together, label in told if together and label)
+
+
+def matrix_of(found: Problems) -> Matrix:
+    """What of the matrix is usable; what is wrong with the rest is reported."""
+    node = found.root.entries.get("matrix")
+    entries = node.entries if isinstance(node, MapNode) and found.sound(("matrix",)) else {}
+    if len(entries) > MAX_AXES:
+        found.report(
+            ("matrix",), f"{len(entries)} settings are too many to vary; at most {MAX_AXES}", key=True
+        )
+        return Matrix((), ((),))
+    axes: list[Axis] = []
+    for key, values in entries.items():
+        if key in (INCLUDE, EXCLUDE) or not isinstance(values, ListNode) or not found.sound(("matrix", key)):
+            continue
+        axis = _axis(found, key, values)
+        twice = axis and next((p for p in axis.paths if any(p in one.paths for one in axes)), None)
+        if twice:
+            found.report(("matrix", key), f"'{path_text(twice)}' is varied twice", key=True)
+        elif axis is not None:
+            axes.append(axis)
+    cells = math.prod(len(axis.options) for axis in axes)
+    most = min(MAX_CELLS, MAX_WORK // max(1, found.root.nodes))
+    if cells > most:
+        message = f"{cells} combinations are too many; at most {most} are allowed for this file"
+        found.report(("matrix",), message, key=True)
+        return Matrix((), ((),))
+    return _chosen(found, axes)
+
+
+def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
+    where: Path = ("matrix", key)
+    together = any(isinstance(item, MapNode) for item in values.items)
+    path: Path = ()
+    try:
+        path = parse_path(key)
+        wrong = None if together else wrong_path(path, found.root)
+    except ValueError as error:
+        wrong = str(error), None
+    prefix = f"{key}." if path and path[0] in ROOTS else ""
+    if together and not prefix and not _LABEL.match(key):
+        wrong = "expected a group of settings such as workload.producers, or a name of your own", None
+    if wrong is not None:
+        found.report(where, *wrong, key=True)
+        return None
+    options = [
+        _together(found, (*where, index), item, prefix)
+        if together
+        else _single(found, (*where, index), item, path)
+        for index, item in enumerate(values.items)
+    ]
+    good = tuple(option for option in options if option is not None)
+    return Axis(good) if len(good) == len(options) else None
+
+
+def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | None:
+    if isinstance(item, ScalarNode):
+        return Option({path: item}, where)
+    found.report(where, f"expected a single value, not {describe(item)}")
+    return None
+
+
+def _together(
+    found: Problems, where: Path, item: Node, prefix: str = "", known: Sequence[Path] = ()
+) -> Option | None:
+    """Settings that go together, by their path below `prefix`; or by an end of it that one of `known` has."""
+    if not isinstance(item, MapNode):
+        example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"
+        found.report(where, f"expected settings that go together, such as {example}, not {describe(item)}")
+        return None
+    settings: dict[Path, ScalarNode] = {}
+    name, good = "", True
+    for key, node in item.entries.items():
+        place: Path = (*where, key)
+        if not isinstance(node, ScalarNode):
+            found.report(place, f"expected a single value, not {describe(node)}")
+        elif key == NAME:
+            name = node.text
+            if not _NAMED.match(name):
+                found.report(place, "expected a name of letters, digits, '.', '_' and '-'")
+        elif (path := _path(found, place, prefix + key, known)) is not None:
+            settings[path] = node
+        good &= found.sound(place)
+    return Option(settings, where, name, together=True) if good else None
+
+
+def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Path | None:
+    fitting = [path for path in known if is_called(path, text)]
+    if len(fitting) == 1:
+        return fitting[0]
+    try:
+        path = parse_path(text)
+        wrong = wrong_path(path, found.root)
+    except ValueError as error:
+        wrong = str(error), None
+    if wrong is None:
+        return path
+    found.report(place, *wrong, key=True)
+    return None
+
+
+def _chosen(found: Problems, axes: Sequence[Axis]) -> Matrix:
+    """The combinations without those that are excluded, and with what is included."""
+    varied = tuple(path for axis in axes for path in axis.paths)
+    excluded = tuple(_listed(found, EXCLUDE, varied))
+    included = tuple(_listed(found, INCLUDE, varied))
+    # As in GitHub Actions: without an axis there is nothing to which something could be added.
+    rows: list[Choice] = list(itertools.product(*(axis.options for axis in axes))) if axes else []
+    for option in excluded:
+        if not any(_meant(row, option) for row in rows) and found.sound_below(("matrix",)):
+            found.report(option.where, "no combination has all of these")
+        rows = [row for row in rows if not _meant(row, option)]
+    nothing: Choice = (None,) * len(included)
+    choices = [(*row, *nothing) for row in rows]
+    added: list[Choice] = []
+    for at, option in enumerate(included):
+        own = {path: node for path, node in option.settings.items() if path in varied}
+        fitting = [number for number, row in enumerate(rows) if _same(row, own)]
+        slot = len(axes) + at
+        for number in fitting:
+            choices[number] = (*choices[number][:slot], option, *choices[number][slot + 1 :])
+        if not fitting:
+            alone = (*nothing[:at], option, *nothing[at + 1 :])
+            added.append((*(None for _ in axes), *alone))
+    paths = tuple(dict.fromkeys((*varied, *(path for option in included for path in option.settings))))
+    every = (*choices, *added)
+    if excluded and not every and found.sound_below(("matrix",)):
+        found.report(("matrix", EXCLUDE), "nothing is left", key=True)
+    return Matrix(paths, every or ((),))
+
+
+def _listed(found: Problems, key: str, varied: Sequence[Path]) -> Iterator[Option]:
+    values = found.node(("matrix", key))
+    for index, item in enumerate(values.items if isinstance(values, ListNode) else ()):
+        option = _together(found, ("matrix", key, index), item, known=varied)
+        if option is not None:
+            yield option
+
+
+def _same(row: Choice, settings: Mapping[Path, ScalarNode]) -> bool:
+    """Whether the row has these settings with these values."""
+    has = {path: node.value for option in row if option is not None for path, node in option.settings.items()}
+    return all(path in has and value_text(has[path]) == value_text(settings[path].value) for path in settings)
+
+
+def _meant(row: Choice, excluded: Option) -> bool:
+    named = not excluded.name or any(option is not None and option.name == excluded.name for option in row)
+    return named and _same(row, excluded.settings)

@@ -1,0 +1,120 @@
+"""What is doubtful in an experiment that is right: said as warnings, and only where it is certain."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.problems import Path
+from ackproof.experiment.promises import Promises
+from ackproof.experiment.quantities import duration_text
+from ackproof.experiment.roles import Role, RoleKind, minority_of
+from ackproof.experiment.triggers import After, At, When
+from ackproof.faults.links.of_links import OfLinks
+from ackproof.faults.processes import Kill, Pause, Stop
+from ackproof.plan.diagnostics import Problems
+
+_MIN_INSYNC: Final = "min.insync.replicas"
+
+
+def look_for_doubts(spec: ExperimentSpec, found: Problems) -> None:
+    """Warn of what its author will hardly have meant."""
+    for name, topic in spec.topics.items():
+        _above_the_factor(spec, name, topic.replication_factor, found)
+    whole = max([spec.workload.duration, *(_ends(spec, fault) for fault in spec.faults)])
+    for fault in spec.faults:
+        entry: Path = ("faults", fault.number - 1)
+        match fault.trigger:
+            case When() as trigger if trigger.at_latest is None and not trigger.awaited:
+                without = f"without fault {fault.number} the case is INCONCLUSIVE"
+                found.warn((*entry, "when"), f"this may never come, and {without}; give it at_latest")
+            case At() as trigger if trigger.at > spec.workload.duration:
+                least, asked = duration_text(whole), duration_text(spec.workload.duration)
+                message = (
+                    f"beyond the workload's duration of {asked}; the load goes on for it, {least} or longer"
+                )
+                found.warn((*entry, "at"), message)
+        _after_which_nothing(spec, fault, (*entry, fault.kind), found)
+
+
+def _above_the_factor(spec: ExperimentSpec, name: str, factor: int, found: Problems) -> None:
+    places: tuple[Path, ...] = (("topics", name, "config"), ("cluster", "config"))
+    for place in places:
+        node = found.node((*place, _MIN_INSYNC))
+        if node is None:
+            continue
+        asked = (spec.topics[name] if place[0] == "topics" else spec.cluster).config[_MIN_INSYNC]
+        if asked.isdecimal() and int(asked) > factor:
+            message = f"{name} has {factor} replicas, fewer than {asked}; brokers take {factor} in its place"
+            found.warn((*place, _MIN_INSYNC), message)
+        return
+
+
+def _begins(spec: ExperimentSpec, fault: FaultSpec) -> float:
+    """The earliest moment at which it begins, in seconds after the start of the workload."""
+    match fault.trigger:
+        case At() as trigger:
+            return trigger.at
+        case After() as trigger:
+            return trigger.by + _begins(spec, spec.faults[trigger.fault - 1])
+        case _:
+            return 0.0
+
+
+def _ends(spec: ExperimentSpec, fault: FaultSpec) -> float:
+    """The earliest moment at which it is healed, or could be."""
+    return _begins(spec, fault) + (fault.hold or 0.0)
+
+
+def _after_which_nothing(spec: ExperimentSpec, fault: FaultSpec, path: Path, found: Problems) -> None:
+    """Nodes that are gone for the rest of the run, without which no partition at all acknowledges anything."""
+    gone = isinstance(fault, Kill | Stop | Pause) and fault.hold is None and not spec.ground.foreign
+    if not gone or _begins(spec, fault) >= spec.workload.duration:
+        return
+    if not all(_leaves_alone(other) for other in spec.faults if other is not fault):
+        return
+    left = [_left(spec, fault.targets, topic) for topic in spec.topic_names()]
+    needed = [_needed(spec, topic) for topic in spec.topic_names()]
+    if any(have is None or have >= need for have, need in zip(left, needed, strict=True)):
+        return
+    replicas = f"{left[0]} of {spec.topics[spec.topic_names()[0]].replication_factor} replicas"
+    told = f"from then on nothing can be acknowledged: {replicas} are left at most, and it takes {needed[0]}"
+    found.warn(path, f"{told}; give it {fault.HOLD_KEY}", key=True)
+
+
+def _leaves_alone(fault: FaultSpec) -> bool:
+    """Whether it surely starts no node, and changes neither topics nor their settings."""
+    return isinstance(fault, OfLinks) or (isinstance(fault, Kill | Stop | Pause) and fault.hold is None)
+
+
+def _needed(spec: ExperimentSpec, topic: str) -> int:
+    """How many replicas it takes to acknowledge a record."""
+    return Promises.of(spec, topic).min_insync if spec.workload.producers.acks == "all" else 1
+
+
+def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | None:
+    """How many replicas each partition of the topic has at most, once these roles are gone; None: not known."""
+    factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
+    left = []
+    for role in targets:
+        hit = _brokers_hit(role, brokers)
+        if hit is not None:
+            left.append(min(factor, brokers - hit))
+        elif role.topic == topic and spec.topics[topic].partitions == 1:
+            left.append(1 if role.kind is RoleKind.FOLLOWERS else factor - 1)
+    return min(left, default=None)
+
+
+def _brokers_hit(role: Role, brokers: int) -> int | None:
+    match role.kind:
+        case RoleKind.BROKERS:
+            return brokers
+        case RoleKind.MAJORITY:
+            return brokers - minority_of(brokers)
+        case RoleKind.MINORITY:
+            return minority_of(brokers)
+        case RoleKind.BROKER:
+            return 1
+        case _:
+            return None

@@ -1,0 +1,164 @@
+"""Settings that go together in a matrix, what is excluded and what is included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.base.errors import BadInput
+from ackproof.plan import InvalidExperiment, Plan, cases, load
+from ackproof.plan.cases import case_from_json, case_to_json
+
+Load = Callable[[str], Plan]
+HEAD = "name: n\ntopics: {t: {}}\nmatrix:\n"
+MODES = (
+    "  workload.producers:\n    - {name: plain, acks: 1}\n    - {name: safe, acks: all, idempotence: true}\n"
+)
+SIZES = "  topics.t.config[min.insync.replicas]: [1, 2]\n"
+
+
+def cells(load_text: Load, matrix: str) -> dict[str, tuple[str, bool, str | None]]:
+    """Of each case its acks, idempotence and min.insync.replicas, by its name."""
+    return {
+        cell.name: (
+            cell.experiment.workload.producers.acks,
+            cell.experiment.workload.producers.idempotence,
+            cell.experiment.topics["t"].config.get("min.insync.replicas"),
+        )
+        for cell in load_text(HEAD + matrix).cells
+    }
+
+
+def test_beside_a_free_axis(load_text: Load) -> None:
+    assert cells(load_text, MODES + SIZES) == {
+        "plain,min.insync.replicas=1": ("1", False, "1"),
+        "plain,min.insync.replicas=2": ("1", False, "2"),
+        "safe,min.insync.replicas=1": ("all", True, "1"),
+        "safe,min.insync.replicas=2": ("all", True, "2"),
+    }
+
+
+def test_without_names_and_across_groups(load_text: Load) -> None:
+    """A name of one's own as key, settings by their whole path; what an item leaves out is as the file says."""
+    matrix = (
+        "  modes:\n    - {workload.producers.acks: 1, topics.t.config.min.insync.replicas: 1}\n"
+        "    - {workload.producers.acks: all}\n"
+    )
+    assert cells(load_text, matrix) == {
+        "acks=1,min.insync.replicas=1": ("1", False, "1"),
+        "acks=all": ("all", False, None),
+    }
+    first, second = cases(load_text(HEAD + matrix))
+    assert second.cell == "acks=all"
+    assert first.settings.keys() == second.settings.keys()
+    assert second.settings["topics.t.config[min.insync.replicas]"] is None
+
+
+def test_the_whole_of_a_case_holds_its_name(load_text: Load) -> None:
+    (case, *_) = cases(load_text(HEAD + MODES + SIZES))
+    assert case.cell == "plain"
+    assert case_from_json(case_to_json(case)) == case
+    assert [one.cell for one in cases(load_text(HEAD + SIZES))] == ["", ""]
+
+
+@pytest.mark.parametrize(
+    ("excluded", "left"),
+    [
+        ("{name: plain}", ["safe,min.insync.replicas=1", "safe,min.insync.replicas=2"]),
+        ("{acks: 1, min.insync.replicas: 2}", ["plain,min.insync.replicas=1", "safe,min.insync.replicas=1",
+                                               "safe,min.insync.replicas=2"]),
+        ("{min.insync.replicas: 1}", ["plain,min.insync.replicas=2", "safe,min.insync.replicas=2"]),
+    ],
+)  # fmt: skip
+def test_excluded(load_text: Load, excluded: str, left: list[str]) -> None:
+    assert list(cells(load_text, f"{MODES}{SIZES}  exclude: [{excluded}]\n")) == left
+
+
+def test_included_as_in_github_actions(load_text: Load) -> None:
+    """The example of its documentation: what fits is added, what would overwrite is a further case."""
+    color, shape = "topics.t.config.retention.ms", "topics.t.config.segment.ms"
+    matrix = (
+        "  cluster.brokers: [3, 4]\n  cluster.controllers: [1, 3]\n  include:\n"
+        f"    - {{{color}: 1}}\n    - {{{color}: 2, cluster.controllers: 1}}\n"
+        f"    - {{cluster.brokers: 3, {shape}: 9}}\n    - {{cluster.brokers: 5}}\n"
+        f"    - {{cluster.brokers: 5, cluster.controllers: 3}}\n"
+    )
+    made = [
+        (
+            cell.experiment.cluster.brokers,
+            cell.experiment.cluster.controllers,
+            cell.experiment.topics["t"].config.get("retention.ms"),
+            cell.experiment.topics["t"].config.get("segment.ms"),
+        )
+        for cell in load_text(HEAD + matrix).cells
+    ]
+    assert made == [
+        (3, 1, "2", "9"),
+        (3, 3, "1", "9"),
+        (4, 1, "2", None),
+        (4, 3, "1", None),
+        (5, 1, None, None),
+        (5, 3, None, None),
+    ]
+
+
+def test_nothing_but_included(load_text: Load) -> None:
+    matrix = "  include:\n    - {name: a, workload.producers.acks: 1}\n    - {name: b}\n"
+    assert {name: cell[0] for name, cell in cells(load_text, matrix).items()} == {"a": "1", "b": "all"}
+
+
+def test_expectations_speak_of_what_goes_together(load_text: Load) -> None:
+    plan = load_text(HEAD + MODES + "expect:\n  - {given: {idempotence: true}, duplicate: 0}\n")
+    assert [len(cell.experiment.expect) for cell in plan.cells] == [0, 1]
+
+
+def test_it_cannot_be_set_beside(tmp_path: Path) -> None:
+    (tmp_path / "e.yaml").write_text(HEAD + MODES, "utf-8")
+    with pytest.raises(
+        BadInput, match=r"the matrix varies workload\.producers\.acks; choose among its cases"
+    ):
+        load(tmp_path / "e.yaml", ["workload.producers.acks=0"])
+
+
+@pytest.mark.parametrize(
+    ("matrix", "said"),
+    [
+        ("  workload.producers: [‸1, {acks: 1}]\n", "expected settings that go together"),
+        ("  workload.producers: [{‸akcs: 1}]\n", "has no field 'akcs' (did you mean 'workload.producers.acks'?)"),
+        ("  workload.producers: [{acks: ‸[1]}]\n", "expected a single value, not a list"),
+        ("  workload.producers: [{name: ‸a b, acks: 1}]\n", "expected a name of letters"),
+        ("  workload.producers: [{acks: 1}, {acks: ‸2}]\n", "expected 0, 1 or all"),
+        ("  workload.producers: [{acks: 1}, ‸{acks: 1}]\n", "'acks=1' is the name of another case already"),
+        ("  a:\n  - {name: x, workload.producers.acks: 1}\n  - ‸{name: x, workload.producers.acks: 0}\n",
+         "'x' is the name of another case already"),
+        ("  modes: [{‸acks: 1}]\n", "did you mean 'workload.producers.acks'?"),
+        ("  ‸work.producers: [{acks: 1}]\n", "expected a group of settings such as workload.producers, or a name"),
+        ("  ‸workload.producers: [{acks: 1}]\n  workload.producers.acks: [0]\n", "is varied twice"),
+        ("  workload.producers: [{name: bad, acks: 1, idempotence: ‸true}, {acks: all}]\n", "needs acks: all"),
+        ("  workload.producers.acks: [1]\n  exclude: [‸{acks: 0}]\n", "no combination has all of these"),
+        ("  workload.producers.acks: [1]\n  ‸exclude: [{acks: 1}]\n", "nothing is left"),
+        ("  workload.producers.acks: [1]\n  exclude: [{‸linger: 1s}]\n", "did you mean 'workload.producers.linger'?"),
+        ("  workload.producers.acks: [1]\n  include: ‸{acks: 0}\n", "expected a list"),
+        ("  workload.producers.acks: [1]\n  include: [‸0]\n", "expected settings that go together"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong(load_text: Load, matrix: str, said: str) -> None:
+    before, after = (HEAD + matrix).split("‸")
+    with pytest.raises(InvalidExperiment) as refused:
+        load_text(before + after)
+    (problem,) = refused.value.problems
+    if "varied twice" not in said:
+        assert (problem.line, problem.column) == (before.count("\n") + 1, len(before) - before.rfind("\n"))
+    assert said in str(problem)
+
+
+def test_a_problem_of_some_is_shown_at_what_brings_it_about(load_text: Load) -> None:
+    """Where no field of the item is to blame alone, the item is."""
+    matrix = "  cluster: [{name: few, brokers: 2}, {name: many, brokers: 3}]\n" + SIZES
+    with pytest.raises(InvalidExperiment) as refused:
+        load_text(HEAD + matrix)
+    (problem,) = refused.value.problems
+    assert (problem.line, problem.column) == (4, 13)
+    assert problem.message.endswith("(with few)")
