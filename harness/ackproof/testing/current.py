@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
 """On an item: the clusters that its fixtures started."""
+PASSED: Final = pytest.StashKey[bool]()
+"""On an item: whether what was last told of it is no failure."""
 
 
 def session_of(config: pytest.Config) -> PluginSession:
