@@ -25,8 +25,8 @@ from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict, validate
 from ackproof.cli.options import (
-    EXIT_CODES,
     FILES,
+    examples,
     from_here,
     json_option,
     keep_data_option,
@@ -103,13 +103,22 @@ def _console(machine: bool = False) -> Console:
     return Console(machine=machine)
 
 
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=examples("ackproof run experiments/acks-matrix.yaml", "ackproof explain runs/latest", codes=True),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="ackproof")
 def main() -> None:
     """Is what your Kafka acknowledged what it kept? Chaos experiments on real clusters, with a verdict."""
 
 
-@main.command(epilog=EXIT_CODES)
+@main.command(
+    epilog=examples(
+        "ackproof run experiments/acks-matrix.yaml --case acks=all --repeat 3",
+        "ackproof run first.yaml --backend docker --set cluster.kafka=4.2.1",
+        codes=True,
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option(
     "--backend",
@@ -198,7 +207,9 @@ def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], consol
     return document.exit_code
 
 
-@main.command()
+@main.command(
+    epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
+)
 @click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=FILES)
 @only_cases
 @out_option
@@ -218,7 +229,7 @@ def replay(
     return _brought(options, planned, _console(machine))
 
 
-@main.command()
+@main.command(epilog=examples("ackproof init", "ackproof init leader-kill"))
 @click.argument("name", default="first")
 def init(name: str) -> int:
     """Write NAME.yaml, a commented experiment that validates and runs, to begin with."""
@@ -236,7 +247,12 @@ def init(name: str) -> int:
     return 0
 
 
-@main.command()
+@main.command(
+    epilog=examples(
+        "ackproof plan experiments/storm.yaml",
+        "ackproof plan experiments/acks-matrix.yaml --case acks=all --seed 3",
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option("--seed", type=click.IntRange(0), help="Over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="Over what the files say.")
@@ -260,7 +276,7 @@ def plan(
     return 0
 
 
-@main.command()
+@main.command(epilog=examples("ackproof schema", "ackproof schema > experiment.schema.json"))
 def schema() -> int:
     """Print the JSON Schema of experiment files, for editors."""
     from ackproof.plan.schema import schema_text
@@ -269,7 +285,7 @@ def schema() -> int:
     return 0
 
 
-@main.command()
+@main.command(epilog=examples("ackproof doctor", "ackproof doctor | grep MISSING"))
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
     from ackproof.cluster import doctor as room
@@ -289,7 +305,7 @@ def doctor() -> int:
     return 0 if good else BAD_INPUT
 
 
-@main.command("list")
+@main.command("list", epilog=examples("ackproof list", "ackproof list --out elsewhere --json"))
 @click.option("--out", type=FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--json", "machine", is_flag=True, help="As JSON on standard output.")
 def list_(out: Path, machine: bool) -> int:
@@ -311,7 +327,7 @@ def list_(out: Path, machine: bool) -> int:
     return 0
 
 
-@main.command()
+@main.command(epilog=examples("ackproof clean", "ackproof clean --json"))
 @click.option("--json", "machine", is_flag=True, help="What was done, as JSON on standard output.")
 def clean(machine: bool) -> int:
     """End what dead runs left behind and remove their broker data. Ledgers and logs are kept."""

@@ -39,6 +39,11 @@ json_option = click.option(
 )
 
 
+def examples(first: str, second: str, *, codes: bool = False) -> str:
+    """The end of a command's help: with `codes` what its exit codes mean, and two calls."""
+    return (f"{EXIT_CODES}\n" if codes else "") + f"\b\nExamples:\n  {first}\n  {second}\n"
+
+
 def from_here(path: Path) -> str:
     """`path` as one would type it: relative where it is below the present folder."""
     here, whole = Path.cwd(), path.resolve()

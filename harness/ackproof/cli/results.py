@@ -8,10 +8,16 @@ from pathlib import Path
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import EXIT_CODES, FILES, from_here
+from ackproof.cli.options import FILES, examples, from_here
 
 
-@click.command(epilog=EXIT_CODES)
+@click.command(
+    epilog=examples(
+        "ackproof audit runs/latest",
+        "ackproof audit runs/latest/acks=1_1 ledgers-of-another-tool --json",
+        codes=True,
+    )
+)
 @click.argument("directories", nargs=-1, required=True, type=FILES)
 @click.option("--master", help="Spark master, such as spark://host:7077; local by default.")
 @click.option("--json", "machine", is_flag=True, help="What was counted on standard output, as JSON.")
@@ -62,7 +68,9 @@ def _ledgers(directory: Path) -> Iterator[Path]:
     yield from found
 
 
-@click.command(epilog=EXIT_CODES)
+@click.command(
+    epilog=examples("ackproof judge runs/latest", "ackproof judge runs/latest/acks=1_1 --json", codes=True)
+)
 @click.argument("directories", nargs=-1, required=True, type=FILES)
 @click.option("--json", "machine", is_flag=True, help="batch.json or verdict.json on standard output.")
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
@@ -107,7 +115,9 @@ def _no_batch(directory: Path, command: str) -> str:
     return f"{directory}: {what}; give a batch such as runs/latest"
 
 
-@click.command()
+@click.command(
+    epilog=examples("ackproof report runs/latest", "ackproof report runs/20260101T000000Z-first runs/latest")
+)
 @click.argument("directories", nargs=-1, required=True, type=FILES)
 def report(directories: tuple[Path, ...]) -> int:
     """Write report.html, junit.xml and summary.md of batches anew."""
