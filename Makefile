@@ -14,6 +14,10 @@ HEALTHY_ARGS ?=
 # Most tests with brokers wait: one worker more than there are processors. How they share the tests: tests/support/spread.py
 WORKERS ?= $(shell echo $$(($$(nproc) + 1)))
 QUICK := tests/unit tests/model tests/repo
+# Where this folder has an umlaut in its path, Python and Java find nothing of it in the locale C.
+ifneq ($(shell locale charmap 2>/dev/null),UTF-8)
+export LC_ALL := C.UTF-8
+endif
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-all unit lint nightly setup setup-dev tools doctor bench healthy schema lock clean
@@ -83,6 +87,9 @@ $(VENV)/.run-ready: $(VENV)/.bootstrapped requirements/run.lock pyproject.toml
 	@echo "installing locked dependencies (PySpark is 450 MB the first time)"
 	@$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --require-hashes -r requirements/run.lock
 	@$(UV) pip install --quiet --python $(BIN)/python --no-build-isolation --no-deps --editable .
+	@# Python reads this file in the locale's encoding, and cannot even start where it fails: no umlaut stands in it.
+	@$(BIN)/python -c 'import os, pathlib, sysconfig; f = pathlib.Path(sysconfig.get_path("purelib"), "_ackproof.pth"); \
+		f.write_text("".join(os.path.relpath(line, f.parent) + "\n" for line in f.read_text("utf-8").splitlines()))'
 	@touch $@
 
 $(VENV)/.dev-ready: $(VENV)/.run-ready requirements/dev.lock

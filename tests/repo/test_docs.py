@@ -184,7 +184,7 @@ def test_the_layers_are_those_that_are_held() -> None:
 
 
 def test_every_command_is_listed() -> None:
-    (block,) = [block.text for block in Page(DOCS / "commands.md").blocks if not block.language]
+    block = next(block.text for block in Page(DOCS / "commands.md").blocks if not block.language)
     assert set(re.findall(r"^ackproof (\w+)", block, re.M)) == set(main.commands)
 
 

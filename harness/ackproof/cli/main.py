@@ -11,7 +11,7 @@ import io
 import signal
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ import click
 from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.base.locales import begin_anew_in_utf8
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict, validate
@@ -52,15 +53,16 @@ def entry() -> None:
         # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    code = main_code(sys.argv[1:])
+    code = main_code(sys.argv[1:], begin_anew_in_utf8)
     # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 
-def main_code(arguments: list[str]) -> int:
-    """Run one command and return its exit code. Never raises."""
+def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) -> int:
+    """Run one command and return its exit code. Never raises. `begin` comes before it."""
     try:
+        begin()
         with sigterm_as_interrupt():
             code = main.main(args=arguments, prog_name="ackproof", standalone_mode=False)
     except click.ClickException as error:
