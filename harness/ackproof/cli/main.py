@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,12 +48,21 @@ if TYPE_CHECKING:
 HARNESS_FAILED, BAD_INPUT = 255, 254
 
 
+class _NoPandas(MetaPathFinder):
+    """pyarrow imports pandas where it is installed, as soon as anything is compared: 0.5 s, and no command needs it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("not for this command", name=name)
+
+
 def entry() -> None:
     """Entry point of the command: every way out goes through the exit codes of docs/architecture.md."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.meta_path.insert(0, _NoPandas())
     code = main_code(sys.argv[1:], begin_anew_in_utf8)
     # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
