@@ -39,6 +39,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     from ackproof.cluster.containers.engine import connect
     from ackproof.console import Console
     from ackproof.experiment.releases import DEFAULT
+    from ackproof.provision.progress import in_words
     from ackproof.provision.releases import lock
 
     console = Console()
@@ -48,7 +49,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     engine = connect()
     try:
         for version in wanted:
-            made = make(engine, version, lambda progress: console.line(f"… {progress.message}"), anew=anew)
+            made = make(engine, version, in_words(lambda text: console.line(f"… {text}")), anew=anew)
             console.line(f"{made.reference} ({made.identity}, Java {made.java})")
     finally:
         engine.close()

@@ -76,7 +76,9 @@ def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) ->
         with sigterm_as_interrupt():
             code = main.main(args=arguments, prog_name="ackproof", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        text = io.StringIO()
+        error.show(text)
+        _console().error(text.getvalue())
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as error:
         interrupt = error.__cause__ or error  # click makes an Abort of it
@@ -303,10 +305,11 @@ def doctor() -> int:
     from ackproof.cluster import doctor as room
     from ackproof.cluster.containers.images import look
     from ackproof.cluster.disks.file_systems import found as disks
+    from ackproof.provision.progress import in_words
 
     console = _console()
     good = True
-    checks = room.doctor(lambda progress: console.line(f"… {progress.message}"))
+    checks = room.doctor(in_words(lambda text: console.line(f"… {text}")))
     for check in (*checks, room.Check("disks", True, disks()), room.Check("containers", True, look())):
         good &= check.ok
         console.line(
