@@ -188,6 +188,12 @@ def test_every_command_is_listed() -> None:
     assert set(re.findall(r"^ackproof (\w+)", block, re.M)) == set(main.commands)
 
 
+def test_every_target_of_make_says_how_long_it_takes() -> None:
+    told = re.findall(r"^[a-z-]+:.*## (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert len(told) >= 15
+    assert [line for line in told if not re.search(r"\((at once|.*(second|minute|hour).*)\)$", line)] == []
+
+
 def test_every_experiment_is_in_the_index() -> None:
     index = {link for link in Page(ROOT / "experiments" / "README.md").links() if link.endswith(".yaml")}
     assert index == {path.name for path in (ROOT / "experiments").glob("*.yaml")}
