@@ -7,6 +7,7 @@ What comes from a cluster or a file is untrusted text: control characters are sh
 from __future__ import annotations
 
 import json
+import re
 import sys
 import threading
 import time
@@ -17,13 +18,25 @@ from typing import TYPE_CHECKING
 from rich.console import Console as Rich
 from rich.console import Group, RenderableType
 from rich.live import Live as LiveDisplay
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.table import Table
 from rich.text import Text
 
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.outcome import Verdict
-from ackproof.rundir.timeline import Event, EventKind, PhaseBegan, fault_name
+from ackproof.rundir.timeline import (
+    ClientDied,
+    Event,
+    FaultAsked,
+    FaultConfirmed,
+    FaultFailed,
+    FaultRecovered,
+    LeaderChanged,
+    NodeDied,
+    PhaseBegan,
+    RunFailed,
+    fault_name,
+)
 
 if TYPE_CHECKING:
     from ackproof_reference.explore.search import Progress as SearchProgress
@@ -34,18 +47,6 @@ _STYLE = {
     Verdict.INCONCLUSIVE: "yellow",
     None: "bold magenta",
 }
-_WORTH_A_LINE = frozenset(
-    {
-        EventKind.FAULT_ASKED,
-        EventKind.FAULT_CONFIRMED,
-        EventKind.FAULT_RECOVERED,
-        EventKind.FAULT_FAILED,
-        EventKind.NODE_DIED,
-        EventKind.CLIENT_DIED,
-        EventKind.LEADER,
-        EventKind.ERROR,
-    }
-)
 
 
 def visible(text: str) -> str:
@@ -53,34 +54,95 @@ def visible(text: str) -> str:
     return "".join(c if c.isprintable() or c == "\n" else f"\\x{ord(c):02x}" for c in text.expandtabs(4))
 
 
-def describe(event: Event) -> str:
-    """One event in a few words."""
-    detail = ", ".join(
-        f"{name} {_first_line(value)}"
-        for name, value in event.detail.items()
-        if name in _SHOWN and value not in ("", [])
-    )
-    where = ""
-    if event.fault is not None:
-        where = f" fault {fault_name(event.fault)}"
-    elif event.topic is not None:
-        where = f" {event.topic}/{event.partition}"
-    elif event.node is not None:
-        where = f" node {event.node}"
-    elif event.client is not None:
-        where = f" {event.client}"
-    return visible(
-        f"{event.t_ns / 1e9:7.2f} s  {event.kind.value}{where}" + (f": {detail}" if detail else "")
-    )
+_PHASES = {
+    "start": "starting the cluster",
+    "load": "the load begins",
+    "heal": "healing what is still broken",
+    "drain": "closing the clients",
+    "read": "reading everything back",
+    "end": "ending the cluster",
+}
+_DONE = {
+    "kill": "killed",
+    "stop": "stopped",
+    "pause": "paused",
+    "restart": "restarted",
+    "isolate": "isolated",
+}
+_ROLE = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
+_ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
+_NAMED = re.compile(r"(?:broker|controller|zookeeper)\(\d+\)\Z")
+_WITNESS_WIDTH = 72
+_WIDE = 240
+"""Of a file or a pipe, in which no name of a case need be folded."""
+
+
+class Narrator:
+    """Tells the events of one run as sentences. It remembers what was asked for, to say at whom it was."""
+
+    def __init__(self) -> None:
+        self._asked: dict[int, FaultAsked] = {}
+
+    def tell(self, event: Event) -> str | None:
+        """What happened, in a line; None for what is not worth one."""
+        said = self._sentence(event)
+        return said and visible(f"{event.t_ns / 1e9:7.2f} s  {said}")
+
+    def _sentence(self, event: Event) -> str | None:
+        match event.what:
+            case FaultAsked() as asked:
+                self._asked[event.fault or 0] = asked
+            case FaultConfirmed(witness=witness):
+                return f"{self._fault(event, bit=True)} (confirmed: {_short(witness)})"
+            case FaultRecovered(witness=witness):
+                return f"{self._fault(event)} has healed (confirmed: {_short(witness)})"
+            case FaultFailed(reason=reason):
+                return f"{self._fault(event)}: {_first_line(reason)}"
+            case PhaseBegan(phase=phase):
+                return _PHASES.get(phase, phase)
+            case LeaderChanged(leader=leader, epoch=epoch):
+                who = "nobody leads" if leader < 0 else f"node {leader} leads"
+                return f"{event.topic}/{event.partition}: {who}" + (
+                    "" if epoch is None else f" in epoch {epoch}"
+                )
+            case NodeDied(status=status):
+                return f"node {event.node} ended by itself: {status}"
+            case ClientDied(status=status):
+                return f"client {event.client} ended by itself: {status}"
+            case RunFailed(error=error):
+                return f"the run failed: {_first_line(error)}"
+        return None
+
+    def _fault(self, event: Event, *, bit: bool = False) -> str:
+        """`fault 1`, and of one that has just bitten whom it hit: `: killed node 2, the leader of orders/0`."""
+        asked = self._asked.get(event.fault or 0, FaultAsked())
+        name = f"fault {fault_name(event.fault or 0)}"
+        if not bit:
+            return f"{name} ({asked.kind})" if asked.kind else name
+        nodes = ("node " if len(asked.nodes) == 1 else "nodes ") + ", ".join(map(str, asked.nodes))
+        done, role = _DONE.get(asked.kind), asked.role
+        if done is None or not asked.nodes:
+            return f"{name}: {asked.kind} {role}" + (f", {nodes}" if asked.nodes else "")
+        if found := _ROLE.match(role):
+            role = f"the {_ROLES.get(found[1], found[1])} of {found[2]}"
+        return f"{name}: {done} {nodes}" + ("" if _NAMED.match(role) else f", {role}")
+
+
+def duration(seconds: float) -> str:
+    """`40 s`, `3 min`."""
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"
+
+
+def _short(witness: str) -> str:
+    """The first thing that a witness says."""
+    first = _first_line(witness).partition(";")[0]
+    return first if len(first) <= _WITNESS_WIDTH else f"{first[: _WITNESS_WIDTH - 1]}…"
 
 
 def _first_line(value: object) -> str:
     return str(value).partition("\n")[0]
 
 
-_SHOWN = frozenset(
-    {"kind", "role", "nodes", "witness", "reason", "leader", "epoch", "isr", "phase", "status", "error"}
-)
 _QUIET_S = 10.0
 
 
@@ -90,6 +152,8 @@ class Console:
     def __init__(self, *, machine: bool = False) -> None:
         self.machine = machine
         self.rich = Rich(stderr=machine, highlight=False, soft_wrap=True)
+        if not self.rich.is_terminal:
+            self.rich.width = _WIDE
         self._errors = Rich(stderr=True, highlight=False, soft_wrap=True)
 
     def line(self, text: str, style: str | None = None) -> None:
@@ -102,8 +166,9 @@ class Console:
             self.line(text)
 
     def error(self, text: str) -> None:
-        """One message on standard error, led by the program's name."""
-        self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(text)))
+        """A message on standard error, each line of it led by the program's name."""
+        for line in text.splitlines():
+            self._errors.print(Text.assemble(("ackproof: ", "bold red"), visible(line)))
 
     def warning(self, text: str) -> None:
         """One message on standard error that stops nothing."""
@@ -203,6 +268,8 @@ class BatchView:
             BarColumn(bar_width=24),
             TextColumn("{task.completed:.0f}/{task.total:.0f} cases"),
             TimeElapsedColumn(),
+            TextColumn("left:"),
+            TimeRemainingColumn(),
             console=console.rich,
         )
         self._task = self._progress.add_task("running", total=cases)
@@ -211,6 +278,8 @@ class BatchView:
             Group(self._progress, self._status), console=console.rich, refresh_per_second=8, transient=True
         )
         self._phase = ""
+        self._narrator = Narrator()
+        self._first: float | None = None
         self._began = time.monotonic()
 
     def __enter__(self) -> BatchView:
@@ -225,7 +294,8 @@ class BatchView:
     def case_begins(self, case: str) -> None:
         """A case starts."""
         with self._lock:
-            self._case, self._began = case, time.monotonic()
+            self._case, self._began, self._narrator = case, time.monotonic(), Narrator()
+            self._first = self._first or self._began
         self._say(f"[{self._done + 1}/{self._cases}] {case}")
 
     def case_ends(self, case: str, error: str | None) -> None:
@@ -233,12 +303,19 @@ class BatchView:
         with self._lock:
             self._done += 1
             self._progress.update(self._task, completed=self._done)
+        word = "ran" if error is None else "failed"
         took = time.monotonic() - self._began
-        self._say(
-            f"[{self._done}/{self._cases}] {case}: {'ran' if error is None else 'failed'} in {took:.1f} s"
-        )
+        self._say(f"[{self._done}/{self._cases}] {case}: {word} in {took:.1f} s{self._left()}")
         if error is not None:
             self._say(f"    {_first_line(error)}")
+
+    def _left(self) -> str:
+        """How long all other cases will take, if they take as long as those before them."""
+        left = self._cases - self._done
+        if not left or self._first is None:
+            return ""
+        seconds = (time.monotonic() - self._first) / self._done * left
+        return f"; {left} more: about {duration(seconds)}"
 
     def step(self, text: str) -> None:
         """Something that takes long, before, between or after the cases (downloads, the audit, the report)."""
@@ -248,13 +325,14 @@ class BatchView:
 
     def event(self, event: Event) -> None:
         """An event of the running case."""
+        told = self._narrator.tell(event)
         if isinstance(event.what, PhaseBegan):
-            self._phase = event.what.phase
+            self._phase = _PHASES.get(event.what.phase, event.what.phase)
             self._set_status(f"{self._case}  {self._phase}")
-            if not self._terminal:
-                self._say("    " + describe(event))
-        elif event.kind in _WORTH_A_LINE:
-            self._say("    " + describe(event))
+            if self._terminal:
+                return
+        if told is not None:
+            self._say("    " + told)
 
     def live(self, acked: int, read: int, isr: str) -> None:
         """The running case at this moment."""

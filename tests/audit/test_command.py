@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.cli.main import main_code
+from ackproof.rundir.documents import BatchCase, BatchFile
+
 from .ledgers import produced_table, write_case, write_ledger
 from .rows import read, sent
 
@@ -176,3 +179,18 @@ def test_bad_ledgers_are_254_and_all_others_are_counted(tmp_path: Path) -> None:
 
 def test_a_folder_without_a_ledger_alone_is_254(tmp_path: Path) -> None:
     assert audited(made(tmp_path, no_ledger))[:2] == (254, {"no_ledger": 254})
+
+
+def test_a_batch_stands_for_its_cases_that_came_to_a_ledger(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ("first", "second", "never")
+    cases = tuple(BatchCase(case=name, settings={}, repeat=1, run=name) for name in names)
+    batch = BatchFile(verdict=None, exit_code=255, seed=1, name="b", command="", cases=cases)
+    batch.save(tmp_path / "batch.json")
+    assert main_code(["audit", str(tmp_path)]) == 254
+    assert "no case of this batch came to a ledger" in capsys.readouterr().err
+    for name in names[:2]:
+        write_ledger(tmp_path / name, SENT, LOST)
+    code, codes, _ = audited([tmp_path])
+    assert (code, codes) == (0, {"first": 0, "second": 0})

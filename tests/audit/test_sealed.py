@@ -179,12 +179,12 @@ SPOILED: dict[str, tuple[Spoil, str]] = {
         "client=r7/part-000000.parquet: was not there",
     ),
     "an END is gone": (
-        lambda run: (client(run, "produced", "p1") / "END").unlink(),
-        "client=p1/END: not there",
+        lambda run: (client(run, "produced", "p1") / "_END").unlink(),
+        "client=p1/_END: not there",
     ),
     "an END is empty": (
-        lambda run: (client(run, "produced", "p1") / "END").write_text(""),
-        "client=p1/END: 0 bytes",
+        lambda run: (client(run, "produced", "p1") / "_END").write_text(""),
+        "client=p1/_END: 0 bytes",
     ),
     "no ledgers": (lambda run: shutil.rmtree(run.ledger), "ledger/"),
     "the timeline lacks its end": (lambda run: without_last_line(run.timeline), "timeline.jsonl: "),
@@ -318,9 +318,9 @@ def test_a_missing_part_makes_nothing_phantom(ledgers: CaseDir) -> None:
             "part-000001.parquet is the same file",
         ),
         (lambda path: without_rows(path, 0), "not the file of which END says: part-000000.parquet ("),
-        (lambda path: (path.parent / "END").write_text("{"), "END: says nothing that can be understood"),
+        (lambda path: (path.parent / "_END").write_text("{"), "END: says nothing that can be understood"),
         (
-            lambda path: (path.parent / "END").write_text('{"parts": [{"name": 1}]}'),
+            lambda path: (path.parent / "_END").write_text('{"parts": [{"name": 1}]}'),
             "END: says nothing that can be",
         ),
         (half, "torn or unreadable"),
@@ -362,7 +362,7 @@ def test_a_hole_of_a_killed_client_is_named(ledgers: CaseDir) -> None:
 
 def test_an_empty_end_vouches_for_nothing(ledgers: CaseDir) -> None:
     without_rows(part_of(ledgers, name="p1"), 0)
-    (client(ledgers, "produced", "p1") / "END").write_text("")
+    (client(ledgers, "produced", "p1") / "_END").write_text("")
     (file,) = counted(ledgers)
     assert file is not None
     assert not any("client=p1" in reason for reason in file.reasons)

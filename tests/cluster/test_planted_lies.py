@@ -114,7 +114,7 @@ def judged(stage: Stage, died: Watching) -> dict[str, Judged]:
         copy = stage.runs[name] = lies.copy_of(honest, stage.folder / name)
         lies.rewrite(copy.ledger / client, change)
     copy = stage.runs["no-end"] = lies.copy_of(honest, stage.folder / "no-end")
-    (copy.produced / "client=p0" / "END").unlink()
+    (copy.produced / "client=p0" / "_END").unlink()
     lies.rewrite(copy.produced / "client=p0", lambda rows: rows[:-5])
     return stage.judge()
 

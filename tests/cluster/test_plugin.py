@@ -87,6 +87,40 @@ def test_faults_by_role(kafka_cluster: KafkaCluster) -> None:
     assert "kill leader(orders/0)" in cluster.log_tails()
 
 
+@pytest.mark.kafka(topics=ORDERS, controllers=1, faults=["isolate", "clock_jump", "power_loss", "cut"])
+def test_any_fault_of_the_catalogue_for_a_block(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
+    cluster = kafka_cluster
+    impatient = _settings(cluster, **{"message.timeout.ms": 1500})
+    careless = Sender(ledger.producer(Producer(impatient)), careful=False)
+    careless.send("before")
+    leader = cluster.leader("orders/0")
+    with cluster.fault("isolate", "leader(orders/0)", from_="clients") as hit:
+        assert hit == (leader,)
+        careless.send("meanwhile")
+    careless.send("after")
+    with (
+        cluster.fault("clock_jump", leader, by="1h"),
+        cluster.fault("cut", link="follower(orders/0) -> leader(orders/0)"),
+    ):
+        careless.send("an hour later")
+    with cluster.fault("power_loss", "followers(orders/0)") as hit:
+        assert {cluster.cluster.node(node).state() for node in hit} == {NodeState.GONE}
+    with cluster.fault("storm", menu={"pause": 1, "kill": 1}, count=2, roles=["broker"], lasting="1s..2s"):
+        pass
+    lossy = cluster.fault("loss", link="clients -> leader(orders/0)", share="30%")
+    with pytest.raises(BadInput, match=re.escape("faults=['loss']")), lossy:
+        pytest.fail("entered")
+    with pytest.raises(AckproofError, match="no workload"), cluster.fault("kill_client", client="producer"):
+        pytest.fail("entered")
+    with pytest.raises(AssertionError) as caught:
+        ledger.assert_durable()
+    assert "value b'meanwhile'" in str(caught.value)
+    assert "isolate leader(orders/0)" in str(caught.value)
+    events, _ = read_timeline(cluster.run.timeline)
+    for kind in (EventKind.FAULT_CONFIRMED, EventKind.FAULT_RECOVERED):
+        assert {event.fault for event in events if event.kind is kind} >= {1, 2, 3, 4, 5}
+
+
 @pytest.mark.kafka(topics=ORDERS)
 def test_a_producer_that_swallows_errors_is_found(kafka_cluster: KafkaCluster, ledger: Ledger) -> None:
     impatient = _settings(kafka_cluster, **{"message.timeout.ms": 700})

@@ -129,12 +129,43 @@ def test_it(kafka_cluster):
 
 def test_an_interrupt_ends_the_cluster_of_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FIXTURE)
-    base = tmp_path / "base"
-    process = _start(tmp_path, "--basetemp", str(base))
+    process = _start(tmp_path)
     wait_until(lambda: (tmp_path / "up").exists(), what="a cluster", timeout_s=90)
-    assert _marked(base)
+    (run,) = (tmp_path / "runs" / "kafka_cluster").iterdir()
+    assert _marked(run.parent)
     process.send_signal(signal.SIGINT)
     out, _ = process.communicate(timeout=60)
     assert process.returncode == pytest.ExitCode.INTERRUPTED, out
-    assert _marked(base) == []
-    assert not list(base.rglob("data"))
+    assert _marked(run.parent) == []
+    assert not list(run.rglob("data"))
+
+
+FAILING = """\
+import time
+import pytest
+@pytest.mark.kafka(controllers=1, topics=["orders"])
+@pytest.mark.parametrize("number", [1, 2])
+def test_it(kafka_cluster, number):
+    time.sleep(1.5)
+    with kafka_cluster.fault("kill", "leader(orders/0)"):
+        kafka_cluster.await_leader("orders", other_than=0)
+        time.sleep(3.5 if number == 1 else 0)
+    assert number == 2, "so that it is told of"
+"""
+
+
+def test_a_failure_tells_of_the_moments_of_its_faults_and_where_its_run_is(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(FAILING)
+    homes = {"runs": (), "kept": ("--ackproof-out", "kept")}
+    for out, words in homes.items():
+        process = _start(tmp_path, *words)
+        text, _ = process.communicate(timeout=120)
+        assert process.returncode == 1, text
+        told = text.partition("Kafka nodes")[2]
+        assert "kill leader(orders/0) → node" in told
+        assert "end of kill leader(orders/0)" in told
+        assert "fenc" in told.partition("-- controller-101")[2], text
+        home = tmp_path / out / "kafka_cluster"
+        assert f"run directory: {home}/test_it.test_it_1_\n" in told
+        assert (home / "test_it.test_it_1_" / "timeline.jsonl").exists()
+        assert (home / "test_it.test_it_2_").exists() == (out == "kept")

@@ -106,9 +106,9 @@ def test_a_batch_from_file_to_report(tmp_path: Path) -> None:
         run.series,
         run.verdict_json,
         run.nodes / "1" / "server.properties",
-        run.produced / "client=p0" / "END",
-        run.consumed / "client=r0" / "END",
-        run.consumed / "client=f0" / "END",
+        run.produced / "client=p0" / "_END",
+        run.consumed / "client=r0" / "_END",
+        run.consumed / "client=f0" / "_END",
     ):
         assert path.exists(), path
     assert not list(run.nodes.glob("*/data"))

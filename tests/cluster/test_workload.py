@@ -291,8 +291,8 @@ def test_a_killed_producer_leaves_what_it_had(load: Runs) -> None:
         not {(row["producer"], row["seq"]) for row in produced.values() if row["outcome"] == Outcome.ACKED}
         - last
     )
-    assert not (run.run.produced / "client=p0" / "END").exists()
-    assert (run.run.produced / "client=p1" / "END").exists()
+    assert not (run.run.produced / "client=p0" / "_END").exists()
+    assert (run.run.produced / "client=p1" / "_END").exists()
 
 
 @pytest.mark.nightly  # tests/unit/workload/test_final_read.py has it with every push

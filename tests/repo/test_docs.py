@@ -184,8 +184,14 @@ def test_the_layers_are_those_that_are_held() -> None:
 
 
 def test_every_command_is_listed() -> None:
-    (block,) = [block.text for block in Page(DOCS / "commands.md").blocks if not block.language]
+    block = next(block.text for block in Page(DOCS / "commands.md").blocks if not block.language)
     assert set(re.findall(r"^ackproof (\w+)", block, re.M)) == set(main.commands)
+
+
+def test_every_target_of_make_says_how_long_it_takes() -> None:
+    told = re.findall(r"^[a-z-]+:.*## (.*)$", (ROOT / "Makefile").read_text("utf-8"), re.M)
+    assert len(told) >= 15
+    assert [line for line in told if not re.search(r"\((at once|.*(second|minute|hour).*)\)$", line)] == []
 
 
 def test_every_experiment_is_in_the_index() -> None:

@@ -140,7 +140,7 @@ def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli, "main_code", lambda arguments: 2)
+    monkeypatch.setattr(cli, "main_code", lambda *_: 2)
     before = signal.getsignal(signal.SIGINT)
     try:
         with pytest.raises(SystemExit) as ended:

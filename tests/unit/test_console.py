@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+from pydantic import JsonValue
 
-from ackproof.console import Console, describe, visible
+from ackproof.cli.main import main_code
+from ackproof.console import Console, Narrator, visible
+from ackproof.provision.progress import Progress, in_words
 from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
@@ -19,10 +22,96 @@ def test_control_characters_are_shown() -> None:
 
 
 def test_events_are_described_without_obeying_them() -> None:
-    text = describe(
-        Event(t_ns=10**9, wall_ns=0, kind=EventKind.FAULT_FAILED, fault=1, detail={"reason": HOSTILE})
+    text = _told((EventKind.FAULT_FAILED, {"reason": HOSTILE}))
+    assert text[0].startswith("   1.00 s  fault 1: \\x1b[2J[red]")
+
+
+def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
+    """What a terminal shows of events of fault 1 and broker 2."""
+    narrator = Narrator()
+    events = (
+        Event(t_ns=10**9, wall_ns=0, kind=kind, fault=1, node=2, topic="orders", partition=0, detail=detail)
+        for kind, detail in said
     )
-    assert text.startswith("   1.00 s  fault-failed fault 1: reason \\x1b[2J[red]")
+    return [line for event in events if (line := narrator.tell(event)) is not None]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (("kill", "leader(orders/0)", [2]), "killed node 2, the leader of orders/0"),
+        (("pause", "isr(orders/0)", [1, 2]), "paused nodes 1, 2, the in-sync replicas of orders/0"),
+        (("kill", "broker(2)", [2]), "killed node 2"),
+        (("stop", "controller", [101]), "stopped node 101, controller"),
+        (("cut", "clients -> leader(t/0)", [2]), "cut clients -> leader(t/0), node 2"),
+        (("storm", "of 4", []), "storm of 4"),
+    ],
+    ids=str,
+)
+def test_a_fault_is_told_in_a_sentence_with_whom_it_hit(asked: tuple[str, str, list[int]], said: str) -> None:
+    kind, role, nodes = asked
+    bit, healed = _told(
+        (EventKind.FAULT_ASKED, {"kind": kind, "role": role, "nodes": [*nodes]}),
+        (EventKind.FAULT_CONFIRMED, {"did": "x", "witness": "kernel: gone; and more of it"}),
+        (EventKind.ISR, {"isr": [1]}),
+        (EventKind.FAULT_RECOVERED, {"witness": "w" * 100}),
+    )
+    assert bit == f"   1.00 s  fault 1: {said} (confirmed: kernel: gone)"
+    assert healed.startswith(f"   1.00 s  fault 1 ({kind}) has healed (confirmed: wwww")
+    assert len(healed) < 130
+
+
+def test_other_events_are_sentences_too() -> None:
+    assert [
+        line.partition(" s  ")[2]
+        for line in _told(
+            (EventKind.PHASE, {"phase": "load"}),
+            (EventKind.LEADER, {"leader": -1}),
+            (EventKind.LEADER, {"leader": 3, "epoch": 4}),
+            (EventKind.NODE_DIED, {"status": "exit status 1"}),
+            (EventKind.ERROR, {"error": "no\nmore"}),
+        )
+    ] == [
+        "the load begins",
+        "orders/0: nobody leads",
+        "orders/0: node 3 leads in epoch 4",
+        "node 2 ended by itself: exit status 1",
+        "the run failed: no",
+    ]
+
+
+def test_every_line_of_an_error_has_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    Console().error("one\ntwo")
+    assert capsys.readouterr().err == "ackproof: one\nackproof: two\n"
+    assert main_code(["run", "--no-such"]) == 254
+    assert {line.partition(":")[0] for line in capsys.readouterr().err.splitlines()} == {"ackproof"}
+
+
+def test_how_long_the_other_cases_will_take(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [100.0]
+    monkeypatch.setattr("ackproof.console.time.monotonic", lambda: now[0])
+    with Console().show(3) as view:
+        view.step("a download that takes long")
+        for _ in range(3):
+            view.case_begins("a")
+            now[0] += 90
+            view.case_ends("a", None)
+    out = capsys.readouterr().out
+    assert "[1/3] a: ran in 90.0 s; 2 more: about 3 min\n" in out
+    assert "[2/3] a: ran in 90.0 s; 1 more: about 90 s\n" in out
+    assert "[3/3] a: ran in 90.0 s\n" in out
+
+
+def test_progress_is_told_in_quarters() -> None:
+    said: list[str] = []
+    tell = in_words(said.append)
+    for done in range(101):
+        tell(Progress("download", "fetching", done, 100))
+    tell(Progress("verify", "comparing"))
+    tell(Progress("verify", "comparing"))
+    assert said == ["fetching", *(f"fetching, {share} %" for share in (25, 50, 75, 100)), "comparing"]
 
 
 def _batch() -> BatchFile:
@@ -79,6 +168,16 @@ def test_of_a_run_that_came_to_no_end_nothing_is_called_lost(capsys: pytest.Capt
     assert row.split()[:5] == ["acks=1#1", "77", "-", "-", "3"]
 
 
+def test_no_name_of_a_case_is_folded_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "workload.producers.acks=all," * 5
+    batch = _batch()
+    Console().batch(
+        batch.model_copy(update={"cases": (batch.cases[0].model_copy(update={"case": name}),)}), "x"
+    )
+    row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith(name))
+    assert row.split()[-1] == "FAIL"
+
+
 def test_where_nothing_was_lost_nothing_is_permitted() -> None:
     none = ClassJudgement(anomaly="lost", count=0, forbidden=False, why="possible, not seen")
     other = ClassJudgement(anomaly="duplicate", count=3, forbidden=False, why="retries")
@@ -97,7 +196,7 @@ def test_machine_output_is_json_alone(capsys: pytest.CaptureFixture[str]) -> Non
     captured = capsys.readouterr()
     assert json.loads(captured.out) == {"a": 1}
     assert "[1/1] a#1: ran in" in captured.err
-    assert "phase: phase load" in captured.err
+    assert "the load begins" in captured.err
 
 
 def test_a_terminal_gets_a_bar_and_no_color_is_honoured(

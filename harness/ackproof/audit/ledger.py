@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from ackproof.audit import ends
 from ackproof.audit.clients import ListedClients, read_clients
-from ackproof.rundir.end import END, NotAnEnd, digest, has_end, read_end, span
+from ackproof.rundir.end import ENDS, NotAnEnd, digest, end_of, has_end, read_end, span
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
@@ -143,7 +143,7 @@ def _read_client(ledger: Ledger, kind: Kind, folder: Path, set_aside: Mapping[st
         end = read_end(folder)
     except NotAnEnd as error:
         end = None
-        flaws.append(f"{_short(folder / END, ledger.directory)}: {error}")
+        flaws.append(f"{_short(end_of(folder), ledger.directory)}: {error}")
     for name, flaw in [] if end is None else ends.differing(end, digests):
         parts.pop(name, None)
         if name not in torn:
@@ -187,7 +187,7 @@ def _part_files(folder: Path, ledger: Ledger) -> Iterator[Path]:
     for entry in sorted(folder.iterdir()):
         if entry.name.startswith("part-") and entry.suffix == ".parquet":
             yield entry
-        elif entry.name != END:
+        elif entry.name not in ENDS:
             _name_stray(entry, ledger)
 
 

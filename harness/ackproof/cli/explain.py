@@ -7,12 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ackproof.cli.options import examples
+
 if TYPE_CHECKING:
     from ackproof.rundir.documents import BatchCase
     from ackproof.rundir.layout import CaseDir
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "ackproof explain runs/latest", "ackproof explain runs/latest --case acks=1 --record 0:2217"
+    )
+)
 @click.argument("directory", type=click.Path(path_type=Path))
 @click.option(
     "--record", "records", metavar="PRODUCER:SEQ", multiple=True, help="This record (may be given again)."

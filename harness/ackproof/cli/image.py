@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import click
 
+from ackproof.cli.options import examples
 
-@click.group()
+
+@click.group(epilog=examples("ackproof image build", "ackproof image build --anew"))
 def image() -> None:
     """Images of Kafka for the backend docker."""
 
 
-@click.command()
+@click.command(epilog=examples("ackproof releases", "ackproof releases --newest"))
 @click.option("--newest", "which", flag_value="newest", help="Only the newest of each line.")
 @click.option(
     "--default", "which", flag_value="default", help="Only the one that experiments have by default."
@@ -24,7 +26,7 @@ def releases(which: str | None) -> int:
     return 0
 
 
-@image.command()
+@image.command(epilog=examples("ackproof image build", "ackproof image build 4.2.1 3.9.2 --anew"))
 @click.argument("versions", nargs=-1, metavar="[VERSION]…")
 @click.option("--anew", is_flag=True, help="Make it even if it is there.")
 def build(versions: tuple[str, ...], anew: bool) -> int:
@@ -37,6 +39,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     from ackproof.cluster.containers.engine import connect
     from ackproof.console import Console
     from ackproof.experiment.releases import DEFAULT
+    from ackproof.provision.progress import in_words
     from ackproof.provision.releases import lock
 
     console = Console()
@@ -46,7 +49,7 @@ def build(versions: tuple[str, ...], anew: bool) -> int:
     engine = connect()
     try:
         for version in wanted:
-            made = make(engine, version, lambda progress: console.line(f"… {progress.message}"), anew=anew)
+            made = make(engine, version, in_words(lambda text: console.line(f"… {text}")), anew=anew)
             console.line(f"{made.reference} ({made.identity}, Java {made.java})")
     finally:
         engine.close()

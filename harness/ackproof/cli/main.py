@@ -11,7 +11,9 @@ import io
 import signal
 import sys
 import traceback
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.abc import MetaPathFinder
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,27 +22,39 @@ import click
 from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.base.locales import begin_anew_in_utf8
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
-from ackproof.cli.options import only_cases, over_the_files
+from ackproof.cli.options import (
+    FILES,
+    examples,
+    from_here,
+    json_option,
+    keep_data_option,
+    only_cases,
+    out_option,
+    over_the_files,
+)
+from ackproof.cli.results import audit, judge, report
 from ackproof.cli.simulate import simulate
 from ackproof.cli.validate import validate
 from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
+    from ackproof.experiment.case import Case
+    from ackproof.run.options import BatchOptions
 
-EXIT_CODES = """\b
-Exit codes:
-  0    PASS
-  1    FAIL: Kafka broke what its configuration forbids to break
-  2    INCONCLUSIVE: the evidence does not carry a verdict
-  254  bad input: usage, YAML, a missing tool
-  255  the harness itself failed, or was interrupted
-"""
 HARNESS_FAILED, BAD_INPUT = 255, 254
-_FILES = click.Path(path_type=Path)
+
+
+class _NoPandas(MetaPathFinder):
+    """pyarrow imports pandas where it is installed, as soon as anything is compared: 0.5 s, and no command needs it."""
+
+    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("not for this command", name=name)
 
 
 def entry() -> None:
@@ -49,19 +63,23 @@ def entry() -> None:
         # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    code = main_code(sys.argv[1:])
+    sys.meta_path.insert(0, _NoPandas())
+    code = main_code(sys.argv[1:], begin_anew_in_utf8)
     # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
 
 
-def main_code(arguments: list[str]) -> int:
-    """Run one command and return its exit code. Never raises."""
+def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) -> int:
+    """Run one command and return its exit code. Never raises. `begin` comes before it."""
     try:
+        begin()
         with sigterm_as_interrupt():
             code = main.main(args=arguments, prog_name="ackproof", standalone_mode=False)
     except click.ClickException as error:
-        error.show()
+        text = io.StringIO()
+        error.show(text)
+        _console().error(text.getvalue())
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as error:
         interrupt = error.__cause__ or error  # click makes an Abort of it
@@ -100,20 +118,23 @@ def _console(machine: bool = False) -> Console:
     return Console(machine=machine)
 
 
-def _from_here(path: Path) -> str:
-    """`path` as one would type it: relative where it is below the present folder."""
-    here, whole = Path.cwd(), path.resolve()
-    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)
-
-
-@click.group(epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    epilog=examples("ackproof run experiments/acks-matrix.yaml", "ackproof explain runs/latest", codes=True),
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.version_option(__version__, prog_name="ackproof")
 def main() -> None:
     """Is what your Kafka acknowledged what it kept? Chaos experiments on real clusters, with a verdict."""
 
 
-@main.command(epilog=EXIT_CODES)
-@click.argument("files", nargs=-1, required=True, type=_FILES)
+@main.command(
+    epilog=examples(
+        "ackproof run experiments/acks-matrix.yaml --case acks=all --repeat 3",
+        "ackproof run first.yaml --backend docker --set cluster.kafka=4.2.1",
+        codes=True,
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option(
     "--backend",
     type=click.Choice(list(BACKENDS)),
@@ -126,7 +147,7 @@ def main() -> None:
 )
 @click.option(
     "--client-config",
-    type=_FILES,
+    type=FILES,
     help="File of key=value lines with librdkafka's security settings for --bootstrap; nothing of it is kept.",
 )
 @click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
@@ -134,17 +155,15 @@ def main() -> None:
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
 @over_the_files
 @only_cases
-@click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
-@click.option("--keep-data", is_flag=True, help="Keep the brokers' data in the run directories.")
+@out_option
+@keep_data_option
 @click.option(
     "--simulate/--no-simulate",
     default=False,
     show_default=True,
     help="Simulate each case too, for the report (1.5 s a case).",
 )
-@click.option(
-    "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
-)
+@json_option
 def run(
     files: tuple[Path, ...],
     backend: str | None,
@@ -163,7 +182,7 @@ def run(
     """Run experiments on real clusters, audit, judge, report."""
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.judge.demands import demands
-    from ackproof.run.batch import run_batch, same_names
+    from ackproof.run.batch import same_names
     from ackproof.run.options import BatchOptions, plan_cases
 
     console = _console(machine)
@@ -185,17 +204,69 @@ def run(
         console.warning(text)
     for text in demands(case for _, case in planned).impossible:
         console.warning(text)
+    return _brought(options, planned, console)
+
+
+def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], console: Console) -> int:
+    """Run these cases, and tell what they came to."""
+    from ackproof.run.batch import run_batch
+
     with console.show(len(planned)) as view:
         batch = run_batch(options, view, planned)
     document = batch.document()
-    console.batch(document, _from_here(batch.directory.report_html))
-    if machine:
+    console.batch(document, from_here(batch.directory.report_html))
+    if console.machine:
         console.raw(document.model_dump_json(indent=1))
     return document.exit_code
 
 
-@main.command()
-@click.argument("files", nargs=-1, required=True, type=_FILES)
+@main.command(
+    epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
+)
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=FILES)
+@only_cases
+@out_option
+@keep_data_option
+@json_option
+def replay(
+    directories: tuple[Path, ...], only: tuple[str, ...], out: Path, keep_data: bool, machine: bool
+) -> int:
+    """Run stored cases again, each with its seed and every choice as it was drawn then.
+
+    RUN is a case, or a batch such as runs/latest. The experiment file may be gone, or may say something else by now.
+    """
+    from ackproof.run.options import BatchOptions, stored_cases
+
+    planned = stored_cases(directories, only)
+    options = BatchOptions(directories, only=only, out=out, keep_data=keep_data, stored=True)
+    return _brought(options, planned, _console(machine))
+
+
+@main.command(epilog=examples("ackproof init", "ackproof init leader-kill"))
+@click.argument("name", default="first")
+def init(name: str) -> int:
+    """Write NAME.yaml, a commented experiment that validates and runs, to begin with."""
+    from importlib.resources import files
+
+    path = Path(name if name.endswith(".yaml") else f"{name}.yaml")
+    template = (files("ackproof.cli") / "first.yaml").read_text(encoding="utf-8")
+    text = template.replace("name: NAME", f"name: {path.stem}").replace("FILE", str(path))
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise BadInput(f"{path} is there already, and stays as it is") from None
+    _console().line(f"{path}: now ackproof validate {path}, plan, predict, run")
+    return 0
+
+
+@main.command(
+    epilog=examples(
+        "ackproof plan experiments/storm.yaml",
+        "ackproof plan experiments/acks-matrix.yaml --case acks=all --seed 3",
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option("--seed", type=click.IntRange(0), help="Over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="Over what the files say.")
 @over_the_files
@@ -219,7 +290,7 @@ def plan(
     return 0
 
 
-@main.command()
+@main.command(epilog=examples("ackproof schema", "ackproof schema > experiment.schema.json"))
 def schema() -> int:
     """Print the JSON Schema of experiment files, for editors."""
     from ackproof.plan.schema import schema_text
@@ -228,114 +299,17 @@ def schema() -> int:
     return 0
 
 
-@main.command(epilog=EXIT_CODES)
-@click.argument("directories", nargs=-1, required=True, type=_FILES)
-@click.option("--master", help="Spark master, such as spark://host:7077; local by default.")
-@click.option("--json", "machine", is_flag=True, help="What was counted on standard output, as JSON.")
-def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> int:
-    """Count what became of every record, in any directories that hold ledger/produced and ledger/consumed.
-
-    The exit code says whether it could count (0, 2 incomplete, 254 not a ledger), not what it found.
-    """
-    from ackproof import audit as room
-
-    console = _console(machine)
-    results = room.run(list(directories), master=master)
-    for result in results:
-        state = "counted" if result.code == 0 else "; ".join(result.reasons)
-        console.line(f"{result.directory}: {state}")
-        if result.file is not None:
-            found = ", ".join(f"{name} {count}" for name, count in result.file.counts.items() if count)
-            console.line(f"    {result.file.records.acked} acked; {found or 'nothing found'}")
-    if machine:
-        console.document(
-            [
-                {
-                    "directory": str(result.directory),
-                    "exit_code": result.code,
-                    "reasons": list(result.reasons),
-                    "audit": result.file.model_dump(mode="json") if result.file else None,
-                }
-                for result in results
-            ]
-        )
-    return room.exit_code(results)
-
-
-@main.command(epilog=EXIT_CODES)
-@click.argument("directories", nargs=-1, required=True, type=_FILES)
-@click.option("--json", "machine", is_flag=True, help="batch.json or verdict.json on standard output.")
-def judge(directories: tuple[Path, ...], machine: bool) -> int:
-    """Judge audited batches or cases anew, from what is on disk."""
-    from ackproof.base.errors import BadInput
-    from ackproof.run.conclude import conclude_again, run_stages
-    from ackproof.rundir.documents import VerdictFile
-    from ackproof.rundir.layout import BatchDir, CaseDir
-    from ackproof.rundir.outcome import worst_exit_code
-
-    console = _console(machine)
-    codes: list[int] = []
-    for directory in directories:
-        if BatchDir(directory).batch_json.exists():
-            batch = conclude_again(BatchDir(directory.resolve()), console.line)
-            console.batch(batch, _from_here(BatchDir(directory).report_html))
-            codes.append(batch.exit_code)
-            text = batch.model_dump_json(indent=1)
-        elif not (CaseDir(directory).case_json.exists() or CaseDir(directory).seal.exists()):
-            raise BadInput(_no_batch(directory, "judge"))
-        elif not CaseDir(directory).audit_json.exists():
-            raise BadInput(f"{directory}: its ledgers were never counted; first: ackproof audit {directory}")
-        else:
-            run_stages(CaseDir(directory))
-            verdict = VerdictFile.load(CaseDir(directory).verdict_json)
-            console.lines(
-                [f"{directory}: {verdict.verdict}", *(f"    {reason}" for reason in verdict.reasons)]
-            )
-            codes.append(int(verdict.verdict.exit_code))
-            text = verdict.model_dump_json(indent=1)
-        if machine:
-            console.raw(text)
-    return worst_exit_code(codes)
-
-
-def _no_batch(directory: Path, command: str) -> str:
-    """What to give instead of a folder without a batch: people give `runs`, one too high, or a case, one too low."""
-    for near, what in ((directory / "latest", "latest batch"), (directory.parent, "batch of this case")):
-        if (near / "batch.json").exists():
-            return f"{directory}: no batch.json there; the {what}: ackproof {command} {near}"
-    what = "no batch.json there" if directory.is_dir() else "no such folder"
-    return f"{directory}: {what}; give a batch such as runs/latest"
-
-
-@main.command()
-@click.argument("directories", nargs=-1, required=True, type=_FILES)
-def report(directories: tuple[Path, ...]) -> int:
-    """Write report.html, junit.xml and summary.md of batches anew."""
-    from ackproof.base.errors import BadInput
-    from ackproof.rundir.documents import BatchFile
-    from ackproof.rundir.layout import BatchDir
-    from ackproof_reports import render_batch
-
-    console = _console()
-    for directory in directories:
-        if not BatchDir(directory).batch_json.exists():
-            raise BadInput(_no_batch(directory, "report"))
-        BatchFile.load(BatchDir(directory).batch_json)
-        render_batch(directory)
-        console.line(f"report: {BatchDir(directory).report_html}")
-    return 0
-
-
-@main.command()
+@main.command(epilog=examples("ackproof doctor", "ackproof doctor | grep MISSING"))
 def doctor() -> int:
     """Say what this machine has, what it lacks, and how to get it. Starts a one-node cluster to be sure."""
     from ackproof.cluster import doctor as room
     from ackproof.cluster.containers.images import look
     from ackproof.cluster.disks.file_systems import found as disks
+    from ackproof.provision.progress import in_words
 
     console = _console()
     good = True
-    checks = room.doctor(lambda progress: console.line(f"… {progress.message}"))
+    checks = room.doctor(in_words(lambda text: console.line(f"… {text}")))
     for check in (*checks, room.Check("disks", True, disks()), room.Check("containers", True, look())):
         good &= check.ok
         console.line(
@@ -346,8 +320,8 @@ def doctor() -> int:
     return 0 if good else BAD_INPUT
 
 
-@main.command("list")
-@click.option("--out", type=_FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
+@main.command("list", epilog=examples("ackproof list", "ackproof list --out elsewhere --json"))
+@click.option("--out", type=FILES, default=Path("runs"), show_default=True, help="Where batches are kept.")
 @click.option("--json", "machine", is_flag=True, help="As JSON on standard output.")
 def list_(out: Path, machine: bool) -> int:
     """List batches and their verdicts, and what is running now."""
@@ -368,7 +342,7 @@ def list_(out: Path, machine: bool) -> int:
     return 0
 
 
-@main.command()
+@main.command(epilog=examples("ackproof clean", "ackproof clean --json"))
 @click.option("--json", "machine", is_flag=True, help="What was done, as JSON on standard output.")
 def clean(machine: bool) -> int:
     """End what dead runs left behind and remove their broker data. Ledgers and logs are kept."""
@@ -382,5 +356,5 @@ def clean(machine: bool) -> int:
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
 
 
-for command in (explain, image, releases, simulate, predict, explore, validate):
+for command in (audit, judge, report, explain, image, releases, simulate, predict, explore, validate):
     main.add_command(command)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import only_cases
+from ackproof.cli.options import examples, only_cases
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -18,7 +18,11 @@ _FILES = click.Path(path_type=Path)
 INCONCLUSIVE = 2
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "ackproof predict experiments/acks-matrix.yaml", "ackproof predict first.yaml --story lost"
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Over what the files say.")
 @only_cases
@@ -139,7 +143,12 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
             console.lines(f"    {line}" for line in said[1:])
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "ackproof explore --rules 4.1 --find lost",
+        "ackproof explore --without strict_min_isr --html story.html",
+    )
+)
 @click.option("--rules", "version", default="4.3", show_default=True, help="Release, such as 4.1 or 3.9-zk.")
 @click.option("--without", multiple=True, metavar="NAME", help="Take a protection away (may be given again).")
 @click.option(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Final
+
 import click
 
 over_the_files = click.option(
@@ -14,3 +17,34 @@ over_the_files = click.option(
 only_cases = click.option(
     "--case", "only", multiple=True, metavar="ID", help="Only this case (may be given again)."
 )
+
+FILES: Final = click.Path(path_type=Path)
+EXIT_CODES: Final = """\b
+Exit codes:
+  0    PASS
+  1    FAIL: Kafka broke what its configuration forbids to break
+  2    INCONCLUSIVE: the evidence does not carry a verdict
+  254  bad input: usage, YAML, a missing tool
+  255  the harness itself failed, or was interrupted
+"""
+
+out_option = click.option(
+    "--out", type=FILES, default=Path("runs"), show_default=True, help="Where batches are kept."
+)
+keep_data_option = click.option(
+    "--keep-data", is_flag=True, help="Keep the brokers' data in the run directories."
+)
+json_option = click.option(
+    "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
+)
+
+
+def examples(first: str, second: str, *, codes: bool = False) -> str:
+    """The end of a command's help: with `codes` what its exit codes mean, and two calls."""
+    return (f"{EXIT_CODES}\n" if codes else "") + f"\b\nExamples:\n  {first}\n  {second}\n"
+
+
+def from_here(path: Path) -> str:
+    """`path` as one would type it: relative where it is below the present folder."""
+    here, whole = Path.cwd(), path.resolve()
+    return str(whole.relative_to(here)) if whole.is_relative_to(here) else str(whole)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import only_cases, over_the_files
+from ackproof.cli.options import examples, only_cases, over_the_files
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -23,7 +23,12 @@ _TELL_EVERY_S = 5.0
 _SHOWN = ("lost", "duplicate", "unavailable_ms")
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "ackproof simulate experiments/acks-matrix.yaml",
+        "ackproof simulate first.yaml --seeds 10000 --master local[2]",
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=_FILES)
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), default=200, show_default=True, help="How many.")
 @click.option(

@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ackproof.cli.options import examples
+
 if TYPE_CHECKING:
     from ackproof.experiment.case import Case
     from ackproof.experiment.problems import Problem
 
 
-@click.command()
+@click.command(
+    epilog=examples(
+        "ackproof validate experiments/storm.yaml",
+        "ackproof validate experiments/acks-matrix.yaml first.yaml --json",
+    )
+)
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @click.option(
     "--json", "machine", is_flag=True, help="All errors and warnings as a JSON list on standard output."

@@ -70,7 +70,7 @@ class FaultSpec(Spec):
     ENDS_NODES: ClassVar[bool] = False
     """Whether the process of each node at which it is aimed ends."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
-    """What must be laid before the cluster starts so that it can be done."""
+    """What must be laid before the cluster starts so that it can be done, whatever its fields say."""
 
     number: int = Field(ge=1)
     trigger: Trigger

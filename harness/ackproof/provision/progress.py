@@ -18,9 +18,27 @@ class Progress:
     done: int = 0
     total: int = 0
 
+    def __str__(self) -> str:
+        """The message, and how far it is in quarters."""
+        quarters = 4 * self.done // self.total if self.total else 0
+        return f"{self.message}, {25 * quarters} %" if quarters else self.message
+
 
 ProgressSink = Callable[[Progress], None]
 """Who listens. Called on the thread that provisions; what it raises ends the step."""
+
+
+def in_words(say: Callable[[str], None]) -> ProgressSink:
+    """Says each step once, and how far it is when that has changed by a quarter."""
+    said = ""
+
+    def tell(progress: Progress) -> None:
+        nonlocal said
+        if str(progress) != said:
+            said = str(progress)
+            say(said)
+
+    return tell
 
 
 def ignore(event: Progress) -> None:

@@ -61,7 +61,7 @@ def _go() -> Path:
 
 def _build(folder: Path, progress: ProgressSink) -> None:
     go = _go()
-    progress(Progress("download", f"building {NAME} {VERSION} with Go (once)"))
+    progress(Progress("download", f"building {NAME} {VERSION} with Go, this once: some 10 to 45 s"))
     output = folder / "go.log"
     child = spawn(
         [str(go), "install", f"{_MODULE}/cmd/server@v{VERSION}"],

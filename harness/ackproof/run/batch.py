@@ -19,7 +19,7 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, with_features
 from ackproof.experiment.case import Case
 from ackproof.faults.command import require
-from ackproof.provision.progress import Progress
+from ackproof.provision.progress import in_words
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
 from ackproof.run.options import BatchOptions, command_of
@@ -185,9 +185,7 @@ def run_batch(options: BatchOptions, watcher: BatchWatcher, planned: Sequence[tu
 def _provision(planned: Sequence[Case], watcher: BatchWatcher) -> dict[str, Installation]:
     """All that any case needs, before the first one: nothing is fetched, and nothing lacks, while a cluster runs."""
 
-    def tell(progress: Progress) -> None:
-        watcher.step(progress.message)
-
+    tell = in_words(watcher.step)
     planned = [case for case in planned if not case.experiment.ground.simulated]
     for case in planned:
         prepare(case.experiment.backend, case.needs, case.experiment.cluster, tell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.experiment.problems import Problem
-from ackproof.plan.cases import cases, load
+from ackproof.plan.cases import case_from_json, cases, load
+from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.layout import BatchDir, CaseDir
 
 if TYPE_CHECKING:
     from ackproof.cluster.backends.attach.cluster import Attachment
@@ -37,6 +39,8 @@ class BatchOptions:
     keep_data: bool = False
     simulate: bool = False
     """Whether simulated runs are made beside each case, for the report."""
+    stored: bool = False
+    """Whether `files` are runs on disk, whose cases are repeated as they were drawn (`stored_cases`)."""
 
 
 def plan_cases(
@@ -59,18 +63,56 @@ def plan_cases(
         for warning in plan.warnings:
             warn(warning)
         found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]
-    if options.only:
-        wanted = set(options.only)
-        found = [(file, case) for file, case in found if {case.id, case.id.rpartition("#")[0]} & wanted]
-        if not found:
-            raise BadInput(f"no case is called {' or '.join(options.only)}; ackproof plan lists them")
-    return found
+    return _only(found, options.only)
+
+
+def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:
+    """The cases of runs on disk, of cases or of all cases of a batch, every choice as it was drawn then; each with the
+    folder that its experiment's cases share.
+
+    `only` chooses by id, with or without its repeat. Raises `BadInput` for what holds no case, for one that is not
+    among them, and for a run on a cluster that someone else runs: how to get in there is not kept.
+    """
+    found: list[tuple[Path, Case]] = []
+    for directory in directories:
+        runs = [CaseDir(directory)]
+        if BatchDir(directory).batch_json.exists():
+            runs = [
+                CaseDir(directory / one.run) for one in BatchFile.load(BatchDir(directory).batch_json).cases
+            ]
+        for run in runs:
+            if not run.case_json.exists():
+                raise BadInput(f"{run.path}: neither a case nor a batch; give one such as runs/latest")
+            stored = CaseFile.load(run.case_json)
+            case = case_from_json(stored.resolved)
+            if case.experiment.ground.foreign:
+                raise BadInput(
+                    f"{run.path}: it ran on a cluster that someone else runs; again: {stored.replay}"
+                )
+            found.append((run.path.parent, case))
+    return _only(found, only)
+
+
+def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[Path, Case]]:
+    """The cases of these ids, with or without their repeat; all where none is named. Raises `BadInput` for none."""
+    chosen = [
+        (file, case)
+        for file, case in found
+        if not wanted or {case.id, case.id.rpartition("#")[0]} & set(wanted)
+    ]
+    if not chosen:
+        raise BadInput(
+            f"no case is called {' or '.join(wanted)}; there is {', '.join(case.id for _, case in found)}"
+        )
+    return chosen
 
 
 def command_of(options: BatchOptions, seed: int, only: str | None = None, file: Path | None = None) -> str:
     """The one command that repeats this batch, or one case of it."""
     files = [str(file)] if file is not None else [str(path) for path in options.files]
     words = ["ackproof", "run", *files, "--seed", str(seed)]
+    if options.stored:
+        words = ["ackproof", "replay", *map(str, options.files)]
     if options.repeat is not None:
         words += ["--repeat", str(options.repeat)]
     if options.attachment is not None:

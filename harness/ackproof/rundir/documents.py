@@ -56,7 +56,7 @@ class Client(Document):
     isolation: Literal["read_uncommitted", "read_committed"] | None = None
     """Of a reader; None: it was not written down."""
     killed: bool = False
-    """A fault killed it, on purpose: it leaves no `END`, and what it had sent is in the ledger all the same."""
+    """A fault killed it, on purpose: it leaves no `_END`, and what it had sent is in the ledger all the same."""
 
 
 class CaseFile(Document):

@@ -1,7 +1,8 @@
-"""`END` in a client's folder of a ledger: that the client closed in good order, and what it wrote, part by part.
+"""`_END` in a client's folder of a ledger: that the client closed in good order, and what it wrote, part by part.
 
 `{"parts": [{"name", "rows", "first", "last", "bytes", "sha256"}, …]}`; `first` and `last` are of seq in a produced part
-and of read_seq in a consumed one. An empty END, as other tools may leave it, vouches for no part.
+and of read_seq in a consumed one. An empty one, as other tools may leave it, vouches for no part.
+Data sets (Arrow, Spark) pass over names that begin with an underscore. Earlier versions called it `END`: read, too.
 Plain JSON without pydantic, which would cost each of Spark's workers 0.1 s.
 """
 
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 if TYPE_CHECKING:  # Arrow takes a second to load, which clients have when they end and not when they begin
     import pyarrow.parquet as pq
 
-END: Final = "END"
+END: Final = "_END"
+ENDS: Final = (END, "END")
+"""What it may be called, the present name first."""
 ORDER: Final = ("read_seq", "seq", "txn")
 """The column by which rows of a ledger are numbered: the first of these that a part has. A consumed part has a seq too,
 of the producer."""
@@ -89,13 +92,18 @@ def mark_end(folder: Path) -> None:
 
 def has_end(folder: Path) -> bool:
     """Whether the client of this folder closed in good order."""
-    return (folder / END).exists()
+    return end_of(folder).exists()
+
+
+def end_of(folder: Path) -> Path:
+    """The file that says it, or where it would stand."""
+    return next((folder / name for name in ENDS if (folder / name).exists()), folder / END)
 
 
 def read_end(folder: Path) -> tuple[PartEnd, ...] | None:
     """What the client of this folder says that it wrote; None: nothing (no END, or an empty one). Raises `NotAnEnd`."""
     try:
-        text = (folder / END).read_text(encoding="utf-8")
+        text = end_of(folder).read_text(encoding="utf-8")
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

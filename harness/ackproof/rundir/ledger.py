@@ -5,7 +5,7 @@ Its rows are sorted by topic, partition and order (seq of a produced row, read_s
 group per partition, so that a reader of one partition can pass over the others by their statistics; partitions
 with few rows share a group. A client that produced or read nothing leaves a folder without parts.
 
-After the last part comes `END`: see `end`.
+After the last part comes `_END`: see `end`.
 """
 
 from __future__ import annotations

@@ -7,13 +7,14 @@ did had no effect that anybody can see.
 from __future__ import annotations
 
 import random
-import re
 import secrets
 import threading
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeAlias
+from typing import Any, Self, TypeAlias
 
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import RunTag, end_children
@@ -35,15 +36,12 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.registry import register
 from ackproof.rundir.timeline import Timeline
-from ackproof.testing.marker import Wanted, read_topic
+from ackproof.testing.block import FaultBlock
+from ackproof.testing.marker import Wanted, read_fault, read_topic
+from ackproof.testing.moments import excerpt
 
 Target: TypeAlias = str | int | Iterable[int]
 """A role such as `leader(orders/0)`, a node's number, or several."""
-
-_LOG_LINES: Final = 8
-_LOG_WIDTH: Final = 240
-_EVERY_MOMENT: Final = re.compile(r"Periodic task|\(PeriodicTaskControlManager\)")
-"""Lines that a controller logs whether anything happens or not."""
 
 
 class KafkaCluster:
@@ -60,10 +58,17 @@ class KafkaCluster:
         self._random = random.Random(f"ackproof/{seed}")
         self._stop = threading.Event()
         self._faults: list[str] = []
+        self._moments: list[float] = []
         self._lives: dict[int, Life] = {}
+        self._blocks: list[FaultBlock] = []
         self._timeline = Timeline(self.run.timeline, self.clock)
         self._cluster = ProcessCluster(
-            wanted.cluster, self.run.nodes, self.tag, to_timeline(self._timeline), installed=installed
+            wanted.cluster,
+            self.run.nodes,
+            self.tag,
+            to_timeline(self._timeline),
+            installed=installed,
+            needs=wanted.needs,
         )
         self._holds = Holds()
         self._field = FaultContext(self._cluster, self._stop, holds=self._holds)
@@ -87,6 +92,8 @@ class KafkaCluster:
     def _end(self) -> None:
         self._stop.set()
         try:
+            for block in self._blocks:
+                block.end(awaited=False)
             self._cluster.stop()
             if not self.keep_data:
                 self._cluster.remove_data()
@@ -179,6 +186,28 @@ class KafkaCluster:
 
     # -- breaking and mending -----------------------------------------------------------------------------------
 
+    @contextmanager
+    def fault(self, kind: str, *whom: object, **fields: object) -> Iterator[tuple[int, ...]]:
+        """Any fault of the catalogue, in the words of an experiment file: confirmed when the block begins, healed and
+        seen to be healed when it ends (or the ledger looks for the truth).
+
+        `fault("isolate", "leader(orders/0)", from_="clients")` is `isolate: leader(orders/0)` with `from: clients`
+        beside it; `fault("cut", link="clients -> leader(orders/0)")` is `cut: {link: …}`. Gives the nodes that it hit.
+        """
+        case = read_fault(
+            self._wanted, self.topics, kind, whom, fields, len(self._lives) + 1, self._random.getrandbits(63)
+        )
+        context = FaultContext(self._cluster, self._stop, case, holds=self._holds, tag=self.tag)
+        block = FaultBlock(case, context, self._timeline)
+        fault = block.fault
+        self._lives[fault.number] = Life(fault)
+        self._blocks.append(block)
+        with block as nodes:
+            self._did(f"{fault}" + (f" → {_names(nodes)}" if nodes else ""))
+            yield nodes
+            block.end()
+            self._did(f"end of {fault}")
+
     def kill(self, target: Target) -> tuple[int, ...]:
         """SIGKILL."""
         return self._break(Kill, target)
@@ -207,7 +236,9 @@ class KafkaCluster:
         return self._undo(Kill, NodeState.GONE, "start", target)
 
     def heal(self) -> None:
-        """Resume what is paused, start what is gone. Nothing happens to a cluster that is whole."""
+        """End the blocks of `fault`, resume what is paused, start what is gone. Nothing happens to a whole cluster."""
+        for block in reversed(self._blocks):
+            block.end()
         for state, undo in ((NodeState.STOPPED, self.resume), (NodeState.GONE, self.start)):
             if self._in(state):
                 undo()
@@ -216,14 +247,13 @@ class KafkaCluster:
         """Raises `NodeDied` when a node has died by itself."""
         self._cluster.check()
 
-    def log_tails(self, lines: int = _LOG_LINES) -> str:
-        """The last lines that each node logged, and what was done to the cluster."""
+    def log_tails(self) -> str:
+        """What each node logged around the faults (its last lines if there were none), and what was done to it."""
         parts = [f"faults: {'; '.join(self._faults) or 'none'}"]
         for node in self._cluster.nodes.values():
-            told = [line for line in node.log_tail(4 * lines).splitlines() if not _EVERY_MOMENT.search(line)]
             parts.append(f"-- {node.name}, {node.state().value}")
-            parts += [line if len(line) <= _LOG_WIDTH else f"{line[:_LOG_WIDTH]}…" for line in told[-lines:]]
-        return "\n".join([*parts, f"all of it: {self.run.nodes}"])
+            parts += excerpt(node.log_tail, self._moments)
+        return "\n".join([*parts, f"run directory: {self.run.path}", f"all of the logs: {self.run.nodes}"])
 
     def _break(self, kind: type[NodeFault], target: Target) -> tuple[int, ...]:
         nodes = self._nodes(target)
@@ -245,8 +275,12 @@ class KafkaCluster:
             self._go(self._lives[number].failed(str(error), to_undo=number in self._holders(nodes)))
             raise
         self._go(self._lives[number].confirmed(self.clock.now(), did, witness))
-        self._faults.append(f"{self.clock.now() / 1e9:.2f} s {fault.kind} {role} → {_names(nodes)}")
+        self._did(f"{fault.kind} {role} → {_names(nodes)}")
         return number, injection
+
+    def _did(self, what: str) -> None:
+        self._faults.append(f"{self.clock.now() / 1e9:.2f} s {what}")
+        self._moments.append(time.time())
 
     def _go(self, step: Step) -> None:
         self._lives[step.life.number] = step.life
@@ -274,6 +308,8 @@ class KafkaCluster:
         injections: dict[int, Injection[Any]] = {}
         for number in sorted(self._holders(nodes), reverse=True):
             fault = self._lives[number].fault
+            if any(block.fault is fault for block in self._blocks):
+                raise BadInput(f"{word}: {fault} heals at the end of its block")
             if isinstance(fault, NodeFault):
                 held = [node for node in nodes if number in self._holders([node])]
                 injections[number] = self._injection(fault, held)
@@ -299,7 +335,7 @@ class KafkaCluster:
                 raise
             if number in healed:
                 self._go(self._lives[number].recovered(witness))
-        self._faults.append(f"{self.clock.now() / 1e9:.2f} s {word} {_names(nodes)}")
+        self._did(f"{word} {_names(nodes)}")
 
     def _fault(self, kind: type[NodeFault], nodes: tuple[int, ...], target: Target) -> NodeFault:
         role = Role.parse(target) if isinstance(target, str) else Role(RoleKind.BROKER, node=nodes[0])

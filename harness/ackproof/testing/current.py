@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 _SESSION: Final = pytest.StashKey["PluginSession"]()
 CLUSTERS: Final = pytest.StashKey[list["KafkaCluster"]]()
 """On an item: the clusters that its fixtures started."""
+PASSED: Final = pytest.StashKey[bool]()
+"""On an item: whether what was last told of it is no failure."""
 
 
 def session_of(config: pytest.Config) -> PluginSession:
     """The session, made when it is first asked for."""
     if _SESSION not in config.stash:
+        from ackproof.base.locales import children_speak_utf8
         from ackproof.testing.session import PluginSession
 
+        children_speak_utf8()
         out: str | None = config.getoption("ackproof_out")
         config.stash[_SESSION] = PluginSession(
             out=config.rootpath / "runs" if out is None else config.invocation_params.dir / out,

@@ -2,30 +2,46 @@
 
 from __future__ import annotations
 
+import itertools
+import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from ackproof.base.errors import AckproofError
 from ackproof.base.interrupts import sigterm_as_interrupt
+from ackproof.cluster.backends.choice import prepare
+from ackproof.rundir.layout import safe_name
+from ackproof.rundir.registry import entries
 from ackproof.testing.cluster import KafkaCluster
-from ackproof.testing.current import CLUSTERS, own_warnings, session_of
+from ackproof.testing.current import CLUSTERS, PASSED, own_warnings, session_of
 from ackproof.testing.ledger import Ledger
 from ackproof.testing.marker import read_marker
 
+_LONGEST: Final = 120
 
-def cluster_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[KafkaCluster]:
-    """The cluster of a test. What hinders its start, or a node that died by itself, is an ERROR of the test."""
+
+def cluster_of(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
+    """The cluster of a test. Its run directory goes when the test passes, unless --ackproof-out or --ackproof-keep-data
+    say that all stay; before the next run of a test that failed, its old one goes.
+
+    What hinders its start, or a node that died by itself, is an ERROR of the test.
+    """
     config = request.config
     session = session_of(config)
     node = request.node
     marker = node.get_closest_marker("kafka")
     seed = config.getoption("ackproof_seed") or 0
+    keep_all = bool(config.getoption("ackproof_out") or config.getoption("ackproof_keep_data"))
     with sigterm_as_interrupt():
         try:
             wanted = read_marker(marker.args if marker else (), marker.kwargs if marker else {})
             with own_warnings():
+                prepare("process", wanted.needs, wanted.cluster)
+                folder = _new_folder(session.out / "kafka_cluster", f"{node.path.stem}.{node.name}", keep_all)
                 installed = session.installed(wanted.cluster.kafka)
                 cluster = KafkaCluster(wanted, folder, installed, seed=f"{seed}/{node.nodeid}")
                 cluster.keep_data = config.getoption("ackproof_keep_data")
@@ -42,6 +58,8 @@ def cluster_of(request: pytest.FixtureRequest, folder: Path) -> Iterator[KafkaCl
                 died = str(error)
         finally:
             cluster.__exit__(None, None, None)
+            if node.stash.get(PASSED, False) and not died and not keep_all:
+                _remove(folder)
     if died:
         pytest.fail(f"kafka_cluster: {died}", pytrace=False)
 
@@ -53,7 +71,32 @@ def ledger_of(request: pytest.FixtureRequest, cluster: KafkaCluster) -> Iterator
     ledger.end()
 
 
-def add_logs(item: pytest.Item, report: pytest.TestReport) -> None:
-    """Put the nodes' last log lines beside a failure."""
+def note_end(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Put what the nodes logged around the faults beside a failure; what passed is remembered."""
+    item.stash[PASSED] = not report.failed
+    if not report.failed:
+        return
     for cluster in item.stash.get(CLUSTERS, []):
         report.sections.append(("Kafka nodes", cluster.log_tails()))
+
+
+def _new_folder(home: Path, test: str, keep_all: bool) -> Path:
+    """A folder that no other test has (of another worker either), nor an earlier run of this one."""
+    name = safe_name(test)[:_LONGEST]
+    alive = {Path(entry.case_dir) for _, entry in entries()}
+    for number in itertools.count(1):
+        folder = (home / (name if number == 1 else f"{name}-{number}")).absolute()
+        if not keep_all and folder not in alive:
+            shutil.rmtree(folder, ignore_errors=True)
+        with suppress(FileExistsError):
+            folder.mkdir(parents=True)
+            return folder
+    raise AssertionError("numbers do not end")
+
+
+def _remove(folder: Path) -> None:
+    """The run, and what was made for it alone."""
+    shutil.rmtree(folder)
+    with suppress(OSError):  # others are there
+        folder.parent.rmdir()
+        folder.parent.parent.rmdir()

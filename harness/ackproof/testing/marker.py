@@ -1,19 +1,28 @@
-"""What `@pytest.mark.kafka(…)` asks for, read and checked as an experiment file is."""
+"""What `@pytest.mark.kafka(…)` and `kafka_cluster.fault(…)` ask for, read and checked as an experiment file is."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.backends import Need
+from ackproof.experiment.case import Case
 from ackproof.experiment.nodes import Data, root_of
-from ackproof.experiment.problems import InvalidExperiment
-from ackproof.experiment.spec import ClusterSpec, TopicSpec
-from ackproof.plan.matrix import analyse
+from ackproof.experiment.problems import InvalidExperiment, hint
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.spec import FIRST_CONTROLLER, ClusterSpec, TopicSpec
+from ackproof.faults.registry import fault_kinds
+from ackproof.plan.cases import cases, reseeded
+from ackproof.plan.entries import spelt_out
+from ackproof.plan.matrix import Plan, analyse
 
 _NO_TOPIC: Final = "ackproof.none"
 _MOST_COPIES: Final = 3
+_SHOWN: Final = re.compile(r"cluster\.|faults\[1\]\.")
+"""How the paths of problems begin, which nobody wrote."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +31,8 @@ class Wanted:
 
     cluster: ClusterSpec
     topics: dict[str, TopicSpec]
+    needs: frozenset[Need] = frozenset()
+    """What is laid for its faults."""
 
 
 def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) -> Wanted:
@@ -30,17 +41,76 @@ def read_marker(arguments: tuple[object, ...], options: Mapping[str, object]) ->
         raise BadInput(
             f"@pytest.mark.kafka takes named arguments only, such as brokers=3, not {arguments[0]!r}"
         )
-    cluster = {name: value for name, value in options.items() if name != "topics"}
-    return _read("@pytest.mark.kafka", cluster, options.get("topics", {}))
+    what = "@pytest.mark.kafka"
+    cluster = {name: value for name, value in options.items() if name not in ("topics", "faults")}
+    plan = _read(what, cluster, options.get("topics", {}))
+    topics = {name: topic for name, topic in plan.spec.topics.items() if name != _NO_TOPIC}
+    return Wanted(plan.spec.cluster, topics, _needs(what, options.get("faults", ())))
 
 
 def read_topic(cluster: ClusterSpec, name: str, options: Mapping[str, object]) -> TopicSpec:
     """One topic of a cluster that runs. Raises `BadInput`."""
-    said = {"brokers": cluster.brokers}
-    return _read(f"topic {name!r}", said, {name: options}).topics[name]
+    return _read(f"topic {name!r}", {"brokers": cluster.brokers}, {name: options}).spec.topics[name]
 
 
-def _read(what: str, cluster: object, topics: object) -> Wanted:
+def read_fault(
+    wanted: Wanted,
+    topics: Mapping[str, TopicSpec],
+    kind: str,
+    whom: tuple[object, ...],
+    fields: Mapping[str, object],
+    number: int,
+    seed: int,
+) -> Case:
+    """A case with this one fault and the topics of a cluster that runs, all that is random drawn from `seed`.
+
+    Raises `BadInput` for what an experiment may not say either, and for what was not laid.
+    """
+    what = f"fault({kind!r})"
+    said: dict[str, object] = {name.removesuffix("_"): value for name, value in fields.items()}
+    if len(whom) > 1:
+        raise BadInput(f"{what}: whom it hits is one value; all else is said by name")
+    if "target" in said:
+        said["target"] = _role(said["target"])
+    entry = {"at": "0s", kind: _role(whom[0]), **said} if whom else {"at": "0s", kind: said}
+    there = {name: topic.model_dump(mode="json", exclude_none=True) for name, topic in topics.items()}
+    plan = _read(what, wanted.cluster.model_dump(mode="json", exclude_none=True), there, [entry])
+    case = cases(plan)[0]
+    fault = case.experiment.faults[0].model_copy(update={"number": number})
+    own = case.experiment.model_copy(update={"faults": (fault,), "topics": dict(topics)})
+    case = reseeded(replace(case, experiment=own), seed)
+    # Where a file system can be mounted, it was.
+    laid = wanted.needs | ({Need.DISKS} if Need.DISKS_WHERE_ROOT in wanted.needs else set())
+    lacking = {one.kind: one.needs - laid for one in case.faults if one.needs - laid}
+    if lacking:
+        needs = "; ".join(sorted(set().union(*lacking.values())))
+        raise BadInput(
+            f"{what}: this is laid before the cluster starts: {needs}; "
+            f"write @pytest.mark.kafka(faults={sorted(lacking)})"
+        )
+    return case
+
+
+def _role(whom: object) -> object:
+    """A node's number as the role that a file names it by."""
+    if isinstance(whom, int):
+        return str(Role(RoleKind.CONTROLLER if whom >= FIRST_CONTROLLER else RoleKind.BROKER, node=whom))
+    return whom
+
+
+def _needs(what: str, kinds: object) -> frozenset[Need]:
+    """What is to be laid for faults of these kinds, whatever their fields say."""
+    if isinstance(kinds, str) or not isinstance(kinds, (list, tuple)):
+        raise BadInput(f"{what}: faults: expected kinds of faults such as ['isolate'], not {kinds!r}")
+    for kind in kinds:
+        if kind not in fault_kinds():
+            raise BadInput(
+                f"{what}: faults: unknown kind {kind!r}{hint(str(kind), list(fault_kinds()), 'expected one of')}"
+            )
+    return frozenset().union(*(fault_kinds()[kind].NEEDS for kind in kinds))
+
+
+def _read(what: str, cluster: object, topics: object, faults: list[object] | None = None) -> Plan:
     if isinstance(topics, (list, tuple)):
         topics = {name: {} for name in topics}
     if not isinstance(topics, Mapping):
@@ -52,17 +122,17 @@ def _read(what: str, cluster: object, topics: object) -> Wanted:
         "cluster": cluster,
         "topics": {name: _with_copies(said, copies) for name, said in topics.items()}
         or {_NO_TOPIC: {"replication_factor": 1}},
+        "faults": faults or [],
     }
     try:
-        spec = analyse(what, root_of({name: _plain(said) for name, said in whole.items()})).spec
+        return analyse(what, spelt_out(root_of({name: _plain(said) for name, said in whole.items()})))
     except InvalidExperiment as error:
         lines = [
-            f"{what}: {problem.path.removeprefix('cluster.')}: {problem.message}"
+            f"{what}: {_SHOWN.sub('', problem.path)}: {problem.message}"
             + (f" (did you mean '{problem.suggestion}'?)" if problem.suggestion else "")
             for problem in error.problems
         ]
         raise BadInput("\n".join(lines)) from None
-    return Wanted(spec.cluster, {name: topic for name, topic in spec.topics.items() if name != _NO_TOPIC})
 
 
 def _with_copies(said: object, copies: int) -> object:

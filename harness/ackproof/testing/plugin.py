@@ -26,7 +26,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--ackproof-seed", type=int, metavar="N", help="Seed of every random choice, over what files say."
     )
-    group.addoption("--ackproof-out", metavar="DIR", help="Where batches are kept (default: runs).")
+    group.addoption(
+        "--ackproof-out",
+        metavar="DIR",
+        help="Where batches and runs of kafka_cluster stay, all of them (default: runs, of the latter what failed).",
+    )
     group.addoption("--ackproof-keep-data", action="store_true", help="Keep the data of brokers.")
 
 
@@ -35,7 +39,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "ackproof: a case of an experiment file (set by the plugin)")
     config.addinivalue_line(
         "markers",
-        "kafka(brokers=3, controllers=1, kafka='4.3.1', config={}, topics={}): the cluster that the fixture "
+        "kafka(brokers=3, controllers=1, kafka='4.3.1', config={}, topics={}, faults=[]): the cluster that the fixture "
         "kafka_cluster starts",
     )
 
@@ -54,14 +58,15 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
 
 
 @pytest.fixture
-def kafka_cluster(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KafkaCluster]:
+def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """A real Kafka cluster of this test's own, as the marker `kafka` says; 3 brokers by default.
 
-    Methods by role: `kill("leader(orders/0)")`, `stop`, `pause`, `resume`, `start`, `restart`, each confirmed.
+    `with kafka_cluster.fault("pause", "leader(orders/0)"):` does any fault of the catalogue, confirmed and healed;
+    those that break links, disks or clocks are named in the marker, so that they are laid: faults=["isolate"].
     """
     from ackproof.testing.fixtures import cluster_of
 
-    yield from cluster_of(request, tmp_path / "kafka")
+    yield from cluster_of(request)
 
 
 @pytest.fixture
@@ -76,12 +81,12 @@ def ledger(request: pytest.FixtureRequest, kafka_cluster: KafkaCluster) -> Itera
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The nodes' last log lines go beside the failure of a test that used a cluster."""
+    """What the nodes logged goes beside the failure of a test that used a cluster."""
     report = yield
-    if report.failed and "kafka_cluster" in getattr(item, "fixturenames", ()):
-        from ackproof.testing.fixtures import add_logs
+    if "kafka_cluster" in getattr(item, "fixturenames", ()):
+        from ackproof.testing.fixtures import note_end
 
-        add_logs(item, report)
+        note_end(item, report)
     return report
 
 

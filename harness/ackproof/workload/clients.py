@@ -127,7 +127,7 @@ class Workload:
         """Stop producers, then readers, in good order; bounded by the delivery time-out.
 
         Returns when all are gone. One that does not come to its end in time is killed and its journal salvaged: it
-        leaves no `END`. Raises `ClientDied` if a client had ended by itself.
+        leaves no `_END`. Raises `ClientDied` if a client had ended by itself.
         """
         with self._lock:
             self._stopping = True

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -262,6 +265,26 @@ def test_many_events_are_bounded_and_said(run: CaseDir) -> None:
     lines = told(run, "0:5")
     assert sum(" s  " in line for line in lines) == MOST_EVENTS + 3
     assert [line for line in lines if line.endswith("later events of its partition are in the timeline")]
+
+
+def test_the_command_loads_neither_pandas_nor_spark(run: CaseDir) -> None:
+    """pandas is installed here, and pyarrow would import it: half of the time until the story is told."""
+    run.case_json.write_text("{}")
+    script = (
+        "import sys; from ackproof.cli.main import entry\n"
+        "try: entry()\n"
+        "finally: print('loaded', *sorted({'pandas', 'pyspark', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "explain", run.path],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    assert importlib.util.find_spec("pandas") is not None
+    assert "what took it: " in done.stdout
+    assert done.stdout.endswith("loaded pyarrow\n")
 
 
 def test_the_command(run: CaseDir, capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pyarrow.dataset as dataset
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -159,3 +160,27 @@ def test_end(tmp_path: Path) -> None:
     assert has_end(folder)
     assert read_end(folder) == ()
     assert read_parts(tmp_path, PRODUCED).num_rows == 0
+
+
+def test_a_ledger_opens_as_a_data_set_as_it_lies(tmp_path: Path) -> None:
+    for client in ("p0", "p1"):
+        write_produced(tmp_path / f"client={client}", 0, produced(40))
+        mark_end(tmp_path / f"client={client}")
+        assert has_end(tmp_path / f"client={client}")
+    assert dataset.dataset(tmp_path, format="parquet").count_rows() == 80
+    assert dataset.dataset(tmp_path, format="parquet", partitioning="hive").to_table()[
+        "client"
+    ].unique().to_pylist() == ["p0", "p1"]
+
+
+def test_an_end_of_earlier_versions_is_read(tmp_path: Path) -> None:
+    write_produced(tmp_path, 0, produced(40))
+    mark_end(tmp_path)
+    told = read_end(tmp_path)
+    (tmp_path / "_END").rename(tmp_path / "END")
+    assert has_end(tmp_path)
+    assert told
+    assert read_end(tmp_path) == told
+    (tmp_path / "END").unlink()
+    assert not has_end(tmp_path)
+    assert read_end(tmp_path) is None

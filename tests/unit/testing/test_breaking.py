@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from ackproof.base.errors import AckproofError
+from ackproof.base.errors import AckproofError, BadInput
 from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import NodeState
 from ackproof.rundir.timeline import EventKind, read_timeline
@@ -24,6 +24,12 @@ class Made(FakeCluster):
 
     def __init__(self, *_: object, **__: object) -> None:
         super().__init__({number: FakeNode(number) for number in (1, 2, 3)})
+
+    def brokers(self) -> list[FakeNode]:
+        return [*self.nodes.values()]
+
+    def controllers(self) -> list[FakeNode]:
+        return []
 
     def start(self) -> None:
         pass
@@ -110,6 +116,55 @@ def test_a_node_that_ended_by_itself_is_nobodys_healing(cluster: KafkaCluster) -
     assert cluster.start() == (1,)
     assert node(cluster, 1).now is NodeState.RUNNING
     assert fates(cluster) == {}
+
+
+def test_a_block_holds_its_fault_and_no_longer(cluster: KafkaCluster) -> None:
+    with cluster.fault("pause", 1) as nodes:
+        assert nodes == (1,)
+        assert node(cluster, 1).now is NodeState.STOPPED
+        assert fates(cluster) == {1: LIFE[:2]}
+        cluster.kill(2)
+        with pytest.raises(BadInput, match="at the end of its block"):
+            cluster.resume(1)
+    assert node(cluster, 1).now is NodeState.RUNNING
+    assert fates(cluster) == {1: LIFE, 2: LIFE[:2]}
+    assert [did.split(" s ")[1] for did in cluster.faults] == [
+        "pause broker(1) → node 1",
+        "kill node 2 → node 2",
+        "end of pause broker(1)",
+    ]
+
+
+def test_heal_ends_blocks(cluster: KafkaCluster) -> None:
+    with cluster.fault("kill", target="broker(3)"):
+        cluster.heal()
+        assert node(cluster, 3).now is NodeState.RUNNING
+    assert node(cluster, 3).told == ["kill", "start"]
+
+
+def test_a_block_whose_fault_does_not_bite_is_not_entered(cluster: KafkaCluster) -> None:
+    node(cluster, 1).deaf = True
+    with pytest.raises(AckproofError, match="fault 1"), cluster.fault("kill", 1):
+        pytest.fail("entered")
+    assert fates(cluster)[1][:2] == ["asked", "failed"]
+    cluster.heal()
+
+
+def test_a_healing_that_nobody_sees_does_not_hide_why_the_test_failed(cluster: KafkaCluster) -> None:
+    with pytest.raises(ZeroDivisionError) as caught, cluster.fault("kill", 1):
+        node(cluster, 1).ready = False
+        raise ZeroDivisionError
+    assert "unfenced" in caught.value.__notes__[0]
+    with pytest.raises(AckproofError, match="unfenced"), cluster.fault("kill", 2):
+        node(cluster, 2).ready = False
+
+
+def test_what_a_test_leaves_without_an_end_is_ended_with_its_cluster(cluster: KafkaCluster) -> None:
+    block = cluster.fault("pause", 1)
+    block.__enter__()
+    assert node(cluster, 1).now is NodeState.STOPPED
+    cluster.__exit__(None, None, None)
+    assert node(cluster, 1).now is NodeState.RUNNING
 
 
 @pytest.mark.parametrize("undo", [KafkaCluster.start, KafkaCluster.heal])

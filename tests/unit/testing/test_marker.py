@@ -1,9 +1,33 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from ackproof.base.errors import BadInput
-from ackproof.testing.marker import read_marker, read_topic
+from ackproof.experiment.case import Case
+from ackproof.faults.registry import fault_kinds
+from ackproof.testing.marker import read_fault, read_marker, read_topic
+
+LINK = {"link": "follower(orders/0) -> leader(orders/0)"}
+FIELDS: dict[str, tuple[dict[str, object], ...]] = {
+    **{kind: (LINK, {"link": "clients -> leader(orders/0)"}) for kind in ("cut", "black_hole", "reset")},
+    "flap": ({**LINK, "down": "200ms", "up": "300ms"},),
+    "throttle": ({**LINK, "rate": "50KB/s"},),
+    "delay": ({**LINK, "latency": "100ms"},),
+    "slow_close": ({**LINK, "delay": "500ms"},),
+    "loss": ({**LINK, "share": "30%"},),
+    "drop_large": ({**LINK, "above": "600B"},),
+    "isolate": ({"target": 1}, {"target": "controller(101)", "from": "peers"}),
+    "detach": ({"target": "broker(1)"},),
+    "split": ({"groups": ["minority", "majority"]},),
+    "bridge": ({"groups": [[1], [2]], "over": "broker(3)"},),
+    "clock_jump": ({"target": "broker(1)", "by": "1h"},),
+    "slow_disk": ({"target": "broker(1)"},),
+    "full_disk": ({"target": "broker(1)"},),
+    "fail_log_dir": ({"target": "broker(1)"},),
+    "power_loss": ({"target": "broker(1)"}, {"target": "broker(1)", "how": "device"}),
+}
 
 
 def test_defaults() -> None:
@@ -42,11 +66,60 @@ def test_all_of_it() -> None:
         ({"topics": 5}, "expected names"),
         ({"kafka": 4.3}, "version"),
         ({"config": {"a": object()}}, "expected text"),
+        ({"faults": ["isolat"]}, "did you mean 'isolate'"),
+        ({"faults": "isolate"}, "expected kinds of faults"),
     ],
 )
 def test_what_is_wrong_is_told(options: dict[str, object], said: str) -> None:
     with pytest.raises(BadInput, match=said):
         read_marker((), options)
+
+
+def _fault(*whom: object, laid: tuple[str, ...] = (), kind: str = "isolate", **fields: object) -> Case:
+    wanted = read_marker((), {"topics": ["orders"], "faults": laid})
+    return read_fault(wanted, wanted.topics, kind, whom, fields, number=7, seed=1)
+
+
+def test_a_fault_in_the_words_of_a_file() -> None:
+    case = _fault("leader(orders/0)", from_="clients", laid=("isolate",))
+    (fault,) = case.experiment.faults
+    assert str(fault).startswith("isolate leader(orders/0)")
+    assert (fault.number, fault.entry()["isolate"]["from"], case.order(fault)) == (
+        7,
+        ["clients"],
+        case.orders[7],
+    )
+    assert list(case.experiment.topics) == ["orders"]
+    assert _fault(2, kind="kill").faults[0].targets[0].node == 2
+    assert _fault(101, kind="pause").faults[0].entry()["pause"] == {"target": "controller(101)"}
+
+
+def test_a_storm_is_drawn_from_its_seed() -> None:
+    case = _fault(kind="storm", menu={"pause": 1, "isolate": 1}, count=6, laid=("isolate",))
+    assert {one.kind for one in case.faults} == {"storm", "pause", "isolate"}
+
+
+@pytest.mark.parametrize("kind", [kind for kind, one in fault_kinds().items() if one.NEEDS])
+def test_what_a_kind_asks_for_is_laid_when_it_is_named(kind: str) -> None:
+    """Whatever its fields say: those of `sample` are the least that each takes."""
+    for fields in FIELDS[kind]:
+        _fault(kind=kind, laid=(kind,), **fields)
+        if kind != "power_loss" or fields.get("how") == "device":
+            with pytest.raises(BadInput, match=re.escape(f"@pytest.mark.kafka(faults=['{kind}'])")):
+                _fault(kind=kind, **fields)
+
+
+@pytest.mark.parametrize(
+    ("whom", "fields", "said"),
+    [
+        (("leader(order/0)",), {}, "did you mean 'orders'"),
+        (("leader(orders/0)",), {"silnt": True}, "silnt: unknown field"),
+        ((1, 2), {}, "one value"),
+    ],
+)
+def test_a_fault_that_is_none_is_told(whom: tuple[object, ...], fields: dict[str, object], said: str) -> None:
+    with pytest.raises(BadInput, match=said):
+        _fault(*whom, laid=("isolate",), **fields)
 
 
 def test_positional_arguments_mean_nothing() -> None:

@@ -147,7 +147,7 @@ def test_killed_at_any_moment_the_ledger_has_every_record_and_every_ack(kafka, l
         assert [row["seq"] for row in own] == list(range(len(own)))
         # the count may lack the very ack over which the process was killed
         assert 0 <= sum(row["outcome"] == 0 for row in own) - acked_before[number] <= 1
-        assert not (load.run.produced / f"client=p{number}" / "END").exists()
+        assert not (load.run.produced / f"client=p{number}" / "_END").exists()
 
 
 ORPHAN = """
@@ -189,7 +189,7 @@ def test_when_the_harness_is_killed_its_clients_end_and_leave_their_journals(kaf
     rows = read_parts(run.produced, PRODUCED).sort_by("seq").to_pylist()
     assert [row["seq"] for row in rows] == list(range(len(rows)))
     assert sum(row["outcome"] == Outcome.ACKED for row in rows) >= 100
-    assert not list(run.path.rglob("END"))
+    assert not list(run.path.rglob("*END"))
 
 
 def test_a_client_that_dies_is_noticed_at_once(kafka, load) -> None:
@@ -274,7 +274,7 @@ def test_stop_of_a_stuck_cluster_is_bounded_and_leaves_nothing_open(kafka, load)
     rows = load.produced().to_pylist()
     assert load.sent() == len(rows)
     assert {row["outcome"] for row in rows} == {Outcome.ACKED, Outcome.INDETERMINATE}
-    assert (load.run.produced / "client=p0" / "END").exists()
+    assert (load.run.produced / "client=p0" / "_END").exists()
 
 
 def test_a_producer_without_records_leaves_a_folder_with_an_end(kafka, load) -> None:
@@ -282,7 +282,7 @@ def test_a_producer_without_records_leaves_a_folder_with_an_end(kafka, load) -> 
     load.workload.start()
     load.workload.stop()
     folder = load.run.produced / "client=p0"
-    assert (folder / "END").exists()
+    assert (folder / "_END").exists()
     assert load.produced().num_rows <= 1
 
 

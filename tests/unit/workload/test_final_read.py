@@ -164,7 +164,7 @@ def test_complete(written) -> None:
     assert {(row["reader"], row["phase"], row["assignment"], row["intact"]) for row in found} == {
         (9, 1, 0, True)
     }
-    assert (written.run.consumed / "client=f0" / "END").exists()
+    assert (written.run.consumed / "client=f0" / "_END").exists()
 
 
 def test_a_second_reader_reads_transactions_at_read_committed(written) -> None:
@@ -359,7 +359,7 @@ def test_processes_share_the_partitions_of_a_reader(written, two_processes: None
     assert {(row["partition"], row["assignment"]) for row in found} in ({(0, 0), (1, 1)}, {(0, 1), (1, 0)})
     assert {path.name for path in written.run.clients.glob("f0*")} == {"f0.0", "f0.1"}
     assert [path.name for path in written.run.consumed.iterdir()] == ["client=f0"]
-    assert (written.run.consumed / "client=f0" / "END").exists()
+    assert (written.run.consumed / "client=f0" / "_END").exists()
 
 
 def test_a_process_that_dies_leaves_the_read_incomplete(
@@ -380,7 +380,7 @@ def test_a_process_that_dies_leaves_the_read_incomplete(
     whole = [one for one in file.partitions if one.complete and one.topic == "orders"]
     assert len(whole) == 1, "the other process read its own"
     assert {row["partition"] for row in rows(written)} == {whole[0].partition}
-    assert not (written.run.consumed / "client=f0" / "END").exists()
+    assert not (written.run.consumed / "client=f0" / "_END").exists()
 
 
 def test_readers_of_both_isolation_levels_have_the_processors_between_them(

@@ -222,7 +222,7 @@ def test_a_fatal_error_ends_the_producer_and_a_new_one_takes_its_place(kafka, lo
     for producer in (0, 1):
         own = [row for row in rows if row["producer"] == producer]
         assert [row["seq"] for row in own] == list(range(len(own)))
-        assert (load.run.produced / f"client=p{producer}" / "END").exists()
+        assert (load.run.produced / f"client=p{producer}" / "_END").exists()
     refused = {row["error"] for row in rows if row["outcome"] == Outcome.FAILED}
     assert refused <= {KafkaError._FATAL}, "produce calls that came too late"
     assert KafkaError._PURGE_QUEUE in {row["error"] for row in rows}

@@ -43,7 +43,7 @@ def test_readers_read_everything_once_and_in_order(kafka, load) -> None:
         assert [row["read_seq"] for row in rows] == list(range(len(rows)))
         assert {(row["producer"], row["seq"]) for row in rows} == produced.keys()
         assert len(list((load.run.consumed / f"client=r{reader}").glob("part-*"))) >= 1
-        assert (load.run.consumed / f"client=r{reader}" / "END").exists()
+        assert (load.run.consumed / f"client=r{reader}" / "_END").exists()
     for row in by_reader:
         source = produced[row["producer"], row["seq"]]
         for name in ("topic", "partition", "offset"):
@@ -131,7 +131,7 @@ def test_a_killed_reader_keeps_its_closed_parts(kafka, load) -> None:
     assert rows["read_seq"].to_pylist() == list(range(rows.num_rows))
     assert 0 < rows.num_rows <= read
     assert not list(folder.glob(".part*"))
-    assert not (folder / "END").exists()
+    assert not (folder / "_END").exists()
 
 
 def test_a_reader_outlives_its_brokers(kafka, load) -> None:

@@ -101,6 +101,7 @@ class FailLogDir(LogDirFault):
     SUMMARY = "Let one log dir fail: `how: io_error` (root) or `read_only`."
     HEALING = "mend it and start again"
     HOLD_KEY = "for"
+    NEEDS = frozenset({Need.DISKS})
 
     how: Literal["io_error", "read_only"] = Field("io_error", description="How it fails.")
 

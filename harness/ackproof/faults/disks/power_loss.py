@@ -54,6 +54,7 @@ class PowerLoss(DiskFault):
     SUMMARY = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."
     HEALING = _START
     HOLD_KEY = "restart_after"
+    NEEDS = frozenset({Need.DISKS_WHERE_ROOT})
 
     how: Literal["auto", "device", "cut"] = Field("auto", description="How it is done.")
     keep: Whole | None = Field(

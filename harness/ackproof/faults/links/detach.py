@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ackproof.cluster.network.mesh import BlackHole, Effect, Link
-from ackproof.experiment.backends import LINKS
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.spec import ClusterSpec
@@ -23,7 +22,6 @@ class Detach(OfLinks, NodeFault):
     KIND = "detach"
     SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
     HEALING = "attach again"
-    NEEDS = LINKS
 
     def effect(self) -> Effect:
         return BlackHole()

@@ -19,7 +19,7 @@ from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
 from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, LinkError, Mesh, Reset
 from ackproof.cluster.network.sockets import Traffic
 from ackproof.cluster.protocol import NodeState
-from ackproof.experiment.backends import Ability
+from ackproof.experiment.backends import LINKS, Ability
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import ClusterSpec
@@ -48,6 +48,7 @@ class OfLinks(FaultSpec):
     HEALING = "mend"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.LINKS})
+    NEEDS = LINKS
 
     def effect(self) -> Effect:
         """What it does to each of its links."""

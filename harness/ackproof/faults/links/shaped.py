@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.cluster.network.probe import OVERHEAD
-from ackproof.experiment.backends import Need
+from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
@@ -146,6 +146,7 @@ class LossFault(LinkFault):
 
     KIND = "loss"
     SUMMARY = "Lose a share of a link's packets, in each direction (needs root)."
+    NEEDS = LINKS | {Need.PACKETS}
 
     share: Share = Field(gt=0, le=1, description="How many of them.")
 
@@ -185,6 +186,7 @@ class DropLargeFault(LinkFault):
 
     KIND = "drop_large"
     SUMMARY = "Lose a link's large packets in silence, as an MTU black hole does (needs root)."
+    NEEDS = LINKS | {Need.PACKETS}
 
     above: Size = Field(
         ge=576, le=60_000, description="Packets of more bytes are lost (576 at least: RFC 791)."

@@ -1,0 +1,54 @@
+"""Names of files are UTF-8 here, whatever the locale says.
+
+In the locale C, as in many CI jobs and containers, Java finds no file with an umlaut in its path, and Python without
+its UTF-8 mode cannot even name one. A message on the terminal is another matter: it goes out as the locale wants it.
+"""
+
+from __future__ import annotations
+
+import locale
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.errors import BadInput
+
+_UTF8: Final = ("C.UTF-8", "C.utf8", "en_US.UTF-8")
+"""glibc has the first by itself since 2.35, Debian and Fedora since long before."""
+_PYTHON: Final = "PYTHONUTF8"
+
+
+def children_speak_utf8() -> None:
+    """Let every process that is started from now on take names of files for UTF-8.
+
+    Raises `BadInput` where this machine has no locale for it and a name in sight is not ASCII.
+    """
+    if _is_utf8(locale.getencoding()):
+        return
+    os.environ[_PYTHON] = "1"
+    for name in _UTF8:
+        try:
+            locale.setlocale(locale.LC_CTYPE, name)
+        except locale.Error:
+            continue
+        os.environ["LC_ALL"] = name
+        return
+    if not " ".join((str(Path.cwd()), *sys.argv)).isascii():
+        raise BadInput(
+            "Java finds no file whose path is not ASCII in this locale (see LC_ALL, LANG), and there is none with "
+            "UTF-8 here: install one (apt-get install locales), or use paths of plain letters"
+        )
+
+
+def begin_anew_in_utf8() -> None:
+    """Where this very process takes names of files for something else: replace it by one that does not."""
+    children_speak_utf8()
+    if _is_utf8(sys.getfilesystemencoding()) or os.environ.get("PYTHONUTF8") != "1":
+        return
+    os.environ.setdefault("PYTHONIOENCODING", f"{sys.stdout.encoding}:backslashreplace")
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def _is_utf8(encoding: str) -> bool:
+    return encoding.lower().replace("-", "") == "utf8"
