@@ -82,7 +82,9 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> C
     series = read_series(case.run.series, max_bins, absent)
     strips = read_strips(case.run.samples, absent)
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
-    findings = read_findings(case.run.findings, max_rows, forbidden, absent)
+    if untold := ", ".join(case.untold):
+        absent.append(f"a whole final read: what the audit takes for gone ({untold}) may be there")
+    findings = read_findings(case.run.findings, max_rows, forbidden, absent, [*case.untold])
     if findings is not None and findings.rows is not None:
         findings.rows = with_causes(findings.rows, case.conformance)
     picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))

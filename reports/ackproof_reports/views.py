@@ -27,6 +27,8 @@ FIRST_ROWS: Final = 25
 """Findings that are there without a script and on paper."""
 MAX_SETTINGS_TEXT: Final = 40_000
 MAX_MAPS: Final = 24
+MAX_REASON: Final = 160
+"""Characters of a reason that a cell takes."""
 MAP_COLUMNS: Final = SPANS
 
 
@@ -46,6 +48,11 @@ class CellFacts:
     def judged(self) -> bool:
         """Whether any repeat came to PASS or FAIL; else the numbers are counted but not judged."""
         return bool(self.cell.judged)
+
+    @property
+    def why(self) -> str:
+        """The first reason for the state, "" for none."""
+        return next((one_line(run.reasons[0], MAX_REASON) for run in self.cell.runs if run.reasons), "")
 
     @property
     def loses(self) -> bool:

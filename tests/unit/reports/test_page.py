@@ -18,6 +18,7 @@ from types import ModuleType
 import pytest
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
 from ackproof_reports.embedding import Block, safe_json
 from ackproof_reports.loading import load_batch
@@ -167,6 +168,28 @@ def test_what_is_absent_is_said(maker: ModuleType, tmp_path: Path) -> None:
     ):
         assert sentence in page.words, sentence
     assert "None" not in page.words.split() and "nan" not in page.words.split()
+
+
+def test_what_nobody_read_back_is_nowhere_lost(maker: ModuleType, tmp_path: Path) -> None:
+    recipe = replace(
+        maker.matrix()[2],
+        lost=17_299,
+        findings={"duplicate": 3},
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=("there was no final read",),
+        without=("final",),
+    )
+    page = read(maker.make_batch(tmp_path, [recipe]))
+    assert "Inconclusive: there was no final read." in page.words
+    assert "— lost" in page.words and "17,299 lost" not in page.words
+    assert "what the audit takes for gone (lost) may be there" in page.words
+    assert "offsets 1,000" not in page.words and "duplicate number 0" in page.words
+    for name in ("summary.md", "junit.xml"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "17,299" not in text, name
+    # The same evidence, read back: then it is lost.
+    page = read(maker.make_batch(tmp_path / "read", [replace(recipe, without=())]))
+    assert "17,299 lost" in page.words and "offsets 1,000" in page.words
 
 
 def test_a_folder_without_batch_json(maker: ModuleType, tmp_path: Path) -> None:
