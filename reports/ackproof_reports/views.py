@@ -18,6 +18,7 @@ from ackproof_reports.facts import CaseFacts
 from ackproof_reports.files import RunFile, files_of
 from ackproof_reports.grouped import Line, first_lines
 from ackproof_reports.loading import BatchView, State
+from ackproof_reports.mechanics import Mechanism, mechanics_of
 from ackproof_reports.predictions import Story, stories_of
 from ackproof_reports.ranges import SPANS, Group, Range
 from ackproof_reports.reference import Reference, reference_of
@@ -129,6 +130,7 @@ class CasePage:
     facts: CaseFacts
     reference: Reference | None
     causes: Causes | None
+    mechanics: tuple[Mechanism, ...]
     spark: Sparkline | None
     picture: Block | None
     findings: Block | None
@@ -181,6 +183,7 @@ def _case_page(
         facts=fact,
         reference=reference_of(fact.case, fact.gap_ms),
         causes=causes_of(fact.case),
+        mechanics=mechanics_of(fact.case, fact.lost_groups),
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),

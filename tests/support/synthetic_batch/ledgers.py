@@ -5,8 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir.conformance import ConformanceFile, Truncation
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome, ReadPhase
+from ackproof.rundir.replicas import Replica, ReplicasFile
 from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED
 from synthetic_batch.recipes import Recipe, ns
 
@@ -35,6 +37,21 @@ def write_ledgers(run: CaseDir, recipe: Recipe) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         name = "part-000000.parquet" if schema is not FINDINGS else "part-0.parquet"
         pq.write_table(pa.Table.from_pylist(rows, schema=schema), folder / name)
+    _truncated(run, recipe)
+
+
+def _truncated(run: CaseDir, recipe: Recipe) -> None:
+    """The lost records were cut from the log of broker 1, and broker 2 led from their first offset on."""
+    place = {"topic": recipe.topic, "partition": 0}
+    cut = {"from_offset": FIRST_LOST, "to_offset": FIRST_LOST + recipe.lost, "acked": recipe.lost}
+    led = {"old_epoch": 0, "new_epoch": 1, "new_leader": 2, "why": "broker 1 fenced"}
+    ConformanceFile(truncations=(Truncation.model_validate({**place, **cut, **led}),)).save(
+        run.conformance_json
+    )
+    log = {"folder": "orders-0", "log_start": 0, "log_end": 4800, "records": 4800, **place}
+    epochs = ({"epoch": 0, "start": 0}, {"epoch": 1, "start": FIRST_LOST})
+    replicas = [Replica.model_validate({"node": node, "epochs": epochs, **log}) for node in (1, 2, 3)]
+    ReplicasFile(replicas=tuple(replicas)).save(run.replicas)
 
 
 def _sent(recipe: Recipe, seq: int, offset: int) -> dict[str, object]:
