@@ -66,7 +66,7 @@ class Chart {
       button("▶", "Later", () => this.pan(0.25)),
       button("−", "Zoom out", () => this.zoom(2)),
       button("+", "Zoom in", () => this.zoom(0.5)),
-      button("Reset", "Back to the load and the faults", () => this.show(...this.data.home)),
+      button("Reset", "Reset: back to the load and the faults", () => this.show(...this.data.home)),
       whole,
       scale,
       numbers,

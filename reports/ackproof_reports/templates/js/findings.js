@@ -210,7 +210,7 @@ class Findings {
     const made = rows.slice(from, from + MEMBERS).map((row) => this.line([row]));
     made.forEach((row) => row.classList.add("member"));
     if (rows.length > from + MEMBERS) {
-      const more = make("tr", { class: "member" }, make("td", { colspan: "9" }, button(`${count(rows.length - from - MEMBERS)} more`, "Show more of these records", () => {
+      const more = make("tr", { class: "member" }, make("td", { colspan: "9" }, button(`${count(rows.length - from - MEMBERS)} more`, `Show the next of ${count(rows.length - from - MEMBERS)} more records`, () => {
         more.opened = this.members(rows, from + MEMBERS);
         more.after(...more.opened);
         more.hidden = true;
