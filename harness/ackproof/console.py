@@ -245,10 +245,7 @@ class Console:
 
 def _row(case: BatchCase) -> list[RenderableType]:
     counts = case.counts
-    # Of a run that came to no end nothing is lost: nobody read it back.
-    told = {"acked", "indeterminate"} if case.verdict is None else {*counts}
-    names = ("acked", "lost", "duplicate", "indeterminate")
-    cells = [str(counts.get(name, "-")) if name in told else "-" for name in names]
+    cells = [str(counts.get(name, "-")) for name in ("acked", "lost", "duplicate", "indeterminate")]
     word = case.verdict.value if case.verdict is not None else "no verdict"
     return [Text(visible(case.title)), *cells, Text(word, style=_STYLE[case.verdict])]
 

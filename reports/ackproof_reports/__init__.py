@@ -11,6 +11,9 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     observed   samples → leader and ISR strips, the unreplicated tail
     findings   findings/*.parquet → counts, the rows that a page can carry; ranges: where the lost records were
     causes     conformance.json → what took the acknowledged records, step by step and record by record
+    mechanics  samples, conformance.json, replicas.json → what each replica had and what was cut of it
+    stories    ledgers → the stories of lost records, the other copies of duplicates; grouped: findings in lines
+    files      the run's folder → links
     cells      cases → matrix axes, cells with their repeats
     answer     the one sentence
     picture    what the charts draw, as JSON

@@ -14,6 +14,8 @@ from ackproof_reports.wording import joined, number, one_line, plural
 
 _REASON: Final = 160
 """Characters of a reason that a headline takes."""
+_REASONS: Final = 3
+"""Reasons that a headline takes."""
 
 
 @dataclass(frozen=True)
@@ -77,21 +79,35 @@ def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:
             # The circumstances are said once, with the first thing that happened under them.
             yield replace(clause, when="" if said else when)
             said = True
-    for kind, singular, tone in (
-        ("uncounted", "passed, but its losses were not counted", "warn"),
-        ("inconclusive", "stayed inconclusive", "warn"),
-        ("harness", "came to no verdict because the harness failed", "warn"),
-        ("pending", "was not judged", "warn"),
+    yield from _inconclusive(kinds.get("inconclusive", []), matrix)
+    for kind, singular in (
+        ("uncounted", "passed, but its losses were not counted"),
+        ("harness", "came to no verdict because the harness failed"),
+        ("pending", "was not judged"),
     ):
         if cells := kinds.get(kind):
-            why = _one_reason(cells) if kind == "inconclusive" else ""
-            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), tone, note=why)
+            yield Clause(_who(cells, matrix), _verb(singular, cells, matrix), "warn")
 
 
-def _one_reason(cells: Sequence[Cell]) -> str:
-    """Why they stayed inconclusive, where it is one thing that can be said in a headline."""
-    first = {run.reasons[0] for cell in cells for run in cell.runs if run.reasons}
-    return f": {one_line(first.pop(), _REASON)}" if len(first) == 1 else ""
+def _inconclusive(cells: Sequence[Cell], matrix: Matrix) -> Iterator[Clause]:
+    """Why they carry no verdict, those of one reason together; of many reasons only that there are many."""
+    groups: dict[tuple[str, ...], list[Cell]] = {}
+    for cell in cells:
+        groups.setdefault(tuple(dict.fromkeys(why for run in cell.runs for why in run.reasons)), []).append(
+            cell
+        )
+    if len(groups) > _REASONS:
+        yield Clause(_who(cells, matrix), f"stayed inconclusive, for {len(groups)} different reasons", "warn")
+        return
+    for reasons, group in groups.items():
+        why = one_line(reasons[0], _REASON) if reasons else ""
+        more = f" (and {plural(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
+        if why and len(matrix.cells) == 1:
+            yield Clause("inconclusive:", why, "warn", note=more)
+        else:
+            yield Clause(
+                _who(group, matrix), "stayed inconclusive", "warn", note=f": {why}{more}" if why else ""
+            )
 
 
 def _kind(cell: Cell) -> str:

@@ -49,6 +49,10 @@ def causes_of(case: CaseView) -> Causes | None:
     replay = case.conformance
     if replay is None:
         return None
+    if case.untold:
+        replay = replay.model_copy(
+            update={"classes": (), "intervals": ()}
+        )  # what is not there was not looked for
     found = sorted(_all(replay), key=lambda cause: (not cause.unexplained, -cause.records))
     notes = tuple(_notes(replay))
     if not found and not notes:

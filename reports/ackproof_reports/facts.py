@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from pydantic import JsonValue
+
 from ackproof.rundir.partition import TopicPartition
 from ackproof_reports.causes import with_causes
 from ackproof_reports.course import Course, arrange
@@ -16,12 +18,14 @@ from ackproof_reports.observed import read_strips
 from ackproof_reports.picture import Picture, picture_of
 from ackproof_reports.ranges import Group
 from ackproof_reports.series import Series, read_series
+from ackproof_reports.stories import lost_stories, with_copies
 
 BINS_OF_BATCH: Final = 60_000
 BINS_OF_CASE: Final = (150, 1500)
 ROWS_OF_BATCH: Final = 250_000
 """Findings that one page carries; what goes beyond stays in the Parquet files, and the page says so."""
 ROWS_OF_CASE: Final = 100_000
+STORIES_OF_BATCH: Final = 6_000
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,8 @@ class CaseFacts:
     picture: Picture | None
     evidence: tuple[Piece, ...]
     absent: tuple[str, ...]
+    stories: dict[str, JsonValue] | None = None
+    """Of lost records; see `lost_stories`."""
 
     @property
     def starved(self) -> tuple[str, ...]:
@@ -71,15 +77,16 @@ def gather(batch: BatchView) -> list[CaseFacts]:
     low, high = BINS_OF_CASE
     max_bins = max(low, min(high, BINS_OF_BATCH // max(1, len(batch.cases))))
     room = ROWS_OF_BATCH
+    max_stories = STORIES_OF_BATCH // max(1, len(batch.cases))
     gathered = []
     for case in batch.cases:
-        facts = _gather(batch, case, max_bins, min(ROWS_OF_CASE, room))
+        facts = _gather(batch, case, max_bins, min(ROWS_OF_CASE, room), max_stories)
         room -= facts.findings.embedded if facts.findings else 0
         gathered.append(facts)
     return gathered
 
 
-def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> CaseFacts:
+def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_stories: int) -> CaseFacts:
     absent = list(case.absent)
     course = arrange(case.events)
     if not case.run.path.is_dir():
@@ -87,12 +94,18 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int) -> C
     series = read_series(case.run.series, max_bins, absent)
     strips = read_strips(case.run.samples, absent)
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
-    findings = read_findings(case.run.findings, max_rows, forbidden, absent)
+    if untold := ", ".join(case.untold):
+        absent.append(f"a whole final read: what the audit takes for gone ({untold}) may be there")
+    findings = read_findings(case.run.findings, max_rows, forbidden, absent, [*case.untold])
+    stories = None
     if findings is not None and findings.rows is not None:
-        findings.rows = with_causes(findings.rows, case.conformance)
+        findings.rows = with_copies(with_causes(findings.rows, case.conformance), case.run, absent)
+        stories = lost_stories(findings.rows, case.run, max_stories, absent)
     picture = picture_of(case, course, series, strips, _lost_by_place(findings.lost if findings else ()))
     evidence = tuple(evidence_of(case, course, series))
-    return CaseFacts(case, batch.title(case), course, series, findings, picture, evidence, tuple(absent))
+    return CaseFacts(
+        case, batch.title(case), course, series, findings, picture, evidence, tuple(absent), stories
+    )
 
 
 def _lost_by_place(groups: Sequence[Group]) -> dict[TopicPartition, int]:

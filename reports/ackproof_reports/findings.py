@@ -55,9 +55,12 @@ class CaseFindings:
 
 
 def read_findings(
-    folder: Path, max_rows: int, first: Sequence[str], absent: list[str]
+    folder: Path, max_rows: int, first: Sequence[str], absent: list[str], untold: Sequence[str] = ()
 ) -> CaseFindings | None:
-    """Read a case's findings. `first` names the classes that matter most. None when there is no such folder."""
+    """Read a case's findings. `first` names the classes that matter most, `untold` those that are passed over.
+
+    None when there is no such folder.
+    """
     if not folder.is_dir():
         absent.append("findings/: missing, so single records cannot be shown")
         return None
@@ -65,7 +68,9 @@ def read_findings(
     found = CaseFindings()
     ranged: list[pa.Table] = []
     room = MAX_RANGED
-    for batch in _batches(files, _PLACES, absent):
+    hidden = pa.array(untold, pa.string())
+    for read in _batches(files, _PLACES, absent):
+        batch = read.filter(pc.invert(pc.is_in(read.column("class"), hidden))) if untold else read
         for name, count in _count(batch.column("class")).items():
             found.counts[name] = found.counts.get(name, 0) + count
         wanted = batch.filter(pc.is_in(batch.column("class"), pa.array(RANGED)))

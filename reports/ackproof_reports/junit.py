@@ -101,8 +101,7 @@ def _told(fact: CaseFacts) -> list[str]:
         f"{name}: {number(fact.count(name))}" for name in ("produced", "acked", "failed", "indeterminate")
     ]
     lines += [
-        f"{name}: {number(count)}"
-        for name, count in (fact.case.audit.counts if fact.case.audit else {}).items()
+        f"{name}: {number(count)}" for name, count in (fact.case.counts if fact.case.audit else {}).items()
     ]
     lines.append(f"longest gap between acks: {duration(fact.gap_ms)}")
     return lines + [f"absent: {sentence}" for sentence in fact.absent]

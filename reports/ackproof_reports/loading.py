@@ -99,8 +99,14 @@ class CaseView:
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Counts per class; empty where nothing was audited."""
-        return self.audit.counts if self.audit else self.entry.counts
+        """Counts per class as far as they may be told; empty where nothing was audited."""
+        return self.audit.told(self.final) if self.audit else self.entry.counts
+
+    @property
+    def untold(self) -> Mapping[str, int]:
+        """What the audit counted and nobody may be told: nobody read back what it takes for gone."""
+        counted = self.audit.counts if self.audit else {}
+        return {name: count for name, count in counted.items() if count and name not in self.counts}
 
     @property
     def lost(self) -> int | None:

@@ -7,7 +7,7 @@ Ledgers are read by predicate: of ten million records one is told in four second
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -56,10 +56,6 @@ class RecordId:
         if (match := _RECORD.fullmatch(text)) is None:
             raise BadInput(f"{text!r} is no record; give PRODUCER:SEQ, such as 0:412")
         return cls(int(match[1]), int(match[2]))
-
-    def rows(self) -> pc.Expression:
-        """Which rows of a ledger, or of the findings, are about it."""
-        return (pc.field("producer") == self.producer) & (pc.field("seq") == self.seq)
 
     def __str__(self) -> str:
         return f"record {self.seq} of producer {self.producer}"
@@ -140,22 +136,96 @@ def at(run: CaseDir, spot: Spot) -> list[RecordId]:
 
 def story_of(run: CaseDir, who: RecordId) -> RecordStory:
     """What became of it. Raises `BadInput` when neither ledger knows it."""
-    attempts = _rows(parts(run.produced), PRODUCED, who.rows())
-    reads = _rows(parts(run.consumed), CONSUMED, who.rows())
-    if not attempts and not reads:
+    if (story := stories_of(run, [who]).get(who)) is None:
         raise BadInput(f"{run.path}: no ledger knows {who}")
+    return story
+
+
+def stories_of(run: CaseDir, whom: Sequence[RecordId]) -> dict[RecordId, RecordStory]:
+    """What became of each, as far as a ledger knows it; each file is read once. Raises `BadInput`."""
+    known = _known(run, whom)
+    return {who: _story(run, known, who) for who in whom if known.attempts[who] or known.reads[who]}
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What the files say of some records."""
+
+    attempts: dict[RecordId, list[Row]]
+    reads: dict[RecordId, list[Row]]
+    classes: dict[RecordId, list[Row]]
+    holders: dict[Spot, list[Row]]
+    """Rows of the final read at each offset."""
+    batches: dict[TopicPartition, list[Row]] | None
+    """None: nobody looked at the replicas' logs."""
+    events: tuple[Event, ...]
+    replay: ConformanceFile | None
+
+
+def _known(run: CaseDir, whom: Sequence[RecordId]) -> _Known:
+    which = _among("producer", {who.producer for who in whom}) & _among("seq", {who.seq for who in whom})
+    attempts = _by_record(whom, _table(parts(run.produced), PRODUCED, which))
+    reads = _by_record(whom, _table(parts(run.consumed), CONSUMED, which))
+    spots = {spot for who in whom for spot in _spots(attempts[who], reads[who])}
+    there = (
+        _among("topic", {spot.topic for spot in spots})
+        & _among("partition", {spot.partition for spot in spots})
+        & _among("offset", {spot.offset for spot in spots})
+        & _among("phase", {int(phase) for phase in _FINAL})
+    )
+    holders: dict[Spot, list[Row]] = {spot: [] for spot in spots}
+    for row in _table(parts(run.consumed), CONSUMED, there).to_pylist() if spots else ():
+        holders.get(Spot(row["topic"], row["partition"], row["offset"]), []).append(row)
+    return _Known(
+        attempts=attempts,
+        reads=reads,
+        classes=_by_record(whom, _table(_findings(run), FINDINGS, which)),
+        holders=holders,
+        batches=_batches(run, spots) if run.replica_batches.exists() else None,
+        events=tuple(read_timeline(run.timeline)[0]),
+        replay=ConformanceFile.load(run.conformance_json) if run.conformance_json.exists() else None,
+    )
+
+
+def _among(column: str, values: Iterable[str | int]) -> pc.Expression:
+    return pc.field(column).isin(list(values))
+
+
+def _by_record(whom: Sequence[RecordId], table: pa.Table) -> dict[RecordId, list[Row]]:
+    rows: dict[RecordId, list[Row]] = {who: [] for who in whom}
+    for row in table.to_pylist():
+        mine = rows.get(RecordId(row["producer"], row["seq"]))
+        if mine is not None and len(mine) < MOST_ROWS:
+            mine.append(row)
+    return rows
+
+
+def _batches(run: CaseDir, spots: Collection[Spot]) -> dict[TopicPartition, list[Row]]:
+    """The batches of each partition that may cover one of these offsets."""
+    if not spots:
+        return {}
+    offsets = [spot.offset for spot in spots]
+    near = (
+        _among("topic", {spot.topic for spot in spots})
+        & (pc.field("first_offset") <= max(offsets))
+        & (pc.field("last_offset") >= min(offsets))
+    )
+    found: dict[TopicPartition, list[Row]] = {}
+    for row in _table([run.replica_batches], BATCHES, near).to_pylist():
+        found.setdefault(TopicPartition(row["topic"], row["partition"]), []).append(row)
+    return found
+
+
+def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
+    attempts, reads = known.attempts[who], known.reads[who]
     places = dict.fromkeys(TopicPartition(row["topic"], row["partition"]) for row in (*attempts, *reads))
     moments = [*_sent(attempts), *_read(reads)]
     live = [row for row in reads if row["phase"] not in _FINAL]
     early = [moment.t_ns for moment in (*_sent(attempts), *_read(live))]
     begin, end = min(early, default=0) - BEFORE_NS, max(early, default=0) + AFTER_NS
-    events = [
-        event
-        for event in read_timeline(run.timeline)[0]
-        if begin <= event.t_ns <= end and _near(event, places)
-    ]
+    events = [event for event in known.events if begin <= event.t_ns <= end and _near(event, places)]
     told = [*moments, *(Moment(event.t_ns, _event(event)) for event in events[:MOST_EVENTS])]
-    facts = list(_facts(run, who, attempts, reads))
+    facts = list(_facts(run, known, who))
     if len(events) > MOST_EVENTS:
         facts.append(f"{len(events) - MOST_EVENTS} later events of its partition are in the timeline")
     where = ", ".join(f"{topic}/{partition}" for topic, partition in places)
@@ -230,7 +300,8 @@ def _event(event: Event) -> str:
     return f"{subject(event)}{done}: {sentence(event).strip('; ') or event.kind.value}"
 
 
-def _facts(run: CaseDir, who: RecordId, attempts: Sequence[Row], reads: Sequence[Row]) -> Iterator[str]:
+def _facts(run: CaseDir, known: _Known, who: RecordId) -> Iterator[str]:
+    attempts, reads = known.attempts[who], known.reads[who]
     if not attempts:
         yield "no producer's ledger knows it"
     if any(row["done_ns"] < 0 for row in attempts):
@@ -239,18 +310,18 @@ def _facts(run: CaseDir, who: RecordId, attempts: Sequence[Row], reads: Sequence
     if not held:
         yield "the final read does not hold it" if run.final_read.exists() else "there was no final read"
     for spot in _spots(attempts, reads):
-        yield from _there_now(run, who, spot, held)
-        yield from _on_disk(run, spot)
-    found = _rows(_findings(run), FINDINGS, who.rows())
-    classes = dict.fromkeys(row["class"] for row in found)
+        yield from _there_now(run, known.holders[spot], who, spot, held)
+        if known.batches is not None:
+            yield _on_disk(known.batches, spot)
+    classes = dict.fromkeys(row["class"] for row in known.classes[who])
     if run.audit_json.exists():
         yield (
             f"the audit counts it as {', '.join(classes)}"
             if classes
             else "the audit finds nothing wrong with it"
         )
-    if run.conformance_json.exists() and not held:
-        yield from dict.fromkeys(_causes(ConformanceFile.load(run.conformance_json), who, attempts, reads))
+    if known.replay is not None and not held:
+        yield from dict.fromkeys(_causes(known.replay, who, attempts, reads))
 
 
 def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
@@ -264,13 +335,9 @@ def _spots(attempts: Sequence[Row], reads: Sequence[Row]) -> list[Spot]:
     )
 
 
-def _there_now(run: CaseDir, who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
+def _there_now(run: CaseDir, holders: Sequence[Row], who: RecordId, spot: Spot, held: bool) -> Iterator[str]:
     """What the final read holds at that offset, if it is not this record."""
-    there = spot.rows() & pc.field("phase").isin([int(phase) for phase in _FINAL])
-    others = dict.fromkeys(
-        (RecordId(row["producer"], row["seq"]), row["leader_epoch"])
-        for row in _rows(parts(run.consumed), CONSUMED, there)
-    )
+    others = dict.fromkeys((RecordId(row["producer"], row["seq"]), row["leader_epoch"]) for row in holders)
     for other, epoch in others:
         if other != who:
             yield f"at {spot} the final read holds {other}, leader epoch {epoch}"
@@ -278,24 +345,16 @@ def _there_now(run: CaseDir, who: RecordId, spot: Spot, held: bool) -> Iterator[
         yield f"at {spot} the final read holds no record"
 
 
-def _on_disk(run: CaseDir, spot: Spot) -> Iterator[str]:
+def _on_disk(batches: Mapping[TopicPartition, Sequence[Row]], spot: Spot) -> str:
     """Which batch of each replica covers that offset."""
-    if not run.replica_batches.exists():
-        return
-    covers = (
-        (pc.field("topic") == spot.topic)
-        & (pc.field("partition") == spot.partition)
-        & (pc.field("first_offset") <= spot.offset)
-        & (pc.field("last_offset") >= spot.offset)
-    )
-    rows = _rows([run.replica_batches], BATCHES, covers)
     by_node = {
         row["node"]: f"node {row['node']} offsets {row['first_offset']} to {row['last_offset']} of epoch "
         f"{row['leader_epoch']}"
-        for row in rows
+        for row in batches.get(TopicPartition(spot.topic, spot.partition), ())
+        if row["first_offset"] <= spot.offset <= row["last_offset"]
     }
     told = "; ".join(by_node[node] for node in sorted(by_node))
-    yield f"on disk at {spot}: {told or 'no replica has a batch there'}"
+    return f"on disk at {spot}: {told or 'no replica has a batch there'}"
 
 
 def _causes(

@@ -19,6 +19,7 @@ from ackproof_reports.answer import answers, tally
 from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
+from ackproof_reports.files import MOST_FILES, link
 from ackproof_reports.loading import BatchView, exit_meaning
 from ackproof_reports.sparkline import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
@@ -36,6 +37,7 @@ SCRIPTS: Final = (
     "readout.js",
     "chart.js",
     "input.js",
+    "stories.js",
     "findings.js",
     "page.js",
 )
@@ -49,6 +51,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         .get_template("report.html.j2")
         .render(
             batch=batch,
+            alone=len(batch.cases) == 1,
             policy=_policy(style, script),
             style=Markup(style),
             script=Markup(script),
@@ -111,12 +114,18 @@ def _environment() -> Environment:
         wording.wall,
         wording.scalar,
         wording.one_line,
+        wording.size,
+        link,
         sentence,
         subject,
     ):
         environment.globals[function.__name__] = function
     environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
     environment.globals.update(
-        ABSENT=wording.ABSENT, MAX_EVENTS=MAX_EVENTS, MAX_READS=MAX_READS, SPARK=(WIDTH, HEIGHT)
+        ABSENT=wording.ABSENT,
+        MAX_EVENTS=MAX_EVENTS,
+        MAX_READS=MAX_READS,
+        MOST_FILES=MOST_FILES,
+        SPARK=(WIDTH, HEIGHT),
     )
     return environment

@@ -62,11 +62,10 @@ def picture_of(
         "start": _s(series.start_ns) if series else 0,
         "width": _s(series.width_ns) if series else 0.1,
         "total": _track(series.total) if series and series.bins else None,
-        "places": [_place(place, series, strips) for place in shown],
+        "places": [_place(place, series, strips, lost.get(place, 0)) for place in shown],
         "faults": [_fault(fault) for fault in course.faults],
         "phases": [[_s(p.start_ns), _s(p.end_ns), visible(p.name)] for p in course.phases],
         "marks": [[_s(mark.t_ns), mark.kind, visible(mark.text)] for mark in course.marks[:MAX_MARKS]],
-        "factor": max((strip.replicas for strip in strips.values()), default=0),
         "verdict": Verdict(case.verdict).value if case.verdict else None,
     }
     return Picture(data, tuple(left_out))
@@ -118,12 +117,14 @@ def _rounded(values: Sequence[float | None]) -> list[JsonValue]:
 
 
 def _place(
-    place: TopicPartition, series: Series | None, strips: Mapping[TopicPartition, Strip]
+    place: TopicPartition, series: Series | None, strips: Mapping[TopicPartition, Strip], lost: int
 ) -> dict[str, JsonValue]:
     strip = strips.get(place)
     track = series.places.get(place) if series else None
     return {
         "name": visible(f"{place[0]}/{place[1]}"),
+        "lost": lost,
+        "replicas": strip.replicas if strip else 0,
         "track": _track(track) if track else None,
         "tail": [[_s(t), n] for t, n in strip.tail] if strip else [],
         "seen": [

@@ -15,7 +15,10 @@ from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
 from ackproof_reports.embedding import Block
 from ackproof_reports.expectations import Expectation, expectations
 from ackproof_reports.facts import CaseFacts
+from ackproof_reports.files import RunFile, files_of
+from ackproof_reports.grouped import Line, first_lines
 from ackproof_reports.loading import BatchView, State
+from ackproof_reports.mechanics import Mechanism, mechanics_of
 from ackproof_reports.predictions import Story, stories_of
 from ackproof_reports.ranges import SPANS, Group, Range
 from ackproof_reports.reference import Reference, reference_of
@@ -24,9 +27,11 @@ from ackproof_reports.wording import duration, number_range, one_line, visible
 
 MAX_RANGES: Final = 200
 FIRST_ROWS: Final = 25
-"""Findings that are there without a script and on paper."""
+"""Lines of findings that are there without a script and on paper."""
 MAX_SETTINGS_TEXT: Final = 40_000
 MAX_MAPS: Final = 24
+MAX_REASON: Final = 160
+"""Characters of a reason that a cell takes."""
 MAP_COLUMNS: Final = SPANS
 
 
@@ -46,6 +51,11 @@ class CellFacts:
     def judged(self) -> bool:
         """Whether any repeat came to PASS or FAIL; else the numbers are counted but not judged."""
         return bool(self.cell.judged)
+
+    @property
+    def why(self) -> str:
+        """The first reason for the state, "" for none."""
+        return next((one_line(run.reasons[0], MAX_REASON) for run in self.cell.runs if run.reasons), "")
 
     @property
     def loses(self) -> bool:
@@ -120,10 +130,13 @@ class CasePage:
     facts: CaseFacts
     reference: Reference | None
     causes: Causes | None
+    mechanics: tuple[Mechanism, ...]
     spark: Sparkline | None
     picture: Block | None
     findings: Block | None
-    first_rows: tuple[dict[str, JsonValue], ...]
+    told: Block | None
+    """The stories of lost records."""
+    first_lines: tuple[Line, ...]
     maps: tuple[LogMap, ...]
     ranges: tuple[Range, ...]
     ranges_total: int
@@ -132,6 +145,7 @@ class CasePage:
     environment: tuple[tuple[str, str], ...]
     opened: bool
     stories: tuple[Story, ...]
+    files: tuple[RunFile, ...]
 
 
 def case_pages(batch: BatchView, facts: Sequence[CaseFacts]) -> list[CasePage]:
@@ -169,10 +183,14 @@ def _case_page(
         facts=fact,
         reference=reference_of(fact.case, fact.gap_ms),
         causes=causes_of(fact.case),
+        mechanics=mechanics_of(fact.case, fact.lost_groups),
         spark=sparkline(fact.course, fact.series, peak),
         picture=Block.of(fact.picture.data, plain=True) if fact.picture else None,
         findings=_findings_block(fact),
-        first_rows=_first_rows(fact),
+        told=Block.of(fact.stories) if fact.stories else None,
+        first_lines=first_lines(fact.findings.rows, FIRST_ROWS)
+        if fact.findings and fact.findings.rows is not None
+        else (),
         maps=tuple(_maps(fact)),
         ranges=tuple(ranges[:MAX_RANGES]),
         ranges_total=sum(group.total for group in groups),
@@ -181,6 +199,7 @@ def _case_page(
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
         opened=opened,
         stories=stories,
+        files=files_of(fact.case.run.path, fact.case.entry.run),
     )
 
 
@@ -212,16 +231,9 @@ def _findings_block(fact: CaseFacts) -> Block | None:
             "names": [visible(one_line(text)) for text in column.dictionary.to_pylist()],
             "at": column.indices.to_pylist(),
         }
-    for name in ("partition", "producer", "offset", "seq"):
+    for name in ("partition", "producer", "offset", "seq", "other"):
         data[name] = table.column(name).to_pylist()
     return Block.of(data)
-
-
-def _first_rows(fact: CaseFacts) -> tuple[dict[str, JsonValue], ...]:
-    if fact.findings is None or fact.findings.rows is None:
-        return ()
-    rows: list[dict[str, JsonValue]] = fact.findings.rows.slice(0, FIRST_ROWS).to_pylist()
-    return tuple({**row, "detail": one_line(str(row["detail"]))} for row in rows)
 
 
 def _maps(fact: CaseFacts) -> Iterator[LogMap]:

@@ -84,6 +84,14 @@ def duration(milliseconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60} min"
 
 
+def size(count: int) -> str:
+    """How large a file is."""
+    for unit, power in (("MB", 10**6), ("kB", 10**3)):
+        if count >= power:
+            return f"{count / power:.3g} {unit}"
+    return f"{count} B"
+
+
 def moment(t_ns: int | None) -> str:
     """A time since the run's start, in seconds."""
     return ABSENT if t_ns is None else f"{t_ns / 1e9:.3f} s"

@@ -15,6 +15,7 @@ from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
 import synthetic_batch
+from report_page import screen
 
 FLAGS = (
     "--headless",
@@ -53,3 +54,8 @@ def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chrome]:
         yield chrome
     finally:
         chrome.quit()
+
+
+@pytest.fixture(autouse=True)
+def plain_screen(chromium: Chrome) -> None:
+    screen(chromium, 1280, 900)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from pydantic import JsonValue
@@ -10,7 +11,18 @@ from pydantic import JsonValue
 from ackproof.cli.main import main_code
 from ackproof.console import Console, Narrator, visible
 from ackproof.provision.progress import Progress, in_words
-from ackproof.rundir.documents import BatchCase, BatchFile, ClassJudgement, VerdictFile
+from ackproof.run.conclude import CaseResult
+from ackproof.rundir.documents import (
+    AuditFile,
+    BatchCase,
+    BatchFile,
+    ClassJudgement,
+    FinalReadFile,
+    PartitionRead,
+    RecordCounts,
+    VerdictFile,
+)
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import Event, EventKind
 
@@ -158,14 +170,37 @@ def test_a_pass_with_losses_says_why_it_is_one(
     assert (f"acks=1#1: PASS, and {words}" in capsys.readouterr().out.replace("\n", " ")) is bool(words)
 
 
-def test_of_a_run_that_came_to_no_end_nothing_is_called_lost(capsys: pytest.CaptureFixture[str]) -> None:
-    batch = _batch()
-    case = batch.cases[0].model_copy(
-        update={"verdict": None, "counts": {"acked": 77, "lost": 77, "indeterminate": 3}}
-    )
+@pytest.mark.parametrize(
+    ("end", "position", "lost"),
+    [
+        pytest.param(None, 0, ["-", "-"], id="no final read"),
+        pytest.param(0, 0, ["-", "-"], id="no leader"),
+        pytest.param(80, 40, ["-", "-"], id="half of it"),
+        pytest.param(80, 80, ["77", "0"], id="all, not at rest"),
+    ],
+)
+def test_of_what_nobody_read_back_nothing_is_called_lost(
+    end: int | None, position: int, lost: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    run, batch = CaseDir(tmp_path), _batch()
+    counts = {"lost": 77, "duplicate": 0}
+    audit = AuditFile(counts=counts, records=RecordCounts(acked=77, indeterminate=3), complete=True)
+    if end is not None:
+        one = PartitionRead(
+            topic="t",
+            partition=0,
+            start=0,
+            end=end,
+            epoch=0,
+            epoch_after=0,
+            position=position,
+            complete=False,
+        )
+        FinalReadFile(complete=False, partitions=(one,)).save(run.final_read)
+    case = batch.cases[0].model_copy(update={"verdict": None, "counts": CaseResult(run, audit).counts})
     Console().batch(batch.model_copy(update={"cases": (case,), "verdict": None}), "x")
     row = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("acks=1#1 "))
-    assert row.split()[:5] == ["acks=1#1", "77", "-", "-", "3"]
+    assert row.split()[:5] == ["acks=1#1", "77", *lost, "3"]
 
 
 def test_no_name_of_a_case_is_folded_in_a_file(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.rundir.conformance import ConformanceFile, ElectionSeen
-from ackproof.rundir.documents import AuditFile, BatchCase, RecordCounts
+from ackproof.rundir.documents import AuditFile, BatchCase, FinalReadFile, PartitionRead, RecordCounts
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.simulation import SimulationFile, Spread
@@ -48,6 +48,11 @@ SIMULATED = SimulationFile(
 )
 
 
+READ = PartitionRead(
+    topic="t", partition=0, start=0, end=9, epoch=1, epoch_after=1, position=9, complete=True
+)
+
+
 def compared(lost: int, **documents: object) -> Reference:
     view = CaseView(
         0,
@@ -56,7 +61,7 @@ def compared(lost: int, **documents: object) -> Reference:
         None,
         AuditFile(counts={"lost": lost, "duplicate": 0}, records=RecordCounts(), complete=True),
         None,
-        None,
+        FinalReadFile(complete=True, partitions=(READ,)),
         EVENTS,
         True,
         (),

@@ -188,7 +188,7 @@ def explore(
     from ackproof.reference.explore import explore as search
     from ackproof.reference.explore import rules_in_words, scope_in_words
     from ackproof.rundir.documents import write_atomically
-    from ackproof_reports.story import Tale, story_page
+    from ackproof_reports.story import Tale, explored_title, story_page
 
     console = Console(machine=machine)
     scope = scope_in_words(words, rules_in_words(version, without))
@@ -196,7 +196,7 @@ def explore(
         result = search(
             scope, find, max_seconds=max_seconds, max_bytes=max_memory << 20, saved=save, watch=watch
         )
-    what = f"Kafka {version}" + (f" without {', '.join(without)}" if without else "") + f": {words}"
+    rules = f"Kafka {version}" + (f" without {', '.join(without)}" if without else "")
     state = "all" if result.exhausted else "not all"
     rate = result.states / result.seconds if result.seconds else 0
     size = f"{result.states} states, {state} there are, in {result.seconds:.1f} s ({rate:.0f} a second)"
@@ -218,7 +218,7 @@ def explore(
             }
         )
     else:
-        console.line(what)
+        console.line(f"{rules}: {words}")
         for one in result.found:
             console.line("")
             console.lines(one.story)
@@ -227,5 +227,6 @@ def explore(
     if html is not None:
         tales = [Tale(one.anomaly, one.text, one.steps) for one in result.found]
         missing = [f"{name}: {open_ends}" for name in result.missing]
-        write_atomically(html, story_page(what, [*missing, size], tales))
+        title = explored_title(rules, tales, result.missing, whole=result.exhausted)
+        write_atomically(html, story_page(title, [f"Looked at: {words}.", *missing, size], tales))
     return INCONCLUSIVE if result.missing and not result.exhausted else 0

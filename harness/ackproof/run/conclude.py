@@ -8,15 +8,17 @@ A stage reads a run directory and writes one file of facts into it; only this fi
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ackproof import audit
+from ackproof.base.errors import BadInput
 from ackproof.judge import judge_case, judge_unwritten
 from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay.document import replay_run
-from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, VerdictFile
+from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof_reports import render_batch
@@ -52,8 +54,13 @@ class CaseResult:
 
     @property
     def counts(self) -> dict[str, int]:
-        """Findings by class, and rows of the ledgers by what became of them."""
-        return {} if self.audit is None else {**self.audit.counts, **self.audit.records.model_dump()}
+        """Findings by class as far as they may be told, and rows of the ledgers by what became of them."""
+        if self.audit is None:
+            return {}
+        final: FinalReadFile | None = None
+        with suppress(BadInput):
+            final = FinalReadFile.load(self.run.final_read)
+        return {**self.audit.told(final), **self.audit.records.model_dump()}
 
 
 def conclude(

@@ -108,6 +108,11 @@ class AnomalyClass:
         return self.ruled_by is RuledBy.NO_SETTING
 
     @property
+    def of_absence(self) -> bool:
+        """Whether it says that something is not there, which only a final read can tell."""
+        return self.ruled_by is RuledBy.LOSS and not self.proves
+
+    @property
     def transactional(self) -> bool:
         """Whether only records of transactions can show it."""
         return self.concern is Concern.TRANSACTIONS

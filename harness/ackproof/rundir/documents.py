@@ -9,7 +9,7 @@ from typing import Literal, Self, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, ValidationError
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.anomalies import TABLE, Anomaly
 from ackproof.rundir.outcome import Verdict
 
 Scalar: TypeAlias = str | int | float | bool | None
@@ -115,6 +115,13 @@ class FinalReadFile(Document):
     partitions: tuple[PartitionRead, ...] = ()
     committed: tuple[PartitionRead, ...] = ()
 
+    @property
+    def read_out(self) -> bool:
+        """Whether every partition was read up to the end that was seen, at rest or not."""
+        return bool(self.partitions) and all(
+            read.complete or read.position >= read.end > read.start for read in self.partitions
+        )
+
 
 class RecordCounts(Document):
     """Rows of the ledgers."""
@@ -147,6 +154,14 @@ class AuditFile(Document):
     consumed_committed: int = 0
     """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
     final_read: FinalReadFlaws = FinalReadFlaws()
+
+    def told(self, final: FinalReadFile | None) -> dict[str, int]:
+        """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing
+        was found says nothing: only what was found is told then, and no class of absence."""
+        if final is not None and final.read_out:
+            return dict(self.counts)
+        absences = {name for name, row in TABLE.items() if row.of_absence}
+        return {name: count for name, count in self.counts.items() if count and name not in absences}
 
 
 class ClassJudgement(Document):

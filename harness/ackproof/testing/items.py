@@ -17,6 +17,7 @@ from ackproof.base.errors import BadInput
 from ackproof.experiment.case import Case
 from ackproof.plan.cases import cases, load
 from ackproof.run.batch import PlannedCase
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing.current import session_of, shown
 from ackproof.testing.session import replay_of
@@ -99,7 +100,7 @@ class ExperimentItem(pytest.Item):
             lines += [f"  {reason}" for reason in result.verdict.reasons]
         if result is not None and result.audit is not None:
             records = result.audit.records
-            found = ", ".join(f"{name} {count}" for name, count in result.audit.counts.items() if count)
+            found = ", ".join(f"{name} {count}" for name in Anomaly if (count := result.counts.get(name)))
             lines.append(
                 f"counted: {records.acked} acked, {records.failed} failed, {records.indeterminate} "
                 f"indeterminate; {found or 'nothing found'}"

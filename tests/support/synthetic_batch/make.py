@@ -28,6 +28,7 @@ from ackproof.rundir.documents import (
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from synthetic_batch.course import events_of, samples_of, series_of, write_findings
+from synthetic_batch.ledgers import write_ledgers
 from synthetic_batch.recipes import ACKS, CLASSES, HOSTILE, WALL_NS, Recipe, matrix, ns
 
 
@@ -104,6 +105,8 @@ def _case(run: CaseDir, recipe: Recipe, number: int) -> None:
     if "findings" not in recipe.without:
         run.findings.mkdir(exist_ok=True)
         write_findings(run.findings / "part-0.parquet", recipe)
+    if recipe.ledgers:
+        write_ledgers(run, recipe)
     if "audit" not in recipe.without:
         _audit(recipe).save(run.audit_json)
     if "verdict" not in recipe.without and recipe.verdict is not None:

@@ -63,6 +63,8 @@ class Recipe:
     partitions: int = 3
     experiment: str = "acks-matrix"
     died: bool = False
+    ledgers: bool = False
+    """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
 
     @property
     def name(self) -> str:

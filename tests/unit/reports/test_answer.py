@@ -131,9 +131,12 @@ def test_batch_state(maker: ModuleType, cells: list, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("reasons", "text"),
     [
-        (("timeline.jsonl: not there", "more"), "The run stayed inconclusive: timeline.jsonl: not there."),
+        (
+            ("timeline.jsonl: not there", "more"),
+            "Inconclusive: timeline.jsonl: not there (and 1 more reason).",
+        ),
         ((), "The run stayed inconclusive."),
-        (("x" * 500,), f"The run stayed inconclusive: {'x' * 159}…."),
+        (("x" * 500,), f"Inconclusive: {'x' * 159}…."),
     ],
 )
 def test_why_one_run_stayed_inconclusive_is_the_headline(
@@ -141,6 +144,24 @@ def test_why_one_run_stayed_inconclusive_is_the_headline(
 ) -> None:
     cell = replace(cells[0], verdict=Verdict.INCONCLUSIVE, reasons=reasons)
     assert said(maker.make_batch(tmp_path, [cell])) == text
+
+
+def test_settings_of_one_reason_are_told_together_and_many_reasons_only_counted(
+    maker: ModuleType, cells: list, tmp_path: Path
+) -> None:
+    reasons = (("no final read",), ("no final read",), ("a node died", "x"), ("a node died", "x"))
+    made = [
+        replace(cell, verdict=Verdict.INCONCLUSIVE, reasons=why)
+        for cell, why in zip(cells, reasons, strict=False)
+    ]
+    assert said(maker.make_batch(tmp_path / "two", made)) == (
+        "acks=0 stayed inconclusive: no final read; "
+        "acks=1 stayed inconclusive: a node died (and 1 more reason)."
+    )
+    made = [replace(cell, reasons=(f"reason {at}",)) for at, cell in enumerate(made)]
+    assert said(maker.make_batch(tmp_path / "many", made)) == (
+        "All 4 settings stayed inconclusive, for 4 different reasons."
+    )
 
 
 def test_what_was_once_counted_is_not_shown_where_the_judge_looked_at_nothing(

@@ -14,10 +14,12 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from types import ModuleType
+from urllib.parse import unquote
 
 import pytest
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir.outcome import Verdict
 from ackproof_reports import render_batch
 from ackproof_reports.embedding import Block, safe_json
 from ackproof_reports.loading import load_batch
@@ -105,7 +107,8 @@ def test_one_piece_under_a_closed_policy(maker: ModuleType, tmp_path: Path, reci
         assert tag not in {"iframe", "object", "embed", "base", "form", "img"}
         assert "src" not in attributes
         link = attributes.get("href")
-        assert link is None or link.startswith("#") or link == "data:,"
+        # Beside the page, never elsewhere: "./" leaves no room for a scheme or a host.
+        assert link is None or link.startswith(("#", "./")) or link == "data:,"
     for attributes, text in page.blocks:
         kind = attributes.get("type")
         if kind is None:
@@ -141,7 +144,16 @@ def test_data_blocks_can_be_read_back(maker: ModuleType, tmp_path: Path) -> None
         kinds.add(kind)
         data = json.loads(gzip.decompress(base64.b64decode(text)) if kind == "application/gzip" else text)
         if (attributes["id"] or "").endswith("-rows"):
-            assert set(data) == {"class", "topic", "partition", "producer", "offset", "seq", "detail"}
+            assert set(data) == {
+                "class",
+                "topic",
+                "partition",
+                "producer",
+                "offset",
+                "seq",
+                "detail",
+                "other",
+            }
             assert len(data["class"]["at"]) == len(data["offset"])
         else:
             assert len(data["total"]["acked"]) == 105 and len(data["places"]) == 3
@@ -167,6 +179,28 @@ def test_what_is_absent_is_said(maker: ModuleType, tmp_path: Path) -> None:
     ):
         assert sentence in page.words, sentence
     assert "None" not in page.words.split() and "nan" not in page.words.split()
+
+
+def test_what_nobody_read_back_is_nowhere_lost(maker: ModuleType, tmp_path: Path) -> None:
+    recipe = replace(
+        maker.matrix()[2],
+        lost=17_299,
+        findings={"duplicate": 3},
+        verdict=Verdict.INCONCLUSIVE,
+        reasons=("there was no final read",),
+        without=("final",),
+    )
+    page = read(maker.make_batch(tmp_path, [recipe]))
+    assert "Inconclusive: there was no final read." in page.words
+    assert "lost —" in page.words and "17,299" not in page.words
+    assert "what the audit takes for gone (lost) may be there" in page.words
+    assert "offsets 1,000" not in page.words and "duplicate number 0" in page.words
+    for name in ("summary.md", "junit.xml"):
+        text = (tmp_path / name).read_text(encoding="utf-8")
+        assert "17,299" not in text, name
+    # The same evidence, read back: then it is lost.
+    page = read(maker.make_batch(tmp_path / "read", [replace(recipe, without=())]))
+    assert "lost 17,299" in page.words and "offsets 1,000" in page.words
 
 
 def test_a_folder_without_batch_json(maker: ModuleType, tmp_path: Path) -> None:
@@ -214,9 +248,29 @@ def test_repeats_and_further_axes(maker: ModuleType, tmp_path: Path) -> None:
     assert "(repeat 2)" in page.words
 
 
-def test_one_case_without_a_matrix(maker: ModuleType, tmp_path: Path) -> None:
+def test_one_case_alone_is_laid_out_for_one(maker: ModuleType, tmp_path: Path) -> None:
     page = read(maker.make_batch(tmp_path, [maker.Recipe({})]))
     assert "The run lost none of its acknowledged records" in page.words
+    assert "What each setting kept and lost" not in page.words and "Open all" not in page.words
+    assert "What was expected" in page.words and "What happened" in page.words
+    assert not [a for tag, a in page.elements if tag == "details" and "case" in (a["class"] or "").split()]
+
+
+def test_every_file_of_a_run_has_a_link(maker: ModuleType, tmp_path: Path) -> None:
+    folder = maker.make_batch(tmp_path, maker.matrix()[:2])
+    for run in (path.parent for path in folder.glob("*/case.json")):
+        (run / "nodes/1/data").mkdir(parents=True)
+        (run / "nodes/1/data/0.log").write_text("of a broker", encoding="utf-8")
+        (run / "nodes/1/javascript:alert(1)?#%.log").write_text("x" * 2345, encoding="utf-8")
+    page = read(folder)
+    links = {unquote(a["href"] or "") for tag, a in page.elements if tag == "a"}
+    files = {path for path in folder.glob("*/**/*") if path.is_file() and "data" not in path.parts}
+    assert len(files) >= 16
+    assert {f"./{path.relative_to(folder).as_posix()}" for path in files} <= links
+    assert not any("data/0.log" in link for link in links)
+    assert "javascript:alert(1)?#%.log 2.35 kB" in page.words
+    raw = [a["href"] or "" for tag, a in page.elements if tag == "a"]
+    assert all((folder / unquote(link[2:])).exists() for link in raw if link.startswith("./"))
 
 
 def test_too_many_findings_are_told(maker: ModuleType, tmp_path: Path) -> None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from xml.etree import ElementTree
 
+import pytest
+
 from ackproof.rundir.prediction import StoryStep
 from ackproof_reports.sequence import MAX_STEPS, WIDTH, sequence
-from ackproof_reports.story import Tale, story_page
+from ackproof_reports.story import Tale, explored_title, story_page
 
 STEPS = (
     StoryStep(actor="client", target="broker 1", text="sends <record> 0 & waits"),
     StoryStep(actor="broker 2", target="broker 1", text="asks for offset 0 " * 8),
     StoryStep(actor="controller", text="decides \x1b[31m alone"),
 )
+
+
+LOST = "lost (acknowledged, and not there)"
 
 
 def test_each_actor_has_a_lane_and_each_step_its_place_below_the_last() -> None:
@@ -39,6 +44,30 @@ def test_text_of_a_story_is_escaped_and_cannot_steer() -> None:
 def test_a_long_story_is_cut_and_says_so() -> None:
     drawing = sequence(STEPS[:1] * (MAX_STEPS + 5), "lost", "t")
     assert "… and 5 further steps" in drawing
+
+
+@pytest.mark.parametrize(
+    ("found", "missing", "whole", "title"),
+    [
+        pytest.param(
+            ("lost",), (), True, f"In {len(STEPS)} steps K comes to a record that is {LOST}", id="one"
+        ),
+        pytest.param(
+            ("lost", "duplicate"),
+            ("vanished",),
+            False,
+            f"In {len(STEPS)} steps K comes to a record that is {LOST}, and 1 more class",
+            id="two",
+        ),
+        pytest.param((), ("lost", "vanished"), True, "K never comes to: lost and vanished", id="none"),
+        pytest.param((), ("lost",), False, "Whether K comes to lost stayed open", id="open"),
+    ],
+)
+def test_an_exploration_has_a_title_that_says_what_it_came_to(
+    found: tuple[str, ...], missing: tuple[str, ...], whole: bool, title: str
+) -> None:
+    tales = [Tale(name, "record 0", STEPS) for name in found]
+    assert explored_title("K", tales, missing, whole=whole) == title
 
 
 def test_the_page_loads_nothing() -> None:

@@ -10,7 +10,14 @@ import pytest
 from ackproof.base.errors import MissingTool, NodeDied
 from ackproof.run import batch as room
 from ackproof.run.conclude import CaseResult
-from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
+from ackproof.rundir.documents import (
+    AuditFile,
+    BatchFile,
+    FinalReadFile,
+    PartitionRead,
+    RecordCounts,
+    VerdictFile,
+)
 from ackproof.rundir.outcome import Verdict
 from ackproof.testing import items, ledger, session  # noqa: F401  - inner runs must not import them anew
 
@@ -50,6 +57,10 @@ class Backend:
         verdict = self.verdicts.get(case.split("-")[0], Verdict.PASS)
         reasons = () if verdict is Verdict.PASS else ("expected lost <= 0, counted 7",)
         counts = {"lost": 7 if reasons else 0}
+        read = PartitionRead(
+            topic="t", partition=0, start=0, end=9, epoch=0, epoch_after=0, position=9, complete=True
+        )
+        FinalReadFile(complete=True, partitions=(read,)).save(run.final_read)
         audit = AuditFile(counts=counts, records=RecordCounts(acked=100), complete=True)
         return CaseResult(run, audit, VerdictFile(verdict=verdict, reasons=reasons))
 

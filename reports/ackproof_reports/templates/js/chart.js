@@ -1,8 +1,9 @@
 // The picture of one case: panels over one axis of time, drawn for the view and the partition that are chosen.
 
-const MOST_LINES = 6;
-const PANELS = [coursePanel, ackedPanel, latencyPanel, tailPanel, leaderPanel, isrPanel];
-const PAPER = 720;
+const MOST_ROWS = 8;
+const ROWS_ON_PAPER = 4;
+const PANELS = [coursePanel, ackedPanel, ackedRows, latencyPanel, tailPanel, leaderPanel, isrPanel];
+const PAPER = 940;
 let charts = 0;
 
 class Chart {
@@ -44,7 +45,7 @@ class Chart {
   tools() {
     const { places } = this.data;
     const select = make("select");
-    if (places.length !== 1) select.append(make("option", { value: "-1" }, places.length ? `all ${places.length} partitions` : "none seen"));
+    if (places.length !== 1) select.append(make("option", { value: "-1" }, places.length ? places.length > MOST_ROWS ? `all ${places.length}, ${MOST_ROWS} drawn one by one` : `all ${places.length} partitions` : "none seen"));
     places.forEach((place, index) => select.append(make("option", { value: `${index}` }, place.name)));
     select.addEventListener("change", () => {
       this.place = Number(select.value);
@@ -65,17 +66,24 @@ class Chart {
       button("▶", "Later", () => this.pan(0.25)),
       button("−", "Zoom out", () => this.zoom(2)),
       button("+", "Zoom in", () => this.zoom(0.5)),
-      button("Reset", "Back to the load and the faults", () => this.show(...this.data.home)),
+      button("Reset", "Reset: back to the load and the faults", () => this.show(...this.data.home)),
       whole,
       scale,
       numbers,
     );
   }
 
-  // What is drawn line by line: the chosen partition, or the first few of all.
+  // What is drawn one by one: the chosen partition, or a few of all, those that lost most.
   drawn() {
-    const all = this.data.places.map((place, index) => ({ place, k: index % 8 }));
-    return this.place >= 0 ? [all[this.place]] : all.slice(0, MOST_LINES);
+    const { places } = this.data;
+    if (this.place >= 0) return [places[this.place]];
+    const first = [...places].sort((a, b) => b.lost - a.lost).slice(0, this.paper ? ROWS_ON_PAPER : MOST_ROWS);
+    return places.filter((place) => first.includes(place));
+  }
+
+  // Whether each partition has a row of its own in a panel; of one alone a panel shows axes.
+  get rows() {
+    return this.place < 0 && this.data.places.length > 1;
   }
 
   track() {
@@ -119,18 +127,16 @@ class Chart {
   }
 
   draw(width = null) {
+    this.paper = width !== null;
     this.width = width || Math.max(280, this.box.clientWidth || PAPER);
     this.narrow = this.width < 560;
-    this.low = this.narrow || width !== null;
-    this.left = this.narrow ? 52 : 66;
+    this.low = this.narrow || this.paper;
+    this.left = this.narrow ? 60 : 72;
     this.right = this.width - 10;
     this.x = linear(this.view[0], this.view[1], this.left, this.right);
     this.root = draw(null, "g");
     let y = 2;
-    PANELS.forEach((panel) => {
-      if (panel === ackedPanel || panel === latencyPanel) y = this.data.total ? panel(this, y) : y;
-      else y = panel(this, y);
-    });
+    PANELS.forEach((panel) => { y = panel(this, y); });
     this.bottom = y - 6;
     this.axis(this.bottom);
     this.marks();

@@ -1,17 +1,17 @@
-// The table of single findings: search, one class, sorting, paging. Columns stay columns; only a page becomes rows.
+// The table of findings: search, one class, sorting, paging. Columns stay columns; only a page becomes rows.
+// Neighbours that differ in their numbers alone are one row with a range, which opens into its members.
 
 const PER_PAGE = 25;
+const MEMBERS = 50;
 const COLUMNS = [
   ["class", "Class"],
-  ["topic", "Topic"],
-  ["partition", "Partition"],
+  ["place", "Partition"],
   ["offset", "Offset"],
   ["producer", "Producer"],
   ["seq", "Seq"],
   ["detail", "Detail"],
 ];
-const NAMED = new Set(["class", "topic", "detail"]);
-const UNKNOWN = new Set(["partition", "offset", "producer", "seq"]);
+const NUMBERS = new Set(["offset", "producer", "seq"]);
 
 class Findings {
   constructor(host, data) {
@@ -23,20 +23,19 @@ class Findings {
     this.page = 0;
     this.sorted = null;
     this.texts = null;
-    this.columns = COLUMNS.filter(([name]) => name !== "detail" || data.detail.names.some(Boolean));
+    this.columns = COLUMNS.filter(([name]) => name !== "detail" || data.detail.names.some(Boolean) || data.other.some((at) => at >= 0));
+    this.group();
     this.build();
     this.fill();
   }
 
-  value(name, row) {
+  named(name, row) {
     const column = this.data[name];
-    return NAMED.has(name) ? column.names[column.at[row]] : column[row];
+    return column.names[column.at[row]];
   }
 
-  shown(name, row) {
-    const value = this.value(name, row);
-    if (UNKNOWN.has(name)) return value < 0 ? "—" : count(value);
-    return value;
+  place(row) {
+    return `${this.named("topic", row)}/${this.data.partition[row]}`;
   }
 
   build() {
@@ -53,14 +52,15 @@ class Findings {
     const tools = make("div", { class: "finding-tools" }, make("label", {}, "Search", this.search), make("label", {}, "Class", this.kind), this.told);
     const head = make("tr");
     this.columns.forEach(([name, title]) => {
-      const right = UNKNOWN.has(name) ? "right" : null;
+      const right = NUMBERS.has(name) ? "right" : null;
       const cell = make("th", { scope: "col", "aria-sort": "none", class: right }, button(title, `Sort by ${title}`, () => this.sort(name, cell)));
       head.append(cell);
+      if (name === "offset") head.append(make("th", { scope: "col", class: "right" }, "Records"));
     });
     this.head = head;
     this.body = make("tbody");
-    const table = make("table", { class: "plain rows" }, make("thead", {}, head), this.body);
-    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Findings" }, table);
+    const table = make("table", { class: "plain rows stack" }, make("thead", {}, head), this.body);
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": `Findings: ${this.host.dataset.title}` }, table);
     this.host.replaceChildren(tools, scroll, this.pager());
   }
 
@@ -77,7 +77,7 @@ class Findings {
   }
 
   get pages() {
-    return Math.max(1, Math.ceil(this.hits.length / PER_PAGE));
+    return Math.max(1, Math.ceil(this.groups.length / PER_PAGE));
   }
 
   go(page) {
@@ -88,12 +88,11 @@ class Findings {
   // One lower-case line per row, made at the first search: the later ones only look.
   lines() {
     if (!this.texts) {
-      this.texts = this.order.slice();
-      for (let row = 0; row < this.size; row += 1) {
-        const value = (name) => this.value(name, row);
-        const place = `${value("topic")}/${value("partition")}`;
-        this.texts[row] = `${value("class")} ${place} ${value("topic")} ${value("partition")} ${value("offset")} p${value("producer")} ${value("seq")} ${value("detail")}`.toLowerCase();
-      }
+      this.texts = this.order.map((row) => {
+        const { partition, offset, producer, seq } = this.data;
+        const [topic, at] = [this.named("topic", row), partition[row]];
+        return `${this.named("class", row)} ${topic}/${at} ${topic} ${at} ${offset[row]} p${producer[row]} ${seq[row]} ${this.detail(row)}`.toLowerCase();
+      });
     }
     return this.texts;
   }
@@ -112,38 +111,138 @@ class Findings {
 
   sort(name, cell) {
     const up = cell.getAttribute("aria-sort") !== "ascending";
-    [...this.head.children].forEach((other) => other.setAttribute("aria-sort", "none"));
+    [...this.head.children].forEach((other) => other.hasAttribute("aria-sort") && other.setAttribute("aria-sort", "none"));
     cell.setAttribute("aria-sort", up ? "ascending" : "descending");
     this.sorted = [name, up ? 1 : -1];
     this.arrange();
     this.go(0);
   }
 
-  arrange() {
-    if (!this.sorted) return;
-    const [name, way] = this.sorted;
-    let rank = this.data[name];
-    if (NAMED.has(name)) {
-      const { names, at } = rank;
-      const place = names.map((_, index) => index).sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : 0));
-      const position = [];
-      place.forEach((index, order) => { position[index] = order; });
-      rank = at.map((index) => position[index]);
+  rank(name) {
+    if (name === "place") {
+      const [topics, { partition }] = [this.rank("topic"), this.data];
+      return partition.map((at, row) => topics[row] * 1e6 + at);
     }
-    this.hits = this.hits.slice().sort((a, b) => way * (rank[a] - rank[b]) || a - b);
+    if (!this.data[name].names) return this.data[name];
+    const { names, at } = this.data[name];
+    const place = names.map((_, index) => index).sort((a, b) => (names[a] < names[b] ? -1 : names[a] > names[b] ? 1 : 0));
+    const position = [];
+    place.forEach((index, order) => { position[index] = order; });
+    return at.map((index) => position[index]);
+  }
+
+  arrange() {
+    if (this.sorted) {
+      const [name, way] = this.sorted;
+      const rank = this.rank(name);
+      this.hits = this.hits.slice().sort((a, b) => way * (rank[a] - rank[b]) || a - b);
+    }
+    this.group();
+  }
+
+  // Whether a row goes on where the one before it stops: the same in words, its offset the next (unknown: its producer's).
+  follows(row, before) {
+    const { data } = this;
+    if (["class", "topic", "detail"].some((name) => data[name].at[row] !== data[name].at[before])) return false;
+    if (data.partition[row] !== data.partition[before]) return false;
+    if (data.offset[row] < 0 || data.offset[before] < 0) return data.offset[row] === data.offset[before] && data.producer[row] === data.producer[before];
+    if (Math.abs(data.offset[row] - data.offset[before]) > 1) return false;
+    return data.other[row] < 0 ? data.other[before] < 0 : data.other[row] - data.other[before] === data.offset[row] - data.offset[before];
+  }
+
+  group() {
+    this.groups = [];
+    this.hits.forEach((row, at) => {
+      if (at && this.follows(row, this.hits[at - 1])) this.groups[this.groups.length - 1].push(row);
+      else this.groups.push([row]);
+    });
+  }
+
+  // Of a duplicate, where its other copy is; of others what the audit or the replay says.
+  detail(row, last = row) {
+    const other = this.data.other;
+    const [low, high] = [other[row], other[last]].sort((a, b) => a - b);
+    if (low < 0) return this.named("detail", row);
+    return `the other ${row === last ? "copy is at offset" : "copies are at offsets"} ${span(low, high)}`;
+  }
+
+  numbers(name, rows) {
+    const values = rows.map((row) => this.data[name][row]);
+    const [low, high] = values.reduce(([least, most], value) => [Math.min(least, value), Math.max(most, value)], [Infinity, -Infinity]);
+    return high < 0 ? "—" : span(low, high);
+  }
+
+  // A row of the table, for one finding or for several that follow one another.
+  line(rows) {
+    const [row, last] = [rows[0], rows[rows.length - 1]];
+    const tell = { class: () => this.named("class", row), place: () => this.place(row), detail: () => this.detail(row, last) };
+    const cells = this.columns.flatMap(([name, title]) => {
+      const text = make("bdi", {}, tell[name] ? tell[name]() : this.numbers(name, rows));
+      const cell = make("td", { class: NUMBERS.has(name) ? "right num" : name === "detail" ? "wide" : null, "data-label": title }, text);
+      if (name !== "offset") return [cell];
+      return [cell, make("td", { class: "right num", "data-label": "Records" }, count(rows.length))];
+    });
+    const made = make("tr", { class: rows.length > 1 ? "many" : null }, ...cells);
+    const first = cells[0];
+    if (rows.length > 1) first.prepend(this.opener(made, `the ${rows.length} records`, () => this.members(rows, 0)));
+    else if (hasStory(this.host, this.data, row)) {
+      first.prepend(this.opener(made, "the story of this record", async () => [make("tr", { class: "story" }, make("td", { colspan: `${cells.length}` }, await storyOf(this.host, this.data, row)))]));
+    }
+    return made;
+  }
+
+  opener(row, what, open) {
+    const control = button("", `Open ${what}`, async () => {
+      const shown = control.getAttribute("aria-expanded") === "true";
+      control.setAttribute("aria-expanded", `${!shown}`);
+      if (shown) control.opened.forEach(shut);
+      else {
+        control.opened = await open();
+        row.after(...control.opened);
+      }
+    });
+    control.className = "opener";
+    control.setAttribute("aria-expanded", "false");
+    return control;
+  }
+
+  members(rows, from) {
+    const made = rows.slice(from, from + MEMBERS).map((row) => this.line([row]));
+    made.forEach((row) => row.classList.add("member"));
+    if (rows.length > from + MEMBERS) {
+      const more = make("tr", { class: "member" }, make("td", { colspan: "9" }, button(`${count(rows.length - from - MEMBERS)} more`, `Show the next of ${count(rows.length - from - MEMBERS)} more records`, () => {
+        more.opened = this.members(rows, from + MEMBERS);
+        more.after(...more.opened);
+        more.hidden = true;
+      })));
+      made.push(more);
+    }
+    return made;
   }
 
   fill() {
     const start = this.page * PER_PAGE;
-    const rows = this.hits.slice(start, start + PER_PAGE);
-    this.body.replaceChildren(...rows.map((row) => make("tr", {}, ...this.columns.map(([name]) => make("td", { class: UNKNOWN.has(name) ? "right num" : null }, make("bdi", {}, this.shown(name, row)))))));
-    if (!rows.length) this.body.append(make("tr", {}, make("td", { colspan: `${this.columns.length}` }, "No finding matches.")));
+    const shown = this.groups.slice(start, start + PER_PAGE);
+    this.body.replaceChildren(...shown.map((rows) => this.line(rows)));
+    if (!shown.length) this.body.append(make("tr", {}, make("td", { colspan: "9" }, "No finding matches.")));
     const all = this.hits.length === this.size ? "" : ` of ${count(this.size)}`;
-    this.told.textContent = rows.length ? `${count(start + 1)}–${count(start + rows.length)} of ${count(this.hits.length)}${all && ` found${all}`}` : `none${all}`;
+    const found = this.groups.length === this.hits.length ? "" : ` rows, ${count(this.hits.length)} findings`;
+    this.told.textContent = shown.length ? `${count(start + 1)}–${count(start + shown.length)} of ${count(this.groups.length)}${found}${all && ` found${all}`}` : `none${all}`;
     this.number.value = `${this.page + 1}`;
     this.number.max = `${this.pages}`;
     this.of.textContent = `of ${count(this.pages)}`;
     this.first.disabled = this.before.disabled = this.page === 0;
     this.last.disabled = this.after.disabled = this.page === this.pages - 1;
   }
+}
+
+function span(low, high) {
+  return low === high ? count(low) : `${count(low)}–${count(high)}`;
+}
+
+// Takes away a row and what was opened below it.
+function shut(row) {
+  row.querySelectorAll?.(".opener").forEach((control) => (control.opened || []).forEach(shut));
+  (row.opened || []).forEach(shut);
+  row.remove();
 }

@@ -104,7 +104,7 @@ function toggleNumbers(chart, control) {
   const on = !chart.numbers;
   control.setAttribute("aria-pressed", `${on}`);
   if (on) {
-    chart.numbers = make("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": "Numbers of this view" });
+    chart.numbers = make("div", { class: "scroll tall", tabindex: "0", role: "region", "aria-label": `Numbers of this view: ${chart.host.dataset.title}` });
     chart.host.append(chart.numbers);
     fillNumbers(chart);
   } else {
@@ -129,8 +129,8 @@ function fillNumbers(chart) {
     const most = (values) => milliseconds(values.slice(at, end).reduce((high, n) => (n === null ? high : Math.max(high ?? 0, n)), null));
     const time = `${(chart.data.start + at * chart.data.width).toFixed(1)} s`;
     const cells = [time, rate(track.acked), rate(track.open), most(track.p50), most(track.p99)];
-    body.append(make("tr", {}, ...cells.map((text) => make("td", { class: "num" }, text))));
+    body.append(make("tr", {}, ...cells.map((text, index) => make("td", { class: "num", "data-label": head[index] }, text))));
   }
   const names = make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)));
-  chart.numbers.replaceChildren(make("table", { class: "plain" }, make("thead", {}, names), body));
+  chart.numbers.replaceChildren(make("table", { class: "plain stack" }, make("thead", {}, names), body));
 }

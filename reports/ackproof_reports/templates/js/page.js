@@ -105,8 +105,9 @@ function openTarget() {
 
 function setUpCases() {
   const cases = [...document.querySelectorAll("details.case")];
-  $("open-all").addEventListener("click", () => cases.forEach((one) => { one.open = true; }));
-  $("close-all").addEventListener("click", () => cases.forEach((one) => { one.open = false; }));
+  const all = (id, open) => $(id)?.addEventListener("click", () => cases.forEach((one) => { one.open = open; }));
+  all("open-all", true);
+  all("close-all", false);
   addEventListener("hashchange", openTarget);
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#case-']");

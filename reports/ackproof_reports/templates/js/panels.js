@@ -1,10 +1,8 @@
 // Panels of numbers over time: acknowledged records, latency, the unreplicated tail.
 // Each takes the chart and its upper edge, draws itself, and returns its lower edge.
 
-const DASHES = ["none", "7 2", "2 2", "9 2 2 2", "5 4", "1 2", "12 3", "3 3"];
-
 function heading(chart, top, text, keys) {
-  draw(chart.root, "text", { class: "heading", x: 0, y: top + 12 }, text);
+  draw(chart.root, "text", { class: "heading", x: 0, y: top + 12 }, clipped(text, chart.width, "heading"));
   let x = wide(text, "heading") + 22;
   let y = top + 12;
   keys.forEach(({ name, kind, dash }) => {
@@ -56,37 +54,61 @@ function ackedPanel(chart, top) {
   const main = chart.track();
   if (!main) return top;
   const per = (value) => value / data.width;
-  const alone = chart.place >= 0;
-  const others = alone ? [] : chart.drawn().filter(({ place }) => place.track);
-  const name = alone ? data.places[chart.place].name : data.places.length === 1 ? data.places[0].name : "all partitions";
+  const name = chart.rows ? "all partitions" : data.places[Math.max(0, chart.place)]?.name ?? "all partitions";
   const keys = [{ name, kind: "total" }];
-  if (others.length > 1) others.forEach(({ place, k }) => keys.push({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
   const open = main.open.some((value) => value > 0);
   const read = main.read.some((value) => value > 0);
   if (read) keys.push({ name: "read live", kind: "read", dash: "5 3" });
   if (open) keys.push({ name: "failed or indeterminate", kind: "open", dash: "2 3" });
-  const title = `Acknowledged records per second${chart.rooted ? ", square-root scale" : ""}`;
-  const start = heading(chart, top, title, keys);
+  const title = chart.narrow ? "Acknowledged per second" : "Acknowledged records per second";
+  const start = heading(chart, top, `${title}${chart.rooted ? (chart.narrow ? ", root scale" : ", square-root scale") : ""}`, keys);
   const height = chart.low ? 120 : 160;
   const tracks = [main.acked, ...(open ? [main.open] : []), ...(read ? [main.read] : [])];
   const highest = ceiling(Math.max(0, ...tracks.flatMap((values) => seen(chart, values).map(per))), 4);
   const map = chart.rooted ? root(highest, start + height, start) : linear(0, highest, start + height, start);
   const value = (n) => map(per(n));
   const values = chart.rooted ? rootTicks(highest) : ticks(0, highest, 4);
-  const group = frame(chart, start, height, values, map, brief);
+  const group = frame(chart, start, height, values.filter(Number.isInteger), map, brief);
   const line = (values, kind, dash) =>
     draw(group, "path", { class: `line ${kind}`, d: linePath(samplesOf(chart, values, value)), "stroke-dasharray": dash || "none", "stroke-linecap": "round" });
   draw(group, "path", { class: "area kt fill", d: areaPath(samplesOf(chart, main.acked, value), start + height) });
   if (read) line(main.read, "read", "5 3");
-  if (others.length > 1) others.forEach(({ place, k }) => line(place.track.acked, `thin k${k}`, DASHES[k]));
   if (open) line(spikes(main.open), "open", "2 3");
   line(main.acked, "total");
   return start + height + 20;
 }
 
+// A row for each partition, all on one scale: the name beside it, what is drawn by `fill(group, place, lower edge)`.
+const ROW = 22;
+
+function rowsOf(chart, top, title, places, fill) {
+  let y = heading(chart, top, title, []) - 2;
+  places.forEach((place) => {
+    chart.bands(y, ROW - 4);
+    draw(chart.root, "text", { x: chart.left - 7, y: y + 13, "text-anchor": "end" }, tailOf(place.name, chart.left - 7));
+    draw(chart.root, "line", { class: "grid", x1: chart.left, x2: chart.right, y1: y + ROW - 3.5, y2: y + ROW - 3.5 });
+    fill(draw(chart.root, "g", { "clip-path": `url(#${chart.clip})` }), place, y + ROW - 4);
+    y += ROW;
+  });
+  return y + 14;
+}
+
+function ackedRows(chart, top) {
+  const places = chart.drawn().filter((place) => place.track);
+  if (!chart.rows || !places.length) return top;
+  const highest = Math.max(1, ...places.flatMap((place) => seen(chart, place.track.acked)));
+  const most = `to ${brief(highest / chart.data.width)} per second${chart.rooted ? ", root scale" : ""}`;
+  return rowsOf(chart, top, `Each partition, ${most}`, places, (group, { track }, low) => {
+    const map = chart.rooted ? root(highest, low, low - ROW + 5) : linear(0, highest, low, low - ROW + 5);
+    const points = samplesOf(chart, track.acked, map);
+    draw(group, "path", { class: "area kt fill", d: areaPath(points, low) });
+    draw(group, "path", { class: "line thin total", d: linePath(points) });
+  });
+}
+
 function latencyPanel(chart, top) {
   const main = chart.track();
-  if (!main || !main.p99.some((value) => value !== null)) return top;
+  if (!chart.data.total || !main || !main.p99.some((value) => value !== null)) return top;
   const alone = chart.place >= 0 || chart.data.places.length === 1;
   const keys = [
     { name: alone ? "p50" : "p50 (over partitions, by acks)", kind: "k0" },
@@ -127,20 +149,22 @@ function spiky(data) {
 }
 
 function tailPanel(chart, top) {
-  const drawn = chart.drawn().filter(({ place }) => place.tail.length);
-  if (!drawn.length) return top;
-  const keys = drawn.map(({ place, k }) => ({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
-  const start = heading(chart, top, chart.narrow ? "Unreplicated tail" : "Unreplicated tail: leader's log end − high watermark, records", keys);
-  const height = chart.low ? 60 : 84;
+  const places = chart.drawn().filter((place) => place.tail.length);
+  if (!places.length) return top;
   const inside = (place) => place.tail.filter(([t]) => t >= chart.view[0] && t <= chart.view[1]).map(([, n]) => n);
-  const highest = ceiling(Math.max(0, ...drawn.flatMap(({ place }) => inside(place))), 3);
-  const map = linear(0, highest, start + height, start);
-  const group = frame(chart, start, height, ticks(0, highest, 3), map, brief);
-  drawn.forEach(({ place, k }) => {
-    known(place.tail).forEach((stretch) => {
-      const points = stretch.map(([t, n]) => [chart.x(t), map(n)]);
-      draw(group, "path", { class: `line k${k}`, d: stepPath(points), "stroke-dasharray": DASHES[k], "stroke-linecap": "round" });
-    });
+  const highest = Math.max(0, ...places.flatMap(inside));
+  const title = chart.narrow ? "Unreplicated tail" : "Unreplicated tail: leader's log end − high watermark, records";
+  const line = (group, place, map) => known(place.tail).forEach((stretch) => {
+    const points = stretch.map(([t, n]) => [chart.x(t), map(n)]);
+    draw(group, "path", { class: "line k0", d: stepPath(points), "stroke-linecap": "round" });
   });
+  if (chart.rows) {
+    return rowsOf(chart, top, `${title}, to ${brief(highest)}`, places, (group, place, low) => line(group, place, linear(0, Math.max(1, highest), low, low - ROW + 6)));
+  }
+  const start = heading(chart, top, title, []);
+  const height = chart.low ? 60 : 84;
+  const round = ceiling(highest, 3);
+  const map = linear(0, round, start + height, start);
+  line(frame(chart, start, height, ticks(0, round, 3).filter(Number.isInteger), map, brief), places[0], map);
   return start + height + 20;
 }

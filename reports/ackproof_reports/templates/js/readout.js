@@ -40,12 +40,12 @@ function totalsAt(chart, t) {
 function placesAt(chart, t) {
   const { data } = chart;
   const bin = Math.floor((t - data.start) / data.width);
-  return chart.drawn().map(({ place, k }) => {
+  return chart.drawn().map((place) => {
     const acked = place.track && bin >= 0 ? place.track.acked[bin] : undefined;
     const stretch = stretchAt(place, t);
     const leader = !stretch ? "—" : stretch[2] < 0 ? "none" : `${stretch[2]}`;
     const isr = stretch ? stretch[4].join(" ") || "none" : "—";
-    return [k, place.name, acked === undefined ? "—" : count(acked / data.width), leader, isr, count(tailAt(place, t))];
+    return [place.name, acked === undefined ? "—" : count(acked / data.width), leader, isr, count(tailAt(place, t))];
   });
 }
 
@@ -57,9 +57,8 @@ function showReadout(chart, t) {
     list.append(make("dt", {}, make("i", { class: kind }), name), make("dd", {}, value));
   });
   const head = make("tr", {}, ...["", "acks/s", "leader", "ISR", "tail"].map((name) => make("th", {}, name)));
-  const rows = placesAt(chart, t).map(([k, name, ...rest]) => {
-    const first = make("th", {}, make("i", { class: `k${k}` }), ` ${name}`);
-    return make("tr", {}, first, ...rest.map((text) => make("td", {}, text)));
+  const rows = placesAt(chart, t).map(([name, ...rest]) => {
+    return make("tr", {}, make("th", {}, name), ...rest.map((text) => make("td", {}, text)));
   });
   readout.append(list, make("table", {}, head, ...rows));
   inForce(data, t).forEach((text) => readout.append(make("p", { class: "in-force" }, text)));
@@ -78,6 +77,6 @@ function showReadout(chart, t) {
 
 function spoken(chart, t) {
   const totals = totalsAt(chart, t).map(([, name, value]) => `${name} ${value}`);
-  const places = placesAt(chart, t).map(([, name, , leader, isr, tail]) => `${name}: leader ${leader}, in sync ${isr}, tail ${tail}`);
+  const places = placesAt(chart, t).map(([name, , leader, isr, tail]) => `${name}: leader ${leader}, in sync ${isr}, tail ${tail}`);
   return [`${t.toFixed(1)} seconds`, ...inForce(chart.data, t), ...totals, ...places].join("; ");
 }

@@ -65,57 +65,37 @@ function faultLane(chart, fault, y) {
   else draw(group, "text", { class: "span-text", x: from + 6, y: y + 13 }, clipped(label, chart.right - from - 8, "strong"));
 }
 
-function leaderPanel(chart, top) {
-  const drawn = chart.drawn().filter(({ place }) => place.seen.length);
-  if (!drawn.length) return top;
-  const start = heading(chart, top, "Leader (broker) of each partition", []);
-  let y = start - 2;
-  drawn.forEach(({ place }) => {
-    chart.bands(y, 18);
-    const group = draw(chart.root, "g", { "clip-path": `url(#${chart.clip})` });
-    draw(chart.root, "text", { x: chart.left - 7, y: y + 13, "text-anchor": "end" }, tailOf(place.name, chart.left - 7));
-    merged(place.seen, (one, other) => one[2] === other[2] && one[3] === other[3]).forEach(([from, to, leader, epoch]) => {
-      const [x, end] = chart.span(from, to);
-      if (end <= x) return;
-      const width = Math.max(1.5, end - x - 1);
-      if (leader < 0) {
-        draw(group, "rect", { class: "nobody", x: x + 0.5, y: y + 1, width, height: 16 });
-        if (wide("no leader") + 8 < width) draw(group, "text", { x: x + 5, y: y + 13 }, "no leader");
-        return;
-      }
-      draw(group, "rect", { class: `lead b${chart.broker(leader)}`, x, y, width, height: 18, rx: 2 });
-      const text = [`broker ${leader}, epoch ${epoch}`, `broker ${leader}`, `${leader}`].find((words) => wide(words, "strong") + 10 < width);
-      if (text) draw(group, "text", { class: "lead-text", x: x + 5, y: y + 13 }, text);
-    });
-    y += 22;
-  });
-  return y + 14;
+// A stretch of a strip with the longest of these words that fits into it.
+function stretchOf(chart, group, y, from, to, kind, words) {
+  const [x, end] = chart.span(from, to);
+  if (end <= x) return;
+  const width = Math.max(1.5, end - x - 1);
+  draw(group, "rect", { class: kind, x, y, width, height: ROW - 4, rx: 2 });
+  const text = words.find((one) => wide(one, "strong") + 10 < width);
+  if (text) draw(group, "text", { class: "lead-text", x: x + 5, y: y + 13 }, text);
 }
 
-function isrPanel(chart, top) {
-  const drawn = chart.drawn().filter(({ place }) => place.seen.length);
-  if (!drawn.length) return top;
-  const keys = drawn.map(({ place, k }) => ({ name: place.name, kind: `k${k}`, dash: DASHES[k] }));
-  const start = heading(chart, top, "In-sync replicas", keys);
-  const most = Math.max(chart.data.factor, 1);
-  const height = Math.max(40, 17 * most);
-  const map = linear(0, most, start + height, start + 4);
-  const values = ticks(0, most, most > 4 ? 3 : most).filter(Number.isInteger);
-  const group = frame(chart, start, height, values, map, (value) => `${value}`);
-  drawn.forEach(({ place, k }, index) => {
-    // Lines of equal value lie side by side, not on one another.
-    const shift = (index - (drawn.length - 1) / 2) * 2.4;
-    let path = "";
-    let last = null;
-    place.seen.forEach(([from, to, , , isr]) => {
-      const [x, y] = [px(chart.x(from)), px(map(isr.length) + shift)];
-      path += last !== null && Math.abs(from - last) < 1e-6 ? `V${y}` : `M${x} ${y}`;
-      path += `H${px(chart.x(to))}`;
-      last = to;
+function leaderPanel(chart, top) {
+  const places = chart.drawn().filter((place) => place.seen.length);
+  if (!places.length) return top;
+  return rowsOf(chart, top, `Leader (broker)${chart.rows ? " of each partition" : ""}`, places, (group, place, low) => {
+    merged(place.seen, (one, other) => one[2] === other[2] && one[3] === other[3]).forEach(([from, to, leader, epoch]) => {
+      const words = leader < 0 ? ["no leader"] : [`broker ${leader}, epoch ${epoch}`, `broker ${leader}`, `${leader}`];
+      stretchOf(chart, group, low - ROW + 4, from, to, leader < 0 ? "nobody" : `lead b${chart.broker(leader)}`, words);
     });
-    draw(group, "path", { class: `line k${k}`, d: path, "stroke-dasharray": DASHES[k] });
   });
-  return start + height + 20;
+}
+
+// How many replicas are in sync is a whole number, so it is written; what is fewer than all stands out.
+function isrPanel(chart, top) {
+  const places = chart.drawn().filter((place) => place.seen.length);
+  if (!places.length) return top;
+  return rowsOf(chart, top, chart.narrow ? "In-sync replicas" : "In-sync replicas: how many, and which brokers", places, (group, place, low) => {
+    merged(place.seen, (one, other) => `${one[4]}` === `${other[4]}`).forEach(([from, to, , , isr]) => {
+      const kind = isr.length >= place.replicas ? "isr" : `isr fewer${isr.length < 2 ? " alone" : ""}`;
+      stretchOf(chart, group, low - ROW + 4, from, to, kind, [`${isr.length}: brokers ${isr.join(" ")}`, `${isr.length}: ${isr.join(" ")}`, `${isr.length}`]);
+    });
+  });
 }
 
 function merged(stretches, same) {

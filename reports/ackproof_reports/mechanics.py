@@ -1,0 +1,203 @@
+"""How acknowledged records went, as a picture: per replica its log by leader epoch, before a truncation and at the end.
+
+From `conformance.json` (which offsets of which epoch a later leader did not have), the samples (how far each replica's
+log was seen to reach, and when), `replicas.json` (the logs on disk at the end) and the findings (which are lost).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from ackproof.rundir.conformance import Truncation
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.samples import each_sample
+from ackproof_reports.loading import CaseView
+from ackproof_reports.ranges import Group
+from ackproof_reports.wording import number, plural
+
+MOST: Final = 6
+"""Truncations that are drawn, those of most acknowledged records."""
+COLOURS: Final = 8
+_ROOM: Final = 0.35
+"""So much of what was cut is shown before it and behind it."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A stretch of a log: x and width in per cent of the picture; `epoch` -1: not the log of one epoch."""
+
+    x: float
+    width: float
+    epoch: int = -1
+
+    @property
+    def colour(self) -> int:
+        """Which colour its epoch has."""
+        return self.epoch % COLOURS
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One replica. `before`: its log as last seen before; `cut`: what of it went; `after`: its log at the end."""
+
+    node: int
+    role: str
+    before: tuple[Bar, ...]
+    cut: tuple[Bar, ...]
+    lost: tuple[Bar, ...]
+    after: tuple[Bar, ...]
+    told: str
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """One truncation. `low` and `high`: the offsets between which it is drawn."""
+
+    cut: Truncation
+    low: int
+    high: int
+    epochs: tuple[int, ...]
+    lanes: tuple[Lane, ...]
+
+
+@dataclass
+class _Seen:
+    """What samples say of one replica around a truncation. ns; offsets, -1 never."""
+
+    end: int = -1
+    at_ns: int = -1
+    after_ns: int = -1
+
+
+@dataclass
+class _Watched:
+    """A truncation and what samples say of it."""
+
+    cut: Truncation
+    leader: int = -1
+    seen: dict[int, _Seen] = field(default_factory=dict)
+
+
+def mechanics_of(case: CaseView, lost: Sequence[Group]) -> tuple[Mechanism, ...]:
+    """The truncations that took acknowledged records; none where the run was not replayed."""
+    cuts = [cut for cut in case.conformance.truncations if cut.acked] if case.conformance else []
+    cuts.sort(key=lambda cut: -cut.acked)
+    watched = _watch(case.run.samples, cuts[:MOST])
+    spans: dict[TopicPartition, list[tuple[int, int]]] = {}
+    for group in lost:
+        if group.producer is None:
+            spans.setdefault(TopicPartition(group.topic, group.partition), []).extend(group.spans)
+    replicas = case.replicas.replicas if case.replicas else ()
+    return tuple(_mechanism(one, replicas, spans) for one in watched)
+
+
+def _watch(samples: Path, cuts: Sequence[Truncation]) -> list[_Watched]:
+    watched = [_Watched(cut) for cut in cuts]
+    by_place: dict[TopicPartition, list[_Watched]] = {}
+    for one in watched:
+        by_place.setdefault(TopicPartition(one.cut.topic, one.cut.partition), []).append(one)
+    if not cuts or not samples.exists():
+        return watched
+    for sample in each_sample(samples):
+        for one in by_place.get(TopicPartition(sample.topic, sample.partition), ()):
+            if sample.leader_epoch == one.cut.old_epoch and sample.leader >= 0:
+                one.leader = sample.leader
+            for node, end in sample.log_ends.items():
+                seen = one.seen.setdefault(node, _Seen())
+                if sample.leader_epoch < one.cut.new_epoch:
+                    seen.end, seen.at_ns = end, sample.t_ns
+                elif seen.after_ns < 0 and end != seen.end:
+                    seen.after_ns = sample.t_ns
+    return watched
+
+
+def _mechanism(
+    one: _Watched, replicas: Sequence[Replica], spans: Mapping[TopicPartition, Sequence[tuple[int, int]]]
+) -> Mechanism:
+    cut = one.cut
+    place = TopicPartition(cut.topic, cut.partition)
+    logs = {log.node: log for log in replicas if (log.topic, log.partition) == place}
+    room = max(1, round(_ROOM * (cut.to_offset - cut.from_offset)))
+    ends = [cut.to_offset, *(seen.end for seen in one.seen.values())]
+    low, high = max(0, cut.from_offset - room), max(ends) + room
+    scale = _Scale(low, high)
+    lanes = tuple(
+        _lane(one, node, logs.get(node), scale, spans.get(place, ())) for node in sorted({*logs, *one.seen})
+    )
+    epochs = sorted({bar.epoch for lane in lanes for bar in (*lane.before, *lane.after)})
+    return Mechanism(cut, low, high, tuple(epochs), lanes)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """Offsets to per cent of the picture."""
+
+    low: int
+    high: int
+
+    def bar(self, start: int, end: int, epoch: int = -1) -> Iterator[Bar]:
+        """From `start` to before `end`, as far as it is within the picture."""
+        start, end = max(start, self.low), min(end, self.high)
+        if start < end:
+            size = self.high - self.low
+            yield Bar(round(100 * (start - self.low) / size, 3), round(100 * (end - start) / size, 3), epoch)
+
+
+def _lane(
+    one: _Watched, node: int, log: Replica | None, scale: _Scale, lost: Sequence[tuple[int, int]]
+) -> Lane:
+    cut, seen = one.cut, one.seen.get(node, _Seen())
+    # What its leader acknowledged was in its log, also where no look came in time.
+    had = max(seen.end, cut.to_offset if node == one.leader else -1)
+    starts = [(begun.epoch, begun.start) for begun in log.epochs] if log else []
+    old = [(epoch, start) for epoch, start in starts if epoch < cut.old_epoch]
+    return Lane(
+        node=node,
+        role=_role(one, node),
+        before=(
+            *_by_epoch(old, min(had, _next(starts, cut)), scale),
+            *scale.bar(_next(starts, cut), had, cut.old_epoch),
+        ),
+        cut=tuple(scale.bar(cut.from_offset, had)),
+        lost=tuple(
+            bar
+            for first, last in lost
+            for bar in scale.bar(max(first, cut.from_offset), min(last + 1, had, cut.to_offset))
+        ),
+        after=tuple(_by_epoch(starts, log.log_end, scale)) if log else (),
+        told=_told(cut, seen, had),
+    )
+
+
+def _next(starts: Sequence[tuple[int, int]], cut: Truncation) -> int:
+    """Where the epoch began that was cut; where no checkpoint says it, before all that is drawn."""
+    return next((start for epoch, start in starts if epoch == cut.old_epoch), 0)
+
+
+def _by_epoch(starts: Sequence[tuple[int, int]], end: int, scale: _Scale) -> Iterator[Bar]:
+    for (epoch, start), stop in zip(starts, [*(start for _, start in starts[1:]), end], strict=False):
+        yield from scale.bar(start, stop, epoch)
+
+
+def _role(one: _Watched, node: int) -> str:
+    roles = [f"led epoch {one.cut.old_epoch}"] if node == one.leader else []
+    roles += [f"led epoch {one.cut.new_epoch}"] if node == one.cut.new_leader else []
+    return ", ".join(roles)
+
+
+def _told(cut: Truncation, seen: _Seen, had: int) -> str:
+    if had < 0:
+        return "not seen before"
+    reached = f"its log reached offset {number(had)}"
+    if had <= cut.from_offset:
+        return f"{reached}: nothing of it was cut"
+    when = ""
+    if seen.at_ns >= 0 and seen.after_ns >= 0:
+        when = f", between {seen.at_ns / 1e9:.1f} and {seen.after_ns / 1e9:.1f} s"
+    elif seen.at_ns >= 0:
+        when = f", after {seen.at_ns / 1e9:.1f} s"
+    return f"{reached}; {plural(had - cut.from_offset, 'offset')} from {number(cut.from_offset)} on cut{when}"
