@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.reference.explain.rows import final_rows
-from ackproof.rundir.content import UNKNOWN, content
+from ackproof.rundir.content import COMMITTED, UNKNOWN, content
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 
 
@@ -25,15 +27,29 @@ class Compared(NamedTuple):
     """Batches whose records could not be read, or that reach beyond what was read."""
 
 
-def compare(run: CaseDir, place: TopicPartition, log: pa.Table, start: int, end: int) -> Compared:
-    """Compare a replica's batches, rows of `replicas.BATCHES`, with the read of a partition from `start` to `end`."""
-    log = log.filter(pc.invert(log["control"])).sort_by("first_offset")
+def compare(
+    run: CaseDir,
+    place: TopicPartition,
+    log: pa.Table,
+    start: int,
+    end: int,
+    *,
+    committed: bool = False,
+) -> Compared:
+    """Compare a replica's batches, rows of `replicas.BATCHES`, with the read of a partition from `start` to `end`.
+
+    `committed`: with that at read_committed. Of what a marker aborted it is handed nothing.
+    """
+    log = log.sort_by("first_offset")
+    holds = _committed(log) if committed else log["content"].to_numpy()
+    log = log.append_column("holds", pa.array(holds)).filter(pc.invert(log["control"]))
     inside = pc.and_(pc.greater_equal(log["first_offset"], start), pc.less(log["last_offset"], end))
-    known = pc.and_(inside, pc.not_equal(log["content"], UNKNOWN)).to_numpy()
+    known = pc.and_(inside, pc.not_equal(log["holds"], UNKNOWN)).to_numpy()
     first = log["first_offset"].to_numpy()
     sums = np.zeros(len(first) + 1, np.uint64)  # the last one: before all batches
+    phase = ReadPhase.FINAL_COMMITTED if committed else ReadPhase.FINAL
     try:
-        rows = final_rows(run, place, ["offset", "producer", "seq", "intact"])
+        rows = final_rows(run, place, ["offset", "producer", "seq", "intact"], phase)
     except (OSError, pa.ArrowException):
         return Compared(0, 0, -1, len(first))  # the audit says that a part cannot be read
     if rows.num_rows:
@@ -42,10 +58,23 @@ def compare(run: CaseDir, place: TopicPartition, log: pa.Table, start: int, end:
         # A reader is handed a batch in one go: so there are few runs of rows of one batch, whatever their order.
         runs = np.flatnonzero(np.diff(at, prepend=at[0] - 1))
         np.add.at(sums, at[runs], np.add.reduceat(content(offsets, *who), runs))
-    differs = known & (sums[:-1] != log["content"].to_numpy().view(np.uint64))
+    differs = known & (sums[:-1] != log["holds"].to_numpy().view(np.uint64))
     return Compared(
         same=int((known & ~differs).sum()),
         other=int(differs.sum()),
         first=int(first[np.argmax(differs)]) if differs.any() else -1,
         unknown=int((~known).sum()),
     )
+
+
+def _committed(log: pa.Table) -> npt.NDArray[np.int64]:
+    """The content of each batch, in order of offsets, as far as the next marker of its producer committed it."""
+    holds: npt.NDArray[np.int64] = log["content"].to_numpy().copy()
+    next_marker: dict[int, int] = {}
+    columns = (log[name].to_pylist() for name in ("producer_id", "control", "transactional"))
+    for at, (producer_id, control, transactional) in reversed(list(enumerate(zip(*columns, strict=True)))):
+        if control:
+            next_marker[producer_id] = holds[at]
+        elif transactional and (marker := next_marker.get(producer_id, UNKNOWN)) != COMMITTED:
+            holds[at] = UNKNOWN if marker == UNKNOWN else 0
+    return holds

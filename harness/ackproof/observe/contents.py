@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from crc32c import crc32c
 
-from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, varint
-from ackproof.rundir.content import UNKNOWN, content
+from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, records, varint
+from ackproof.rundir.content import ABORTED, COMMITTED, UNKNOWN, content
 from ackproof.rundir.payload import MAGIC, run_bytes
 from ackproof.rundir.payload_bulk import BulkDecoder
 
@@ -33,8 +33,8 @@ class Contents:
     def of(self, path: Path, batches: Sequence[Batch]) -> tuple[list[bool], list[int]]:
         """Of each batch of a segment: whether its CRC-32C, computed anew, is that of its header; its `content`.
 
-        The content is `UNKNOWN` of a marker, of a batch that is damaged, that compaction went through, or that has
-        records of somebody else's. Raises OSError.
+        The content is `UNKNOWN` of a batch that is damaged, that compaction went through, or that has records of
+        somebody else's. Raises OSError.
         """
         sound, digests = [], []
         with path.open("rb") as file:
@@ -43,12 +43,9 @@ class Contents:
                 data = file.read(batch.size)
                 sound.append(crc32c(data[CRC_FROM:]) == batch.crc)
                 key = (batch.first, batch.last, batch.crc)
-                if not sound[-1] or batch.control:
-                    digests.append(UNKNOWN)
-                    continue
-                if key not in self._digests:
-                    self._digests[key] = self._digest(data, batch)
-                digests.append(self._digests[key])
+                if sound[-1] and key not in self._digests:
+                    self._digests[key] = _marker(path, batch) if batch.control else self._digest(data, batch)
+                digests.append(self._digests[key] if sound[-1] else UNKNOWN)
         return sound, digests
 
     def _digest(self, data: bytes, batch: Batch) -> int:
@@ -66,6 +63,16 @@ class Contents:
         offsets = np.arange(batch.first, batch.last + 1, dtype=np.int64)
         hashes = content(offsets, who.producer, who.seq, who.intact)
         return int(hashes.sum(dtype=np.uint64).view(np.int64))
+
+
+def _marker(path: Path, batch: Batch) -> int:
+    """Which of a transaction's markers it is (org.apache.kafka.common.record.ControlRecordType)."""
+    try:
+        keys = [record.key for record in records(path, batch)]
+    except ValueError:
+        return UNKNOWN
+    kind = int.from_bytes(keys[0][2:4], "big") if len(keys) == 1 and keys[0] is not None else UNKNOWN
+    return kind if kind in (ABORTED, COMMITTED) else UNKNOWN
 
 
 def _plain(body: bytes, codec: int) -> bytes:

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 UNKNOWN: Final = -1
 """In place of a sum: nobody could say."""
+ABORTED: Final = 0
+COMMITTED: Final = 1
+"""What a transaction's marker says, in place of a sum."""
 _OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
     np.uint64,
     (

@@ -38,7 +38,8 @@ BATCHES: pa.Schema = pa.schema(
 )
 """One row per record batch of each replica, by its header.
 
-`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.content` says of its records.
+`sound`: whether the CRC-32C, computed anew, is `crc`. `content`: the sum of what `rundir.content` says of its
+records, or which marker it is.
 """
 
 _ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN], pa.int64())}

@@ -44,6 +44,12 @@ def as_control(data: bytes) -> bytes:
     return _with_checksum(data[:22] + bytes([data[22] | 0x20]) + data[23:])
 
 
+def marker(first: int, pid: int, *, commit: bool) -> bytes:
+    """What ends a transaction: a control batch with the key (version, type)."""
+    key = b"\x00\x00" + commit.to_bytes(2, "big")
+    return as_control(batch(first, [b"\x00\x00"], pid=pid, txn=True, key=key))
+
+
 def compressed(data: bytes, codec: int, body: bytes) -> bytes:
     """The batch with this codec in its attributes and this body for its records, length and checksum made to fit."""
     attributes = bytes([data[22] | codec])

@@ -20,7 +20,7 @@ from ackproof.rundir.ledger import ConsumedRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.payload import encoder
-from broker_files import as_control, batch, compressed
+from broker_files import as_control, batch, compressed, marker
 
 records = partial(batch, key=None)
 PLACE = TopicPartition("orders", 0)
@@ -48,7 +48,11 @@ def _log(tmp_path: Path, *data: bytes) -> CaseDir:
 
 
 def _handed(
-    run: CaseDir, offsets: Sequence[int], who: Sequence[tuple[int, int]], damaged: Sequence[int] = ()
+    run: CaseDir,
+    offsets: Sequence[int],
+    who: Sequence[tuple[int, int]],
+    damaged: Sequence[int] = (),
+    phase: ReadPhase = ReadPhase.FINAL,
 ) -> CaseDir:
     """The final reader wrote these down, in this order."""
     count = len(offsets)
@@ -56,7 +60,7 @@ def _handed(
     folder.mkdir(parents=True)
     producers, seqs = zip(*who, strict=True)
     rows = ConsumedRows(
-        reader=9, phase=ReadPhase.FINAL, places=(PLACE,), origins=("orders",),
+        reader=9, phase=phase, places=(PLACE,), origins=("orders",),
         place=np.zeros(count, np.int32), assignment=np.zeros(count, np.int32), read_seq=np.arange(count),
         offset=np.array(offsets), leader_epoch=np.zeros(count, np.int32), producer=np.array(producers, np.int32),
         seq=np.array(seqs), origin=np.zeros(count, np.int32), origin_partition=np.zeros(count, np.int32),
@@ -66,8 +70,8 @@ def _handed(
     return run
 
 
-def _compared(run: CaseDir, start: int = 0, end: int = 100) -> Compared:
-    return compare(run, PLACE, pq.read_table(run.replica_batches), start, end)
+def _compared(run: CaseDir, start: int = 0, end: int = 100, committed: bool = False) -> Compared:
+    return compare(run, PLACE, pq.read_table(run.replica_batches), start, end, committed=committed)
 
 
 GOOD = (records(0, _values(0, 60)), records(60, _values(60, 100), epoch=1))
@@ -131,6 +135,38 @@ def test_of_what_reaches_beyond_the_read_nothing_is_said(tmp_path: Path) -> None
 def test_markers_hold_nothing(tmp_path: Path) -> None:
     run = _handed(_log(tmp_path, *GOOD, as_control(records(100, [b"m"]))), range(100), WHO)
     assert _compared(run, end=101) == Compared(2, 0, -1, 0)
+
+
+IN_TRANSACTIONS = (
+    records(0, _values(0, 10), pid=7, txn=True),
+    records(10, _values(10, 20), pid=8, txn=True),
+    marker(20, 7, commit=True),
+    records(21, _values(21, 30), pid=7, txn=True),
+    marker(30, 8, commit=False),
+    records(31, _values(31, 40)),
+    marker(40, 7, commit=False),
+    records(41, _values(41, 50), pid=8, txn=True),
+    marker(50, 8, commit=True),
+    records(51, _values(51, 60), pid=8, txn=True),
+)
+COMMITTED = [*range(10), *range(31, 40), *range(41, 50)]
+
+
+@pytest.mark.parametrize(
+    ("offsets", "result"),
+    [
+        pytest.param(COMMITTED, Compared(5, 0, -1, 1), id="what was committed"),
+        pytest.param(COMMITTED[10:], Compared(4, 1, 0, 1), id="one transaction less"),
+        pytest.param([*COMMITTED, *range(21, 30)], Compared(4, 1, 21, 1), id="one that was aborted"),
+        pytest.param([*COMMITTED, 10], Compared(4, 1, 10, 1), id="a record of one"),
+        pytest.param([*COMMITTED, 55], Compared(5, 0, -1, 1), id="of one that is open nobody knows"),
+    ],
+)
+def test_at_read_committed_the_markers_decide(tmp_path: Path, offsets: list[int], result: Compared) -> None:
+    run = _log(tmp_path, *IN_TRANSACTIONS)
+    _handed(run, offsets, [WHO[at] for at in offsets], phase=ReadPhase.FINAL_COMMITTED)
+    assert _compared(run, end=61, committed=True) == result
+    assert _compared(run, end=61) == Compared(0, 6, 0, 0), "nothing at read_uncommitted"
 
 
 def _xerial(data: bytes) -> bytes:

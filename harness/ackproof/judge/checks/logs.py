@@ -55,7 +55,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     seen = ReplicasFile.load(run.replicas)
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
     in_sync = _in_sync(facts)
-    batches = read_batches(run.replica_batches, [*_PLACE, *_Row._fields, "content"])
+    batches = read_batches(run.replica_batches, [*_PLACE, *_Row._fields, "content", "producer_id"])
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
         config = facts.case.experiment.topics[read.topic].config
@@ -65,6 +65,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         may_expire = not _RETENTION.isdisjoint(config)
         logs = _Logs(read, mine, in_sync.get(place, ()), _rotten(facts, place), may_expire)
         yield from _of_a_partition(facts, batches, logs)
+        yield from _at_read_committed(facts, batches, logs)
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
@@ -144,6 +145,29 @@ def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Op
         unknown = f"; the records of {compared.unknown} batches could not be read" if compared.unknown else ""
         alike = f"{name}: the logs of {_nodes(sorted(rows))} agree up to {read.end}"
         yield agrees(f"{alike} and hold what the final read was handed{unknown}")
+
+
+def _at_read_committed(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
+    """What transactions promise has a second witness too: their markers in the log."""
+    place = TopicPartition(logs.read.topic, logs.read.partition)
+    own = facts.final_read.committed if facts.final_read is not None else ()
+    read = next((one for one in own if (one.topic, one.partition) == place and one.complete), None)
+    sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.rotten]
+    if read is None or not sound or sound[0].reason:
+        return
+    log = _of(batches, sound[0])
+    start = max(read.start, sound[0].log_start)
+    compared = compare(facts.run, place, log, start, read.end, committed=True)
+    if compared.other:
+        yield contradicts(
+            f"{place}: the final reader at read_committed was handed other records than the markers in the log of node "
+            f"{sound[0].node} commit, from offset {compared.first} on ({compared.other} batches)"
+        )
+    elif compared.same:
+        yield agrees(
+            f"{place}: the final reader at read_committed was handed what the markers in the log of node "
+            f"{sound[0].node} commit"
+        )
 
 
 def _since(rotten: Mapping[int, str], *nodes: int) -> str:

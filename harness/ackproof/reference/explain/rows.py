@@ -93,10 +93,12 @@ def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.T
     return _read([str(path) for path in parts(folder)], columns, wanted)
 
 
-def final_rows(run: CaseDir, place: TopicPartition, columns: list[str]) -> pa.Table:
-    """What the final reader was handed of a partition."""
+def final_rows(
+    run: CaseDir, place: TopicPartition, columns: list[str], phase: ReadPhase = ReadPhase.FINAL
+) -> pa.Table:
+    """What the final reader was handed of a partition, or at read_committed the second one."""
     wanted = (
-        (pc.field("phase") == int(ReadPhase.FINAL))
+        (pc.field("phase") == int(phase))
         & (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
     )
