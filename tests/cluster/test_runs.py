@@ -15,7 +15,7 @@ import pytest
 
 from ackproof.base.processes import find_children
 from ackproof.base.wait import wait_until
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.documents import BatchFile, CaseFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.registry import entries
@@ -213,3 +213,27 @@ def test_bad_input_is_254_and_one_message(tmp_path: Path, words: list[str], said
     assert done.returncode == 254, done.stdout + done.stderr
     assert fill(said) in done.stdout + done.stderr
     assert "Traceback" not in done.stdout + done.stderr
+
+
+EXPIRES = """\
+name: expires
+cluster:
+  brokers: 1
+  combined: true
+  config: {log.retention.check.interval.ms: 200, log.initial.task.delay.ms: 100, log.segment.delete.delay.ms: 100}
+topics: {events: {replication_factor: 1, config: {segment.bytes: 1048576, retention.bytes: 1048576}}}
+workload: {producers: {rate: 20000/s, value_size: 200B, acks: all}, consumers: {live: 1}, duration: 3s}
+expect: [{lost: 0, vanished: 0}]
+"""
+
+
+def test_what_retention_deletes_is_not_lost(tmp_path: Path) -> None:
+    process = _start(tmp_path, EXPIRES)
+    told = process.communicate(timeout=120)
+    assert process.returncode == 0, told
+    run = _case(tmp_path)
+    (read,) = FinalReadFile.load(run.final_read).partitions
+    assert read.start > 0, "retention deleted nothing"
+    (lost,) = (one for one in VerdictFile.load(run.verdict_json).classes if one.anomaly == "lost")
+    assert (lost.count, lost.forbidden) == (read.start, False)
+    assert f"{read.start} expired: events/0 begins at offset {read.start:,}" in lost.why

@@ -44,13 +44,7 @@ class Promises:
         promise that was in force anywhere, at any time, counts.
         """
         producers = spec.workload.producers
-        configs: list[dict[str, str]] = [
-            {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **spec.topics[topic].config}
-            for broker in spec.cluster.broker_ids
-        ]
-        configs += [
-            config | dict(fault.may_set(spec, topic)) for fault in spec.faults for config in tuple(configs)
-        ]
+        configs = in_force(spec, topic)
         shrunk = [size for fault in spec.faults if (size := fault.may_shrink_to(topic)) is not None]
         lowest = min(int(config.get("min.insync.replicas", "1")) for config in configs)
         return cls(
@@ -70,6 +64,17 @@ class Promises:
     def durable(self) -> bool:
         """acks=all on two replicas or more, without unclean elections: nothing acknowledged may go."""
         return self.acks == "all" and self.min_insync >= 2 and not self.unclean_election and not self.dropped
+
+
+def in_force(spec: ExperimentSpec, topic: str) -> list[dict[str, str]]:
+    """The settings of brokers and topic together, as they are on each broker, before and after each planned change."""
+    configs: list[dict[str, str]] = [
+        {**spec.cluster.config, **spec.cluster.broker_config.get(broker, {}), **spec.topics[topic].config}
+        for broker in spec.cluster.broker_ids
+    ]
+    return configs + [
+        config | dict(fault.may_set(spec, topic)) for fault in spec.faults for config in tuple(configs)
+    ]
 
 
 def rule(anomaly: str, promises: Promises) -> Ruling:

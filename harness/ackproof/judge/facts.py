@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from ackproof.experiment.case import Case
 from ackproof.judge.copies import sent_again
+from ackproof.judge.retention import GONE, Expired, expired
 from ackproof.plan.cases import case_from_json
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.conformance import ConformanceFile
@@ -74,6 +75,11 @@ class Facts:
     def metadata(self) -> list[MetadataRecord]:
         """What the controllers decided; nothing where their log could not be looked at."""
         return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
+
+    @cached_property
+    def expired(self) -> Sequence[Expired]:
+        """Where retention deleted, if anything is gone that it could have deleted."""
+        return expired(self) if any(self.audit.counts.get(anomaly) for anomaly in GONE) else ()
 
     @cached_property
     def sent_again(self) -> int:

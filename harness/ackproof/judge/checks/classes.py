@@ -16,6 +16,7 @@ from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
 from ackproof.judge.opinion import Opinion, breaks, stays_open
+from ackproof.judge.retention import GONE, Expired, below
 from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
@@ -43,7 +44,10 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     topics = {topic: promises_for(facts.case, topic) for topic in experiment.topics}
     for anomaly, whole in facts.audit.counts.items():
         apart = facts.prediction.apart(anomaly) if whole else ()
+        gone = facts.expired if whole and anomaly in GONE else ()
         count = whole - _count(facts.run, anomaly, _at(apart)) if apart else whole
+        excused = _count(facts.run, anomaly, below(gone) & ~_at(apart)) if gone else 0
+        count -= excused
         rulings = {
             topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
             for topic, promises in topics.items()
@@ -53,10 +57,10 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
         }
         if forbidden and count:
             one = _forbidden(
-                facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart
+                facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart, gone
             )
         else:
-            said = _said(facts.run, anomaly, count, rulings, topics, apart)
+            said = _said(facts.run, anomaly, count, rulings, topics, apart, gone)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
             one = ClassJudgement(
@@ -66,7 +70,17 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 why=f"possible, not seen: {why}" if not_seen else why,
                 predicted=said.predicted or "",
             )
-        yield one if count == whole else _with_those_apart(facts, one, apart, whole)
+        if count + excused != whole:
+            one = _with_those_apart(facts, one, apart, whole - excused)
+        yield _with_the_expired(one, excused, gone) if excused else one
+
+
+def _with_the_expired(rest: ClassJudgement, excused: int, gone: Sequence[Expired]) -> ClassJudgement:
+    """With what retention deleted, which no setting forbids."""
+    why = f"{excused} expired: {'; '.join(one.why for one in gone)}"
+    if not rest.count:
+        return rest.model_copy(update={"count": excused, "forbidden": False, "why": why})
+    return rest.model_copy(update={"count": rest.count + excused, "why": f"{rest.why}; {why}"})
 
 
 def _with_those_apart(
@@ -103,9 +117,10 @@ def _forbidden(
     forbidden: Mapping[str, Promises],
     topics: Set[str],
     apart: Sequence[PredictedClass],
+    gone: Sequence[Expired],
 ) -> ClassJudgement:
     """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
-    against = _count_against(facts.run, anomaly, count, forbidden, topics - forbidden.keys(), apart)
+    against = _count_against(facts.run, anomaly, count, forbidden, topics - forbidden.keys(), apart, gone)
     why = first.why
     if anomaly == Anomaly.DUPLICATE and (excused := min(facts.sent_again, against)):
         against -= excused
@@ -124,11 +139,12 @@ def _said(
     rulings: Mapping[str, Ruling],
     topics: Mapping[str, Promises],
     apart: Sequence[PredictedClass],
+    gone: Sequence[Expired],
 ) -> Ruling:
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
-    if count and unknown and _count_against(run, anomaly, count, unknown, elsewhere, apart) == 0:
+    if count and unknown and _count_against(run, anomaly, count, unknown, elsewhere, apart, gone) == 0:
         return strictest([one for one in rulings.values() if one.predicted is not Chance.UNKNOWN])
     return strictest(list(rulings.values()))
 
@@ -145,10 +161,11 @@ def _count_against(
     forbidden: Mapping[str, Promises],
     permitting: Set[str],
     apart: Sequence[PredictedClass],
+    gone: Sequence[Expired],
 ) -> int:
     """How many of the findings of a class do not stand on topics that permit it: a topic nobody knows forbids it.
 
-    `count`: how many there are without those on the partitions that stand apart.
+    `count`: how many there are without those on the partitions that stand apart, and without the expired.
     """
     acked_only = any(acked_inversions_only(anomaly, promises) for promises in forbidden.values())
     if not permitting and not acked_only:
@@ -158,7 +175,7 @@ def _count_against(
         wanted &= ~pc.field("topic").isin(sorted(permitting))
     if acked_only:
         wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
-    wanted &= ~_at(apart)
+    wanted &= ~_at(apart) & ~below(gone)
     return _count(run, anomaly, wanted)
 
 

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.opinion import Opinion, breaks, stays_open
+from ackproof.judge.retention import GONE, below
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
 from ackproof.rundir.prediction import Chance
@@ -18,7 +22,7 @@ from ackproof.rundir.prediction import Chance
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Upper bounds first."""
-    counts, again = facts.audit.counts, facts.sent_again
+    counts, again = _without_the_expired(facts), facts.sent_again
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
     for anomaly, text in _broken_upper_bounds(facts, kafkas):
@@ -32,6 +36,18 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if again:
         for _, text in _broken_upper_bounds(facts, counts):
             yield stays_open(f"{text}: {again} were {SENT_AGAIN}")
+
+
+def _without_the_expired(facts: Facts) -> Mapping[str, int]:
+    """Nobody means by `lost: 0` that retention must not do what it is set to."""
+    if not facts.expired:
+        return facts.audit.counts
+    findings = ds.dataset(facts.run.findings, format="parquet")
+    gone: dict[str, int] = {
+        anomaly: int(findings.count_rows(filter=below(facts.expired) & (pc.field("class") == anomaly)))
+        for anomaly in GONE
+    }
+    return {anomaly: count - gone.get(anomaly, 0) for anomaly, count in facts.audit.counts.items()}
 
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:

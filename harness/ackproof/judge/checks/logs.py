@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from ackproof.judge.contents import compare
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, not_judged
+from ackproof.judge.retention import retention
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
@@ -42,8 +43,6 @@ class _Row(NamedTuple):
         return self._replace(sound=True)
 
 
-_RETENTION: Final = frozenset({"retention.ms", "retention.bytes"})
-"""With these each broker deletes segments in its own time; without, nothing of a run is old enough."""
 _PLACE: Final = ("node", "topic", "partition")
 
 
@@ -62,7 +61,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
         if not read.complete or "compact" in config.get("cleanup.policy", "delete"):
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
-        may_expire = not _RETENTION.isdisjoint(config)
+        may_expire = not retention(facts.case.experiment, read.topic).usual
         logs = _Logs(read, mine, in_sync.get(place, ()), _rotten(facts, place), may_expire)
         yield from _of_a_partition(facts, batches, logs)
         yield from _at_read_committed(facts, batches, logs)
@@ -82,6 +81,7 @@ class _Logs(NamedTuple):
     in_sync: Sequence[int]
     rotten: Mapping[int, str]
     may_expire: bool
+    """Each broker deletes segments in its own time then."""
 
 
 def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
