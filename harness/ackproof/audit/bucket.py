@@ -21,6 +21,7 @@ from ackproof.audit.series import series_of
 from ackproof.audit.spill import Scratch, SpillableRows
 from ackproof.audit.transactions import Table
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.content import signed, total
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 
@@ -58,6 +59,8 @@ class Bucket:
         self._scratch = scratch
         self._table = table
         self.totals = Totals()
+        self.contents = (0, 0)
+        """What the final readers wrote down of it, the second one at read_committed: see `rundir.content`."""
         self.flaws = Flaws()
         self.series: pa.Table | None = None
 
@@ -101,7 +104,15 @@ class Bucket:
             transactional=commits.transactional,
             untold=commits.untold,
         )
+        self.contents = (_content(final), _content(committed))
         self.flaws = PartitionAudit(self.place, findings, self._most).run(
             identities.result, live, committed_live, final_walk, committed_walk.back
         )
         self.series = series_of(self.place, produced, [live, committed_live], self._most)
+
+
+def _content(rows: SpillableRows) -> int:
+    found = 0
+    for some in rows.chunks():
+        found += total(some["offset"], some["producer"], some["seq"], some["intact"])
+    return signed(found % (1 << 64))

@@ -46,6 +46,7 @@ def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, s
         reasons=reasons,
         unledgered=counted.unledgered,
         consumed_committed=totals.consumed_committed,
+        contents={str(place): sums for place, sums in sorted(counted.contents.items())},
         final_read=FinalReadFlaws(
             count=counted.flaws,
             places=tuple([place.topic, place.partition, offset] for place, offset in counted.flaw_places),

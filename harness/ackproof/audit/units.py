@@ -118,6 +118,7 @@ class Counted:
     unledgered: int = 0
     flaws: int = 0
     flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
+    contents: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
 
     def add(self, other: Counted) -> None:
         """Add another part of the same directory."""
@@ -125,6 +126,7 @@ class Counted:
         self.totals = self.totals.plus(other.totals)
         self.unledgered += other.unledgered
         self.flaws += other.flaws
+        self.contents.update(other.contents)
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
 
 
@@ -227,6 +229,7 @@ def _counted(target: Target, buckets: Sequence[Bucket], findings: FindingsWriter
     counted = Counted(target.number, counts=findings.counts)
     for bucket in buckets:
         counted.totals = counted.totals.plus(bucket.totals)
+        counted.contents[bucket.place] = bucket.contents
         counted.flaws += bucket.flaws.count
         counted.flaw_places += [(bucket.place, offset) for offset in bucket.flaws.lowest]
     counted.flaw_places = sorted(counted.flaw_places)[:MOST_PLACES]

@@ -12,7 +12,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from ackproof.cluster.record_batches import CRC_FROM, SMALLEST, Batch, records, varint
-from ackproof.rundir.content import ABORTED, COMMITTED, UNKNOWN, content
+from ackproof.rundir.content import ABORTED, COMMITTED, UNKNOWN, signed, total
 from ackproof.rundir.payload import MAGIC, run_bytes
 from ackproof.rundir.payload_bulk import BulkDecoder
 
@@ -61,8 +61,7 @@ class Contents:
             return UNKNOWN
         who = self._decode(values)
         offsets = np.arange(batch.first, batch.last + 1, dtype=np.int64)
-        hashes = content(offsets, who.producer, who.seq, who.intact)
-        return int(hashes.sum(dtype=np.uint64).view(np.int64))
+        return signed(total(offsets, who.producer, who.seq, who.intact))
 
 
 def _marker(path: Path, batch: Batch) -> int:

@@ -24,6 +24,7 @@ _OFFSET, _PRODUCER, _SEQ, _INTACT, _MIX = map(
 )
 """Odd numbers without a pattern."""
 _HALF: Final = np.uint64(32)
+_BLOCK: Final = 1 << 16
 
 
 def content(
@@ -41,3 +42,23 @@ def content(
     mixed *= _MIX
     mixed ^= mixed >> _HALF
     return mixed
+
+
+def total(
+    offset: npt.NDArray[np.int64],
+    producer: npt.NDArray[np.signedinteger],
+    seq: npt.NDArray[np.signedinteger],
+    intact: npt.NDArray[np.bool_],
+) -> int:
+    """The sum over records, 0 … 2⁶⁴ - 1; block by block, so that what is worked on stays near the processor."""
+    found = 0
+    for at in range(0, len(offset), _BLOCK):
+        block = slice(at, at + _BLOCK)
+        hashes = content(offset[block], producer[block], seq[block], intact[block])
+        found += int(hashes.sum(dtype=np.uint64))
+    return found % (1 << 64)
+
+
+def signed(found: int) -> int:
+    """A sum as columns hold it, -2⁶³ … 2⁶³ - 1."""
+    return found - (1 << 64) if found >= 1 << 63 else found

@@ -154,6 +154,8 @@ class AuditFile(Document):
     consumed_committed: int = 0
     """Rows of the final reader at read_committed; they are not among `records.consumed_final`."""
     final_read: FinalReadFlaws = FinalReadFlaws()
+    contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
+    """Partition → what the final readers wrote down of it, summed (`rundir.content`), the second at read_committed."""
 
     def told(self, final: FinalReadFile | None) -> dict[str, int]:
         """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing

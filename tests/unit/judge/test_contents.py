@@ -14,7 +14,7 @@ from crc32c import crc32c
 
 from ackproof.judge.contents import Compared, compare
 from ackproof.observe.replica_logs import LogDir, collect
-from ackproof.rundir.content import UNKNOWN
+from ackproof.rundir.content import UNKNOWN, content, signed, total
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import ConsumedRows, write_consumed
 from ackproof.rundir.outcome import ReadPhase
@@ -120,6 +120,25 @@ def test_a_damaged_record_that_lies_there_damaged_is_told_from_one_that_does_not
     run = _log(tmp_path, records(0, [first if intact else bytes(damaged), *others]))
     _handed(run, range(60), WHO[:60], damaged=(0,))
     assert _compared(run, end=60) == (Compared(0, 1, 0, 0) if intact else Compared(1, 0, -1, 0))
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_where_the_audits_sum_is_the_logs_the_rows_are_not_read_again(tmp_path: Path, odd: int) -> None:
+    """And where it is not they are, so that what differs is named."""
+    offsets = np.arange(100)
+    producers, seqs = (np.array(column) for column in zip(*WHO, strict=True))
+    sum_ = signed(total(offsets, producers, seqs, np.ones(100, np.bool_)))
+    run = _log(tmp_path, *GOOD)  # of which the ledger has nothing
+    compared = compare(run, PLACE, pq.read_table(run.replica_batches), 0, 100, summed=sum_ + odd)
+    assert compared == (Compared(0, 2, 0, 0) if odd else Compared(2, 0, -1, 0))
+
+
+def test_a_sum_of_many_is_the_sum_of_their_blocks() -> None:
+    offsets = np.arange(200_000)
+    columns = (offsets, (offsets % 3).astype(np.int32), offsets // 3, offsets % 7 > 0)
+    whole = int(content(*columns).sum(dtype=np.uint64))
+    assert total(*columns) == whole
+    assert np.array([signed(whole)], np.int64).view(np.uint64)[0] == whole
 
 
 def test_who_was_handed_nothing_was_handed_other_records(tmp_path: Path) -> None:

@@ -132,7 +132,12 @@ def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Op
     doubts += _damaged(name, rows, rotten)
     one = min(whole, key=lambda node: (node in rotten, node))
     compared = compare(
-        facts.run, TopicPartition(read.topic, read.partition), _of(batches, whole[one]), start, read.end
+        facts.run,
+        TopicPartition(read.topic, read.partition),
+        _of(batches, whole[one]),
+        start,
+        read.end,
+        summed=_summed(facts, read)[0],
     )
     odd = compared.other and not differing
     if odd:
@@ -147,6 +152,10 @@ def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Op
         yield agrees(f"{alike} and hold what the final read was handed{unknown}")
 
 
+def _summed(facts: Facts, read: PartitionRead) -> tuple[int | None, int | None]:
+    return facts.audit.contents.get(f"{read.topic}/{read.partition}", (None, None))
+
+
 def _at_read_committed(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
     """What transactions promise has a second witness too: their markers in the log."""
     place = TopicPartition(logs.read.topic, logs.read.partition)
@@ -157,7 +166,7 @@ def _at_read_committed(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator
         return
     log = _of(batches, sound[0])
     start = max(read.start, sound[0].log_start)
-    compared = compare(facts.run, place, log, start, read.end, committed=True)
+    compared = compare(facts.run, place, log, start, read.end, committed=True, summed=_summed(facts, read)[1])
     if compared.other:
         yield contradicts(
             f"{place}: the final reader at read_committed was handed other records than the markers in the log of node "
