@@ -79,7 +79,7 @@ def _with_the_expired(rest: ClassJudgement, excused: int, gone: Sequence[Expired
     """With what retention deleted, which no setting forbids."""
     why = f"{excused} expired: {'; '.join(one.why for one in gone)}"
     if not rest.count:
-        return rest.model_copy(update={"count": excused, "forbidden": False, "why": why})
+        return rest.model_copy(update={"count": excused, "forbidden": False, "why": why, "predicted": ""})
     return rest.model_copy(update={"count": rest.count + excused, "why": f"{rest.why}; {why}"})
 
 
