@@ -62,13 +62,6 @@ _PHASES = {
     "read": "reading everything back",
     "end": "ending the cluster",
 }
-_DONE = {
-    "kill": "killed",
-    "stop": "stopped",
-    "pause": "paused",
-    "restart": "restarted",
-    "isolate": "isolated",
-}
 _ROLE = re.compile(r"(leader|preferred_leader|followers?|isr)\(([^()]+)\)\Z")
 _ROLES = {"preferred_leader": "preferred leader", "isr": "in-sync replicas"}
 _NAMED = re.compile(r"(?:broker|controller|zookeeper)\(\d+\)\Z")
@@ -120,12 +113,12 @@ class Narrator:
         if not bit:
             return f"{name} ({asked.kind})" if asked.kind else name
         nodes = ("node " if len(asked.nodes) == 1 else "nodes ") + ", ".join(map(str, asked.nodes))
-        done, role = _DONE.get(asked.kind), asked.role
-        if done is None or not asked.nodes:
+        role = asked.role
+        if not asked.done or not asked.nodes:
             return f"{name}: {asked.kind} {role}" + (f", {nodes}" if asked.nodes else "")
         if found := _ROLE.match(role):
             role = f"the {_ROLES.get(found[1], found[1])} of {found[2]}"
-        return f"{name}: {done} {nodes}" + ("" if _NAMED.match(role) else f", {role}")
+        return f"{name}: {asked.done} {nodes}" + ("" if _NAMED.match(role) else f", {role}")
 
 
 def duration(seconds: float) -> str:

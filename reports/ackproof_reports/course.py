@@ -42,6 +42,7 @@ class Fault:
 
     number: int
     kind: str = "fault"
+    done: str = ""
     role: str = ""
     nodes: tuple[int, ...] = ()
     trigger: str = ""
@@ -95,14 +96,6 @@ class Course:
     """Begin of the first phase called `load`, None where there is none."""
 
 
-_WHEN: Final = {
-    "kill": "killed",
-    "stop": "stopped",
-    "pause": "paused",
-    "restart": "restarted",
-}
-
-
 def arrange(events: Sequence[Event]) -> Course:
     """Phases, faults and marks of a run's events, which come in any order that a torn file leaves them."""
     end = max((event.t_ns for event in events), default=0)
@@ -127,8 +120,8 @@ def _faults(events: Sequence[Event]) -> tuple[Fault, ...]:
             continue
         fault = faults.setdefault(event.fault, Fault(event.fault))
         match event.what:
-            case FaultAsked(kind=kind, role=role, nodes=nodes, trigger=trigger):
-                fault.asked, fault.kind, fault.role = event.t_ns, kind or "fault", role
+            case FaultAsked(kind=kind, done=done, role=role, nodes=nodes, trigger=trigger):
+                fault.asked, fault.kind, fault.done, fault.role = event.t_ns, kind or "fault", done, role
                 fault.nodes, fault.trigger = nodes, trigger
             case FaultConfirmed(witness=witness):
                 fault.confirmed, fault.witness = event.t_ns, witness
@@ -220,8 +213,9 @@ def circumstances(faults: Sequence[Fault]) -> str:
         if fault.confirmed is None or fault.kind == "storm":
             continue
         who, many = _who(fault)
-        verb = _WHEN.get(fault.kind)
-        phrase = f"{who} {'were' if many else 'was'} {verb}" if verb else f"{fault.kind} struck {who}"
+        phrase = (
+            f"{who} {'were' if many else 'was'} {fault.done}" if fault.done else f"{fault.kind} struck {who}"
+        )
         if phrase not in phrases:
             phrases.append(phrase)
     return joined(phrases)
@@ -241,5 +235,7 @@ def _who(fault: Fault) -> tuple[str, bool]:
         "controllers": ("the controllers", True),
         "broker": ("a broker", False),
         "brokers": ("the brokers", True),
+        "producer": ("a producer", False),
+        "reader": ("a live reader", False),
         "minority": ("a minority of the brokers", False),
     }.get(name, (name, False))

@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from ackproof.cli.main import main_code
 from ackproof.console import Console, Narrator, visible
+from ackproof.faults.registry import fault_kinds
 from ackproof.provision.progress import Progress, in_words
 from ackproof.run.conclude import CaseResult
 from ackproof.rundir.documents import (
@@ -63,7 +64,10 @@ def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
 def test_a_fault_is_told_in_a_sentence_with_whom_it_hit(asked: tuple[str, str, list[int]], said: str) -> None:
     kind, role, nodes = asked
     bit, healed = _told(
-        (EventKind.FAULT_ASKED, {"kind": kind, "role": role, "nodes": [*nodes]}),
+        (
+            EventKind.FAULT_ASKED,
+            {"kind": kind, "done": fault_kinds()[kind].DONE, "role": role, "nodes": [*nodes]},
+        ),
         (EventKind.FAULT_CONFIRMED, {"did": "x", "witness": "kernel: gone; and more of it"}),
         (EventKind.ISR, {"isr": [1]}),
         (EventKind.FAULT_RECOVERED, {"witness": "w" * 100}),

@@ -48,6 +48,8 @@ class FaultSpec(Spec):
     KIND: ClassVar[str] = ""
     SUMMARY: ClassVar[str] = ""
     """What it does, in a sentence."""
+    DONE: ClassVar[str] = ""
+    """What befell those whom it hit, as the participle of a sentence: "killed"; '' where no node or client is hit."""
     HEALING: ClassVar[str] = ""
     """What ends it, as a verb for the schedule: "resume", "start again"."""
     HOLD_KEY: ClassVar[HoldKey | None] = None

@@ -127,6 +127,7 @@ class KillClient(ClientFault):
     the next free number, takes the place of each."""
 
     KIND = "kill_client"
+    DONE = "killed"
     SUMMARY = "SIGKILL producers or readers in mid-flight; new ones take their place."
     HEALING = "start another"
     HOLD_KEY = "restart_after"
@@ -136,6 +137,7 @@ class PauseClient(ClientFault):
     """SIGSTOP of clients: what they hold in their queues and sockets goes out when they return (a zombie)."""
 
     KIND = "pause_client"
+    DONE = "paused"
     SUMMARY = "Freeze producers or readers (SIGSTOP), which later go on as if nothing had been."
     HEALING = "resume"
     HOLD_KEY = "for"
@@ -147,6 +149,7 @@ class FenceProducer(ClientFault):
     one thing: it is there as a whole or not at all."""
 
     KIND = "fence_producer"
+    DONE = "fenced"
     SUMMARY = (
         "Start a second producer with the transactional id of one that goes on; the older one is fenced."
     )

@@ -128,6 +128,7 @@ class Life:
         """It is due, and aimed at these nodes. `left_out`: kinds that a storm does not draw."""
         said = FaultAsked(
             kind=self.fault.kind,
+            done=self.fault.DONE,
             role=str(self.fault).removeprefix(self.fault.kind).strip() if role is None else role,
             nodes=tuple(nodes),
             trigger=trigger,

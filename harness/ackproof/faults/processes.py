@@ -37,6 +37,7 @@ class Kill(OfProcesses):
     """SIGKILL: the process is gone, its page cache and its disk stay."""
 
     KIND = "kill"
+    DONE = "killed"
     PER_NODE = Incidents(kills=1)
     ENDS_NODES = True
     SUMMARY = "End the process at once (SIGKILL)."
@@ -48,6 +49,7 @@ class Stop(OfProcesses):
     """SIGTERM: a controlled shutdown, in which the broker hands over its leaderships."""
 
     KIND = "stop"
+    DONE = "stopped"
     PER_NODE = Incidents(clean_stops=1)
     ENDS_NODES = True
     SUMMARY = "Shut the node down in good order (SIGTERM)."
@@ -59,6 +61,7 @@ class Pause(OfProcesses):
     """SIGSTOP: the process stands still with its connections open, until SIGCONT."""
 
     KIND = "pause"
+    DONE = "paused"
     SUMMARY = "Freeze the node (SIGSTOP; a container's control group is frozen); its connections stay open."
     HEALING = "resume"
     HOLD_KEY = "for"
@@ -71,6 +74,7 @@ class Restart(OfProcesses):
     """A graceful bounce: controlled shutdown, then started again at once."""
 
     KIND = "restart"
+    DONE = "restarted"
     PER_NODE = Incidents(clean_stops=1)
     ENDS_NODES = True
     SUMMARY = "Shut the node down in good order and start it again at once."

@@ -35,6 +35,7 @@ class ExpireSession(NodeFault):
     controller, it no longer is. It registers anew, with a new session, by itself."""
 
     KIND = "expire_session"
+    DONE = "robbed of the session"
     SUMMARY = "End a broker's ZooKeeper session from outside; it registers anew by itself."
     NOT_IN = MappingProxyType({"kraft": "there is no ZooKeeper, nor a session with it"})
     ASKS = frozenset({Ability.ZOOKEEPER})

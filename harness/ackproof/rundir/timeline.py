@@ -76,10 +76,13 @@ class PhaseBegan(Happening):
 
 
 class FaultAsked(Happening):
-    """A fault is asked for. `nodes`: whom its role was resolved to; `left_out`: kinds that a storm does not draw."""
+    """A fault is asked for. `nodes`: whom its role was resolved to; `left_out`: kinds that a storm does not draw;
+    `done`: what befalls those whom it hits, as a participle.
+    """
 
     KIND = EventKind.FAULT_ASKED
     kind: str = ""
+    done: str = ""
     role: str = ""
     nodes: tuple[int, ...] = ()
     trigger: str = ""

@@ -38,6 +38,7 @@ def events_of(recipe: Recipe) -> list[Event]:
                 "fault": 1,
                 "detail": {
                     "kind": "pause",
+                    "done": "paused",
                     "role": f"followers({topic}/0)",
                     "nodes": [2, 3],
                     "trigger": "acked >= 2000",
@@ -52,6 +53,7 @@ def events_of(recipe: Recipe) -> list[Event]:
                 "fault": 2,
                 "detail": {
                     "kind": "kill",
+                    "done": "killed",
                     "role": f"leader({topic}/0)",
                     "nodes": [1],
                     "trigger": "1s after fault 1 is confirmed",

@@ -62,6 +62,7 @@ def test_a_whole_life() -> None:
     assert step.life.stage is Stage.ASKED
     assert step.events[0].model_dump(mode="json", exclude_unset=True) == {
         "kind": "pause",
+        "done": "paused",
         "role": "broker(1)",
         "nodes": [1],
         "trigger": "at once",

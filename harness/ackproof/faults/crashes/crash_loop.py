@@ -20,6 +20,7 @@ class CrashLoop(OfProcesses):
     """SIGKILL and start, again and again, as under a supervisor that always starts what has crashed."""
 
     KIND = "crash_loop"
+    DONE = "crashed again and again"
     PER_NODE = Incidents(kills=1)
     ENDS_NODES = True
     SUMMARY = "End the process at once and start it, again and again; at last it stays up."

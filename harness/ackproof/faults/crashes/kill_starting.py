@@ -26,6 +26,7 @@ class KillStarting(OfProcesses):
     """SIGKILL, start, and SIGKILL again while it starts: recovery of its logs is itself interrupted."""
 
     KIND = "kill_starting"
+    DONE = "killed while starting"
     PER_NODE = Incidents(kills=2)
     ENDS_NODES = True
     SUMMARY = "End the process, start it, and end it again before it has started."

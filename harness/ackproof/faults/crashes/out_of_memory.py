@@ -37,6 +37,7 @@ class OutOfMemory(OfProcesses):
     """
 
     KIND = "out_of_memory"
+    DONE = "run out of memory"
     PER_NODE = Incidents(kills=1)
     ENDS_NODES = True
     SUMMARY = "Fill a broker's heap with announced requests until its JVM ends."

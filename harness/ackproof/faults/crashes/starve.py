@@ -34,6 +34,7 @@ class Starve(OfProcesses):
     """The process gets a share of the time only: it is stopped and continued ten times a second (SIGSTOP, SIGCONT)."""
 
     KIND = "starve"
+    DONE = "starved of processor time"
     SUMMARY = "Let the process run for a share of the time only, ten times a second."
     HEALING = "let it run"
     HOLD_KEY = "for"

@@ -24,6 +24,7 @@ class EmptyDisk(DiskFault):
     """SIGKILL, and the node comes back under the same id with an empty disk, formatted as on its first day."""
 
     KIND = "empty_disk"
+    DONE = "left without data"
     # Taken as a loss of power that nothing survived.
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True

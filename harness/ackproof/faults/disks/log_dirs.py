@@ -74,6 +74,7 @@ class FullDisk(LogDirFault):
     """
 
     KIND = "full_disk"
+    DONE = "left without disk space"
     # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
     PER_NODE = Incidents(kills=1)
     SUMMARY = "Fill the node's file system (root; `leave` says how much stays free)."
@@ -96,6 +97,7 @@ class FailLogDir(LogDirFault):
     """
 
     KIND = "fail_log_dir"
+    DONE = "robbed of a log dir"
     # A broker whose only log dir fails ends itself (LogManager.handleLogDirFailure).
     PER_NODE = Incidents(kills=1)
     SUMMARY = "Let one log dir fail: `how: io_error` (root) or `read_only`."

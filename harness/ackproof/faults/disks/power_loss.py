@@ -49,6 +49,7 @@ class PowerLoss(DiskFault):
     """
 
     KIND = "power_loss"
+    DONE = "cut off from power"
     PER_NODE = Incidents(power_losses=1)
     ENDS_NODES = True
     SUMMARY = "Cut the power: what was not fsynced is lost (`how: device`, root; or `cut`)."

@@ -44,6 +44,7 @@ class SlowDisk(LogDirFault):
     """
 
     KIND = "slow_disk"
+    DONE = "slowed down at the disk"
     SUMMARY = "Let each write and each fsync of the node wait up to `stall` (root)."
     HEALING = "let it write freely"
     HOLD_KEY = "for"

@@ -20,6 +20,7 @@ class Detach(OfLinks, NodeFault):
     """The network card of each node that holds the role is gone: nothing comes or goes, and nobody is told."""
 
     KIND = "detach"
+    DONE = "detached from the network"
     SUMMARY = "Take a node's network card away: all its links and clients at once, in silence."
     HEALING = "attach again"
 

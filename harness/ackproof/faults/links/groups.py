@@ -100,6 +100,7 @@ class IsolateFault(OfLinks):
     """Each node that holds the role is cut off, in both directions, from those that `from` names."""
 
     KIND = "isolate"
+    DONE = "isolated"
     SUMMARY = "Cut nodes off from their peers, brokers, controllers, clients, or all."
     SHORT = ("target",)
     model_config = ConfigDict(populate_by_name=True)

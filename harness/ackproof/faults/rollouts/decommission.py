@@ -37,6 +37,7 @@ class Decommission(OfProcesses):
     """
 
     KIND = "decommission"
+    DONE = "decommissioned"
     SUMMARY = "Take brokers out and give their replicas to others, before or after they go."
     HEALING = "start again"
     HOLD_KEY = "restart_after"

@@ -46,6 +46,7 @@ class RollingRestart(OfProcesses):
     """
 
     KIND = "rolling_restart"
+    DONE = "restarted one by one"
     PER_NODE = Incidents(clean_stops=1)
     SUMMARY = "Restart node after node in good order; the next when all ISRs are full again."
 
@@ -60,6 +61,7 @@ class Upgrade(FaultSpec):
     """
 
     KIND = "upgrade"
+    DONE = "upgraded"
     PER_NODE = Incidents(clean_stops=1)
     SUMMARY = "Restart node after node on a newer release of Kafka, then raise the feature levels."
     ASKS = frozenset({Ability.PROCESSES, Ability.RELEASES})
