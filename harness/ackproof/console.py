@@ -118,7 +118,8 @@ class Narrator:
             return f"{name}: {asked.kind} {role}" + (f", {nodes}" if asked.nodes else "")
         if found := _ROLE.match(role):
             role = f"the {_ROLES.get(found[1], found[1])} of {found[2]}"
-        return f"{name}: {asked.done} {nodes}" + ("" if _NAMED.match(role) else f", {role}")
+        whom = nodes if _NAMED.match(role) else f"{nodes}, {role}"
+        return f"{name}: {whom}: {asked.done}" if " " in asked.done else f"{name}: {asked.done} {whom}"
 
 
 def duration(seconds: float) -> str:

@@ -56,6 +56,7 @@ def _told(*said: tuple[EventKind, dict[str, JsonValue]]) -> list[str]:
         (("pause", "isr(orders/0)", [1, 2]), "paused nodes 1, 2, the in-sync replicas of orders/0"),
         (("kill", "broker(2)", [2]), "killed node 2"),
         (("stop", "controller", [101]), "stopped node 101, controller"),
+        (("power_loss", "leader(t/0)", [2]), "node 2, the leader of t/0: cut off from power"),
         (("cut", "clients -> leader(t/0)", [2]), "cut clients -> leader(t/0), node 2"),
         (("storm", "of 4", []), "storm of 4"),
     ],
