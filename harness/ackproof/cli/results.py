@@ -34,7 +34,8 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
     results = room.run([one for directory in directories for one in _ledgers(directory)], master=master)
     for result in results:
         if result.file is None:
-            console.error("; ".join(result.reasons))
+            why, whole = "; ".join(result.reasons), str(result.directory.absolute())
+            console.error(why if why.startswith(whole) else f"{result.directory}: {why}")
             continue
         state = "counted" if result.code == 0 else "; ".join(result.reasons)
         console.line(f"{result.directory}: {state}")

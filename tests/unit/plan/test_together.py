@@ -10,6 +10,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.schedule import describe
 
 Load = Callable[[str], Plan]
 HEAD = "name: n\ntopics: {t: {}}\nmatrix:\n"
@@ -54,6 +55,7 @@ def test_without_names_and_across_groups(load_text: Load) -> None:
     assert second.cell == "acks=all"
     assert first.settings.keys() == second.settings.keys()
     assert second.settings["topics.t.config[min.insync.replicas]"] is None
+    assert "  topics.t.config[min.insync.replicas] = not set" in describe(second)
 
 
 def test_the_whole_of_a_case_holds_its_name(load_text: Load) -> None:
