@@ -38,10 +38,9 @@ class Recorder:
     simulation: Simulation
     """Put in before it begins."""
 
-    def __init__(self, tell: OnEvent | None, wall_ns: int) -> None:
+    def __init__(self, wall_ns: int) -> None:
         self.events: list[Event] = []
         self.samples: list[str] = []
-        self._tell = tell
         self._wall_ns = wall_ns
 
     def add(
@@ -68,8 +67,6 @@ class Recorder:
             detail=what.detail(),
         )
         self.events.append(event)
-        if self._tell is not None:
-            self._tell(event)
 
     def look(self) -> None:
         """Sample every partition, and tell what has changed since the last look."""
@@ -121,7 +118,7 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     """Run one case in virtual time and leave its run directory. The ledgers follow from the case's seed alone."""
     run.path.mkdir(parents=True, exist_ok=True)
     wall_ns = time.time_ns()
-    recorder = Recorder(tell, wall_ns)
+    recorder = Recorder(wall_ns)
     # Its own name, from the case alone, so that the same seed leaves the same files.
     run_id = hashlib.sha256(f"{case.id}/{case.seed}".encode()).hexdigest()[:16]
     simulation = Simulation(setting_of(case), case, recorder.add, reading=True, wall_ns=wall_ns)
@@ -132,6 +129,9 @@ def run_in_model(case: Case, run: CaseDir, replay: str, tell: OnEvent | None = N
     recorder.tell_changes(began)
     recorder.events.sort(key=lambda event: event.t_ns)
     recorder.add(RunEnded())
+    if tell is not None:
+        for event in recorder.events:
+            tell(event)
     write_ledgers(simulation, run)
     write_final_read(simulation, run)
     write_replicas(simulation, run)

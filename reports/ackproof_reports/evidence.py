@@ -10,7 +10,7 @@ from ackproof.rundir.timeline import EventKind, RunFailed
 from ackproof_reports.course import Course, Fault
 from ackproof_reports.loading import CaseView
 from ackproof_reports.series import Series
-from ackproof_reports.wording import moment, number, one_line, plural, share
+from ackproof_reports.wording import ABSENT, duration, moment, number, one_line, plural, share
 
 
 class Standing(StrEnum):
@@ -41,6 +41,7 @@ def evidence_of(case: CaseView, course: Course, series: Series | None) -> list[P
         *_deaths(case),
         *_attempts(case),
         *_audit(case),
+        *_calm(case),
     ]
 
 
@@ -177,3 +178,29 @@ def _audit(case: CaseView) -> Iterator[Piece]:
         yield Piece(
             what, Standing.LACKING, one_line("; ".join(case.audit.reasons) or "no reason recorded", 600)
         )
+
+
+def _calm(case: CaseView) -> Iterator[Piece]:
+    what = "The machine had enough for it"
+    seen = case.judged.calm if case.judged else None
+    if seen is None:
+        yield Piece(what, Standing.UNKNOWN, "nobody watched the machine")
+        return
+    asked = "full speed" if seen.asked_rate is None else f"{number(round(seen.asked_rate))}/s"
+    times = [
+        ("sent", f"{number(round(seen.sent_rate))}/s" if seen.sent_rate >= 0 else ABSENT),
+        ("half of the acks within", duration(seen.median_ms if seen.median_ms >= 0 else None)),
+        ("the harness late by at most", duration(seen.late_ms)),
+    ]
+    shares = [
+        ("processors busy", seen.busy),
+        ("stolen by the host", seen.stolen),
+        ("waiting for a processor", seen.cpu_pressure),
+        ("for a disk", seen.io_pressure),
+        ("for memory", seen.memory_pressure),
+    ]
+    told = [f"{asked} asked", *(f"{name} {value}" for name, value in times)]
+    told += [
+        f"{name} {part:.0%}".replace("%", " %") if part >= 0 else f"{name} {ABSENT}" for name, part in shares
+    ]
+    yield Piece(what, Standing.NOTE if seen.starved else Standing.THERE, ", ".join(told))

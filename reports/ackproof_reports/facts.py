@@ -19,6 +19,7 @@ from ackproof_reports.picture import Picture, picture_of
 from ackproof_reports.ranges import Group
 from ackproof_reports.series import Series, read_series
 from ackproof_reports.stories import lost_stories, with_copies
+from ackproof_reports.wording import duration
 
 BINS_OF_BATCH: Final = 60_000
 BINS_OF_CASE: Final = (150, 1500)
@@ -44,15 +45,15 @@ class CaseFacts:
     """Of lost records; see `lost_stories`."""
 
     @property
-    def starved(self) -> tuple[str, ...]:
-        """Why what takes time in it says nothing of Kafka."""
-        return self.case.judged.starved if self.case.judged else ()
-
-    @property
     def gap_ms(self) -> float | None:
         """The longest time between two acks of one partition; None where no partition has two."""
         longest = self.series.longest_gap if self.series else None
         return longest[1] if longest else None
+
+    @property
+    def gap(self) -> str:
+        """That gap in words; of a starved run with the word that it says nothing of Kafka."""
+        return duration(self.gap_ms) + (" (starved)" if self.case.starved and self.gap_ms is not None else "")
 
     @property
     def gap_place(self) -> str:

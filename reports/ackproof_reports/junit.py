@@ -11,7 +11,7 @@ from typing import Final
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
-from ackproof_reports.wording import duration, number, one_line, scalar
+from ackproof_reports.wording import number, one_line, scalar
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _OUTCOMES: Final = {
@@ -103,7 +103,8 @@ def _told(fact: CaseFacts) -> list[str]:
     lines += [
         f"{name}: {number(count)}" for name, count in (fact.case.counts if fact.case.audit else {}).items()
     ]
-    lines.append(f"longest gap between acks: {duration(fact.gap_ms)}")
+    lines.append(f"longest gap between acks: {fact.gap}")
+    lines += [f"starved: {sentence}" for sentence in fact.case.starved]
     return lines + [f"absent: {sentence}" for sentence in fact.absent]
 
 

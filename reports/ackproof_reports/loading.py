@@ -119,6 +119,11 @@ class CaseView:
         return self.entry.reasons or (self.judged.reasons if self.judged else ())
 
     @property
+    def starved(self) -> tuple[str, ...]:
+        """Why what takes time in it says nothing of Kafka."""
+        return self.entry.starved or (self.judged.starved if self.judged else ())
+
+    @property
     def seed(self) -> int | None:
         """The case's own seed."""
         return self.case.seed if self.case else None

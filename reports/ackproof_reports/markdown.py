@@ -9,7 +9,7 @@ from typing import Final
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State, exit_meaning
-from ackproof_reports.wording import duration, number, one_line, visible
+from ackproof_reports.wording import number, one_line, visible
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
 _SIGNS: Final = {
@@ -59,7 +59,7 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if permitted := [(fact, fact.case.judged.permitted) for fact in facts if fact.case.judged]:
         told_of = [f"- {plain(fact.title)}: {plain(text)}" for fact, text in permitted if text]
         lines += ["", "### Why losses pass", "", *told_of] if told_of else []
-    if starved := [(fact, why) for fact in facts for why in fact.starved]:
+    if starved := [(fact, why) for fact in facts for why in fact.case.starved]:
         lines += ["", "### Starved: what takes time says nothing of Kafka", ""]
         lines += [f"- {plain(fact.title)}: {plain(why)}" for fact, why in starved]
     if batch.absent or any(fact.absent for fact in facts):
@@ -81,7 +81,7 @@ def _table(facts: Sequence[CaseFacts]) -> list[str]:
             plain(fact.title, 200),
             _SIGNS[fact.case.state],
             *(number(fact.count(name)) for name in ("acked", "lost", "duplicate", "indeterminate")),
-            duration(fact.gap_ms) + (" (starved)" if fact.starved else ""),
+            fact.gap,
         ]
         lines.append("| " + " | ".join(cells) + " |")
     return lines

@@ -77,7 +77,8 @@ class CellFacts:
     @property
     def gap(self) -> str:
         """The longest gap between acks of any partition and repeat."""
-        return duration(max((fact.gap_ms for fact in self.facts if fact.gap_ms is not None), default=None))
+        known = [fact for fact in self.facts if fact.gap_ms is not None]
+        return max(known, key=lambda fact: fact.gap_ms or 0).gap if known else duration(None)
 
 
 @dataclass(frozen=True)

@@ -181,6 +181,13 @@ def test_a_folder_without_a_ledger_alone_is_254(tmp_path: Path) -> None:
     assert audited(made(tmp_path, no_ledger))[:2] == (254, {"no_ledger": 254})
 
 
+def test_what_is_no_ledger_is_told_as_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main_code(["audit", str(tmp_path / "nix")]) == 254
+    said = capsys.readouterr()
+    assert " ".join(said.err.split()) == f"ackproof: {tmp_path / 'nix'}: no such directory"
+    assert said.out == ""
+
+
 def test_a_batch_stands_for_its_cases_that_came_to_a_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -14,7 +14,7 @@ from ackproof.plan import load
 from ackproof.plan.cases import cases
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
-from ackproof.rundir.timeline import EventKind, read_timeline
+from ackproof.rundir.timeline import Event, EventKind, read_timeline
 from ackproof_simulator.backend import run_in_model
 from ackproof_simulator.counts import Counts, counts_of
 from ackproof_simulator.faults.virtual import maker_of
@@ -83,8 +83,10 @@ def test_the_same_seed_leaves_the_same_ledgers_byte_for_byte(tmp_path: Path) -> 
 
 def test_the_timeline_begins_with_who_leads_and_who_is_in_sync(tmp_path: Path) -> None:
     """What comes later is held against it: when an ISR first shrank, say."""
-    run_in_model(small(), CaseDir(tmp_path / "a"), "")
+    told: list[Event] = []
+    run_in_model(small(), CaseDir(tmp_path / "a"), "", told.append)
     events, _ = read_timeline(CaseDir(tmp_path / "a").timeline)
+    assert [(event.t_ns, event.kind) for event in told] == [(event.t_ns, event.kind) for event in events]
     first = [event for event in events if event.kind in (EventKind.LEADER, EventKind.ISR)][:2]
     assert [(event.t_ns, event.kind) for event in first] == [(0, EventKind.LEADER), (0, EventKind.ISR)]
     assert len(first[1].detail["isr"]) == 3  # type: ignore[arg-type]

@@ -137,6 +137,8 @@ def test_plan_shows_every_case(tmp_path: Path, capsys: pytest.CaptureFixture[str
 def test_list_of_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main_code(["list", "--out", str(tmp_path / "none"), "--json"]) == 0
     assert '"batches": []' in capsys.readouterr().out
+    assert cli.main_code(["list", "--out", str(tmp_path / "none")]) == 0
+    assert "none: no batch is here" in " ".join(capsys.readouterr().out.split())
 
 
 def test_an_interrupt_after_the_answer_changes_no_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:

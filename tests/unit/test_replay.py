@@ -98,4 +98,5 @@ def test_init_writes_what_validates_and_overwrites_nothing(
     assert main_code(["init", "first"]) == 254
     assert "first.yaml is there already" in capsys.readouterr().err
     assert Path("first.yaml").read_text() == "mine"
-    assert main_code(["init", "no such/folder"]) == 255
+    assert main_code(["init", "no such/folder"]) == 254
+    assert capsys.readouterr().err == "ackproof: no such: no such folder\n"

@@ -7,13 +7,22 @@ from pathlib import Path
 import pytest
 
 from ackproof.rundir.conformance import ConformanceFile, ElectionSeen
-from ackproof.rundir.documents import AuditFile, BatchCase, FinalReadFile, PartitionRead, RecordCounts
+from ackproof.rundir.documents import (
+    AuditFile,
+    BatchCase,
+    FinalReadFile,
+    PartitionRead,
+    RecordCounts,
+    VerdictFile,
+)
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance, PredictedClass, PredictionFile
 from ackproof.rundir.simulation import SimulationFile, Spread
 from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reports.loading import CaseView
 from ackproof_reports.reference import Reference, reference_of
+from synthetic_batch import CALM
 
 MS = 1_000_000
 
@@ -53,14 +62,14 @@ READ = PartitionRead(
 )
 
 
-def compared(lost: int, **documents: object) -> Reference:
+def compared(lost: int, judged: VerdictFile | None = None, **documents: object) -> Reference:
     view = CaseView(
         0,
         BatchCase(case="c#1", settings={}, repeat=1, run="c"),
         CaseDir(Path("c")),
         None,
         AuditFile(counts={"lost": lost, "duplicate": 0}, records=RecordCounts(), complete=True),
-        None,
+        judged,
         FinalReadFile(complete=True, partitions=(READ,)),
         EVENTS,
         True,
@@ -115,6 +124,17 @@ def test_times_count_from_the_first_fault() -> None:
     assert row(found, "time until an ISR shrank")[2] == "3.1 s"
     assert row(found, "time until all ISRs were full")[2] == "8.0 s"
     assert row(found, "who was elected")[2] == "broker 2"
+
+
+def test_times_of_a_starved_run_are_not_compared() -> None:
+    starved = CALM.model_copy(update={"starved": ("the harness stood still",)})
+    slow = SIMULATED.model_copy(update={"spreads": (spread("new_leader_ms", 10, 20, 30),)})
+    for calm, differs in ((CALM, "later than in any"), (starved, "")):
+        verdict = VerdictFile(verdict=Verdict.PASS, reasons=(), calm=calm)
+        found = compared(0, simulation=slow, judged=verdict)
+        assert row(found, "time to a new leader")[3].startswith(differs)
+        assert bool(row(found, "time to a new leader")[3]) is bool(differs)
+        assert any("starved" in note for note in found.notes) is not bool(differs)
 
 
 def test_another_leader_than_the_reference_names_is_marked() -> None:

@@ -79,7 +79,7 @@ def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) ->
     except click.ClickException as error:
         text = io.StringIO()
         error.show(text)
-        _console().error(text.getvalue())
+        _console().error(text.getvalue().replace("\n\n", "\n"))
         return BAD_INPUT
     except (KeyboardInterrupt, click.Abort) as error:
         interrupt = error.__cause__ or error  # click makes an Abort of it
@@ -251,12 +251,14 @@ def init(name: str) -> int:
     path = Path(name if name.endswith(".yaml") else f"{name}.yaml")
     template = (files("ackproof.cli") / "first.yaml").read_text(encoding="utf-8")
     text = template.replace("name: NAME", f"name: {path.stem}").replace("FILE", str(path))
+    if not path.parent.is_dir():
+        raise BadInput(f"{path.parent}: no such folder")
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise BadInput(f"{path} is there already, and stays as it is") from None
-    _console().line(f"{path}: now ackproof validate {path}, plan, predict, run")
+    _console().line(f"{path} is written; next: ackproof validate {path}, then plan, predict and run")
     return 0
 
 
@@ -334,7 +336,10 @@ def list_(out: Path, machine: bool) -> int:
             {"batches": [asdict(batch) for batch in found], "running": [asdict(run) for run in alive]}
         )
         return 0
-    console.table(("batch", "cases", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
+    if found:
+        console.table(("batch", "cases", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
+    else:
+        console.line(f"{out}: no batch is here")
     for run in alive:
         console.line(
             f"running: {run.directory} ({run.processes} processes{', left behind' if run.left_behind else ''})"

@@ -33,11 +33,14 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
     console = Console(machine=machine)
     results = room.run([one for directory in directories for one in _ledgers(directory)], master=master)
     for result in results:
+        if result.file is None:
+            why, whole = "; ".join(result.reasons), str(result.directory.absolute())
+            console.error(why if why.startswith(whole) else f"{result.directory}: {why}")
+            continue
         state = "counted" if result.code == 0 else "; ".join(result.reasons)
         console.line(f"{result.directory}: {state}")
-        if result.file is not None:
-            found = ", ".join(f"{name} {count}" for name, count in result.file.counts.items() if count)
-            console.line(f"    {result.file.records.acked} acked; {found or 'nothing found'}")
+        found = ", ".join(f"{name} {count}" for name, count in result.file.counts.items() if count)
+        console.line(f"    {result.file.records.acked} acked; {found or 'nothing found'}")
     if machine:
         console.document(
             [

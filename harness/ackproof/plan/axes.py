@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ackproof.experiment.nodes import ListNode, MapNode, Node, ScalarNode
-from ackproof.experiment.problems import Path, path_text
+from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.diagnostics import Problems, describe
 from ackproof.plan.paths import ROOTS, is_called, parse_path, short_names, value_text, wrong_path
 
@@ -41,12 +41,15 @@ class Option:
     """What the file calls it; empty where it does not."""
     together: bool = False
     """Whether it is a mapping in the file."""
+    items: tuple[Option, ...] = ()
+    """The items of axes that an `exclude` means by their names, `workload.producers: plain`."""
 
 
 @dataclass(frozen=True)
 class Axis:
     """What varies: a setting, or several that go together."""
 
+    key: str
     options: tuple[Option, ...]
 
     @property
@@ -135,7 +138,7 @@ def _axis(found: Problems, key: str, values: ListNode) -> Axis | None:
         for index, item in enumerate(values.items)
     ]
     good = tuple(option for option in options if option is not None)
-    return Axis(good) if len(good) == len(options) else None
+    return Axis(key, good) if len(good) == len(options) else None
 
 
 def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | None:
@@ -146,14 +149,24 @@ def _single(found: Problems, where: Path, item: Node, path: Path) -> Option | No
 
 
 def _together(
-    found: Problems, where: Path, item: Node, prefix: str = "", known: Sequence[Path] = ()
+    found: Problems,
+    where: Path,
+    item: Node,
+    prefix: str = "",
+    known: Sequence[Path] = (),
+    axes: Sequence[Axis] = (),
 ) -> Option | None:
-    """Settings that go together, by their path below `prefix`; or by an end of it that one of `known` has."""
+    """Settings that go together, by their path below `prefix`; or by an end of it that one of `known` has.
+
+    An item of one of `axes` is meant by the axis' key and the item's name.
+    """
     if not isinstance(item, MapNode):
         example = f"{{{(prefix and 'acks') or 'workload.producers.acks'}: 1}}"
         found.report(where, f"expected settings that go together, such as {example}, not {describe(item)}")
         return None
     settings: dict[Path, ScalarNode] = {}
+    named = {axis.key: axis.options for axis in axes if any(one.name for one in axis.options)}
+    items: list[Option] = []
     name, good = "", True
     for key, node in item.entries.items():
         place: Path = (*where, key)
@@ -163,10 +176,19 @@ def _together(
             name = node.text
             if not _NAMED.match(name):
                 found.report(place, "expected a name of letters, digits, '.', '_' and '-'")
+        elif key in named:
+            items += [one for one in named[key] if one.name == node.text]
+            names = [one.name for one in named[key]]
+            if node.text not in names:
+                found.report(
+                    place,
+                    f"'{key}' has no item of that name, but {', '.join(names)}",
+                    nearest(node.text, names),
+                )
         elif (path := _path(found, place, prefix + key, known)) is not None:
             settings[path] = node
         good &= found.sound(place)
-    return Option(settings, where, name, together=True) if good else None
+    return Option(settings, where, name, together=True, items=tuple(items)) if good else None
 
 
 def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Path | None:
@@ -187,7 +209,7 @@ def _path(found: Problems, place: Path, text: str, known: Sequence[Path]) -> Pat
 def _chosen(found: Problems, axes: Sequence[Axis]) -> Matrix:
     """The combinations without those that are excluded, and with what is included."""
     varied = tuple(path for axis in axes for path in axis.paths)
-    excluded = tuple(_listed(found, EXCLUDE, varied))
+    excluded = tuple(_listed(found, EXCLUDE, varied, axes))
     included = tuple(_listed(found, INCLUDE, varied))
     # As in GitHub Actions: without an axis there is nothing to which something could be added.
     rows: list[Choice] = list(itertools.product(*(axis.options for axis in axes))) if axes else []
@@ -214,10 +236,10 @@ def _chosen(found: Problems, axes: Sequence[Axis]) -> Matrix:
     return Matrix(paths, every or ((),))
 
 
-def _listed(found: Problems, key: str, varied: Sequence[Path]) -> Iterator[Option]:
+def _listed(found: Problems, key: str, varied: Sequence[Path], axes: Sequence[Axis] = ()) -> Iterator[Option]:
     values = found.node(("matrix", key))
     for index, item in enumerate(values.items if isinstance(values, ListNode) else ()):
-        option = _together(found, ("matrix", key, index), item, known=varied)
+        option = _together(found, ("matrix", key, index), item, known=varied, axes=axes)
         if option is not None:
             yield option
 
@@ -230,4 +252,4 @@ def _same(row: Choice, settings: Mapping[Path, ScalarNode]) -> bool:
 
 def _meant(row: Choice, excluded: Option) -> bool:
     named = not excluded.name or any(option is not None and option.name == excluded.name for option in row)
-    return named and _same(row, excluded.settings)
+    return named and all(item in row for item in excluded.items) and _same(row, excluded.settings)

@@ -55,7 +55,7 @@ def wrong_path(path: Path, root: MapNode) -> tuple[str, str | None] | None:
     """Why `path` does not lead to a setting of the experiment `root`: message and suggestion; None if it does."""
     if path[0] not in ROOTS:
         near = _of_topic(path, root) or nearest(str(path[0]), ROOTS) or _deep_match(path)
-        return f"a matrix varies settings below {', '.join(ROOTS)}", near
+        return f"settings stand below {', '.join(ROOTS)}", near
     if path[0] == "faults":
         faults = root.entries.get("faults")
         count = len(faults.items) if isinstance(faults, ListNode) else 0

@@ -10,6 +10,7 @@ from ackproof.experiment.quantities import duration_text, rate_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.storm import Storm
+from ackproof.plan.paths import value_text
 from ackproof.rundir.timeline import fault_name
 
 
@@ -91,7 +92,10 @@ def describe(case: Case) -> list[str]:
     )
     lines = [
         f"{experiment.name} {case.id}  seed {case.seed}",
-        *(f"  {path} = {value}" for path, value in case.settings.items()),
+        *(
+            f"  {path} = {'not set' if value is None else value_text(value)}"
+            for path, value in case.settings.items()
+        ),
         f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
         f"  topics (partitions × replicas): {topics}",
         f"  load: {producers.count} producer(s), acks={producers.acks}, rate {rate_text(producers.rate)}, "

@@ -132,9 +132,8 @@ class CaseRun:
         with interrupts_wait():
             with self.timeline:
                 if error is not None:
-                    self.timeline.add(
-                        RunFailed(error=str(error) or type(error).__name__, traceback=_trace(error))
-                    )
+                    what = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
+                    self.timeline.add(RunFailed(error=str(error) or what, traceback=_trace(error)))
                 self._end_everything()
                 if self._through:
                     self.timeline.add(RunEnded())

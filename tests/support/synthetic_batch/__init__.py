@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from synthetic_batch.course import write_findings
 from synthetic_batch.make import make_batch
-from synthetic_batch.recipes import HOSTILE, Recipe, hostile, matrix, missing
+from synthetic_batch.recipes import CALM, HOSTILE, STARVED, Recipe, hostile, matrix, missing
 
-__all__ = ["HOSTILE", "Recipe", "hostile", "make_batch", "matrix", "missing", "write_findings"]
+__all__ = [
+    "CALM",
+    "HOSTILE",
+    "STARVED",
+    "Recipe",
+    "hostile",
+    "make_batch",
+    "matrix",
+    "missing",
+    "write_findings",
+]

@@ -195,4 +195,6 @@ def _verdict(recipe: Recipe, verdict: Verdict) -> VerdictFile:
         for name in CLASSES
     )
     not_judged = ("predictions: the reference implementation does not exist yet",)
-    return VerdictFile(verdict=verdict, reasons=recipe.reasons, classes=classes, not_judged=not_judged)
+    return VerdictFile(
+        verdict=verdict, reasons=recipe.reasons, classes=classes, not_judged=not_judged, calm=recipe.calm
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from ackproof.rundir.documents import Scalar
+from ackproof.rundir.documents import Calm, Scalar
 from ackproof.rundir.outcome import Verdict
 
 ACKS = "workload.producers.acks"
@@ -38,6 +38,20 @@ HOSTILE = (
     "javascript:window.hacked=4",
 )
 
+CALM = Calm(
+    seconds=20, asked_rate=2000, sent_rate=2000, median_ms=4, late_ms=30, looks_per_s=10,
+    busy=0.4, stolen=0, cpu_pressure=0.05, io_pressure=-1, memory_pressure=0,
+)  # fmt: skip
+STARVED = CALM.model_copy(
+    update={"sent_rate": 1100, "median_ms": 900, "stolen": 0.22, "cpu_pressure": 0.71}
+    | {
+        "starved": (
+            "half of the acknowledgements took longer than 0.9 s",
+            "22% of the processors' time went away",
+        )
+    }
+)
+
 
 def ns(seconds: float) -> int:
     return round(seconds * 1e9)
@@ -65,6 +79,7 @@ class Recipe:
     died: bool = False
     ledgers: bool = False
     """Also ledgers, and findings that agree with them: lost records in a row, duplicates of a whole batch."""
+    calm: Calm | None = None
 
     @property
     def name(self) -> str:

@@ -109,7 +109,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("target: broker}", "target: ‸random}", "unknown role", "'broker'"),
     ("  workload.producers.acks: [0, 1, all]", "  workload:\n    ‸producers:\n      acks: [0, 1]",
      "expected a list of values", "workload.producers.acks: [1, 2]"),
-    ("    - 1\n    - 2\n", "    - 1\n  ‸retention.ms: [1, 2]\n", "varies", "'topics.orders.config[retention.ms]'"),
+    ("    - 1\n    - 2\n", "    - 1\n  ‸retention.ms: [1, 2]\n", "stand below", "'topics.orders.config[retention.ms]'"),
     ("    - 1\n    - 2\n", "    - 1\n  ‸topics.orders.retention.ms: [1]\n", "it is a setting of a topic",
      "'topics.orders.config[retention.ms]'"),
     ("given: {acks: all}", "given: ‸acks=all", "expected a mapping", "write {acks: all}"),

@@ -10,6 +10,7 @@ import pytest
 from ackproof.base.errors import BadInput
 from ackproof.plan import InvalidExperiment, Plan, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
+from ackproof.plan.schedule import describe
 
 Load = Callable[[str], Plan]
 HEAD = "name: n\ntopics: {t: {}}\nmatrix:\n"
@@ -54,6 +55,7 @@ def test_without_names_and_across_groups(load_text: Load) -> None:
     assert second.cell == "acks=all"
     assert first.settings.keys() == second.settings.keys()
     assert second.settings["topics.t.config[min.insync.replicas]"] is None
+    assert "  topics.t.config[min.insync.replicas] = not set" in describe(second)
 
 
 def test_the_whole_of_a_case_holds_its_name(load_text: Load) -> None:
@@ -69,11 +71,21 @@ def test_the_whole_of_a_case_holds_its_name(load_text: Load) -> None:
         ("{name: plain}", ["safe,min.insync.replicas=1", "safe,min.insync.replicas=2"]),
         ("{acks: 1, min.insync.replicas: 2}", ["plain,min.insync.replicas=1", "safe,min.insync.replicas=1",
                                                "safe,min.insync.replicas=2"]),
+        ("{workload.producers: plain, min.insync.replicas: 2}",
+         ["plain,min.insync.replicas=1", "safe,min.insync.replicas=1", "safe,min.insync.replicas=2"]),
         ("{min.insync.replicas: 1}", ["plain,min.insync.replicas=2", "safe,min.insync.replicas=2"]),
     ],
 )  # fmt: skip
 def test_excluded(load_text: Load, excluded: str, left: list[str]) -> None:
     assert list(cells(load_text, f"{MODES}{SIZES}  exclude: [{excluded}]\n")) == left
+
+
+def test_excluded_by_the_names_of_two_items(load_text: Load) -> None:
+    """The items themselves, not whatever has their settings."""
+    twin = "    - {name: twin, acks: 1, idempotence: false}\n"
+    sizes = "  how: [{name: one, cluster.brokers: 3}, {name: two, cluster.brokers: 5}]\n"
+    matrix = f"{MODES}{twin}{sizes}  exclude: [{{workload.producers: plain, how: two}}]\n"
+    assert list(cells(load_text, matrix)) == ["plain,one", "safe,one", "safe,two", "twin,one", "twin,two"]
 
 
 def test_included_as_in_github_actions(load_text: Load) -> None:
@@ -140,6 +152,8 @@ def test_it_cannot_be_set_beside(tmp_path: Path) -> None:
         ("  workload.producers.acks: [1]\n  exclude: [‸{acks: 0}]\n", "no combination has all of these"),
         ("  workload.producers.acks: [1]\n  ‸exclude: [{acks: 1}]\n", "nothing is left"),
         ("  workload.producers.acks: [1]\n  exclude: [{‸linger: 1s}]\n", "did you mean 'workload.producers.linger'?"),
+        ("  workload.producers: [{name: plain, acks: 1}]\n  exclude: [{workload.producers: ‸plan}]\n",
+         "'workload.producers' has no item of that name, but plain (did you mean 'plain'?)"),
         ("  workload.producers.acks: [1]\n  include: ‸{acks: 0}\n", "expected a list"),
         ("  workload.producers.acks: [1]\n  include: [‸0]\n", "expected settings that go together"),
     ],

@@ -203,6 +203,25 @@ def test_what_nobody_read_back_is_nowhere_lost(maker: ModuleType, tmp_path: Path
     assert "lost 17,299" in page.words and "offsets 1,000" in page.words
 
 
+def test_a_starved_case_says_so_wherever_it_tells_a_time(maker: ModuleType, tmp_path: Path) -> None:
+    cells = maker.matrix()
+    cells[2:4] = [replace(cells[2], calm=maker.STARVED), replace(cells[3], calm=maker.CALM)]
+    page = read(maker.make_batch(tmp_path, cells))
+    marked = [a for _, a in page.elements if "starved" in (a.get("class") or "").split()]
+    assert len(marked) == 3  # the chip and the gap in the case's head, the gap among its numbers
+    assert "Half of the acknowledgements took longer than 0.9 s; 22% of" in page.words
+    assert "2,000/s asked, sent 1,100/s, half of the acks within 900 ms" in page.words
+    assert "stolen by the host 22 %, waiting for a processor 71 %, for a disk —" in page.words
+    assert "2,000/s asked, sent 2,000/s, half of the acks within 4 ms" in page.words
+    assert page.words.count("nobody watched the machine") == 4
+    assert page.words.count("2.4 s (starved)") == 1  # the cell of the matrix
+    rows = (tmp_path / "summary.md").read_text(encoding="utf-8").splitlines()
+    assert [row.split("|")[1].strip() for row in rows if "(starved) |" in row] == [
+        "acks=1, min.insync.replicas=1"
+    ]
+    assert (tmp_path / "junit.xml").read_text(encoding="utf-8").count("\nstarved: ") == 2
+
+
 def test_a_folder_without_batch_json(maker: ModuleType, tmp_path: Path) -> None:
     folder = maker.make_batch(tmp_path)
     (folder / "batch.json").write_text("{", encoding="utf-8")
