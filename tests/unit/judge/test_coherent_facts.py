@@ -19,7 +19,7 @@ from ackproof.rundir.metadata import TopicRemoved, write_metadata
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import SERIES
 
-from .conftest import SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
+from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 
 # -- the ends of logs -----------------------------------------------------------------------------------------------
 
@@ -116,18 +116,36 @@ def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> Non
         ({"offset": -1}, "acks: 1, idempotence: false", "were acknowledged without an offset"),
         ({"offset": -1}, "acks: all, idempotence: true", None),
         ({"offset": -1}, "acks: 0, idempotence: false", None),
+        ({"offset": 1}, "acks: 0, idempotence: false", "have an offset, and nobody acknowledges"),
         ({"outcome": 2, "offset": -1, "done_ns": -1}, "acks: all", None),
+        ({"seq": -1}, "acks: all", "are numbered below 0"),
+        ({"offset": -2}, "acks: all", "have an offset below -1"),
+        ({"error": 19}, "acks: all", "were acknowledged with an error, or failed without one"),
+        ({"outcome": 1, "offset": -1}, "acks: all", "were acknowledged with an error, or failed without one"),
+        ({"outcome": 1, "offset": -1, "error": 19}, "acks: all", None),
+        ({"txn": 3}, "acks: all", "are of a transaction, and the case has none"),
+        ({"txn": 0}, "acks: all, idempotence: true, transaction_size: 10", None),
+        ({"txn": -1}, "acks: all, idempotence: true, transaction_size: 10", "are of no transaction"),
+        ({"partition": 3}, "acks: all", "attempts are of orders/3, which the case does not have"),
+        ({"topic": "others"}, "acks: all", "attempts are of others/0, which the case does not have"),
     ],
 )
 def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: str | None) -> None:
-    rows = [attempt(0, 0.5), {**attempt(1, 0.6), **change}]
-    found = said(Facts.of(make_run(producers=producers, attempts=rows)))
+    usual = {"txn": 0} if "transaction" in producers else {"offset": -1} if "acks: 0" in producers else {}
+    rows = [{**attempt(0, 0.5), **usual}, {**attempt(1, 0.6), **change}]
+    (one,) = WHOLE.partitions
+    final = FinalReadFile(complete=True, partitions=(one,), committed=(one,))
+    found = said(Facts.of(make_run(producers=producers, attempts=rows, final=final)))
     assert (found == []) if words is None else any(words in text for text in found), found
 
 
 def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:
     rows = [attempt(0, 0.5), attempt(1, 0.6, outcome=2, partition=3)]
-    assert said(Facts.of(make_run(attempts=rows))) == ["nothing was ever acknowledged on orders/3"]
+    four = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace(
+        "partitions: 1", "partitions: 4"
+    )
+    found = said(Facts.of(make_run(experiment=four, attempts=rows)))
+    assert found == ["nothing was ever acknowledged on orders/3"]
 
 
 # -- who was to watch -----------------------------------------------------------------------------------------------
