@@ -20,7 +20,7 @@ from ackproof.judge.checks import (
     unread,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
-from ackproof.judge.coherence import clients, course, disks, ends, processes, rows, watching
+from ackproof.judge.coherence import clients, course, disks, ends, processes, rows, transactions, watching
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
 from ackproof.judge.starved import calm
@@ -49,6 +49,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     rows.check,
     ends.check,
     disks.check,
+    transactions.check,
     watching.check,
 )
 """What is asked first: whether one fact agrees with another …"""
