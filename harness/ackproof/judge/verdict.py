@@ -20,7 +20,17 @@ from ackproof.judge.checks import (
     unread,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
-from ackproof.judge.coherence import clients, course, disks, ends, processes, rows, transactions, watching
+from ackproof.judge.coherence import (
+    clients,
+    course,
+    disks,
+    ends,
+    processes,
+    rows,
+    settings,
+    transactions,
+    watching,
+)
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
 from ackproof.judge.starved import calm
@@ -44,6 +54,7 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
 
 COHERENCE: Final[tuple[Check, ...]] = (
     course.check,
+    settings.check,
     processes.check,
     clients.check,
     rows.check,

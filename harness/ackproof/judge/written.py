@@ -67,7 +67,16 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
 
 def _read_case(path: Path) -> None:
     file = CaseFile.load(path)
-    case_from_json(file.resolved)
+    case = case_from_json(file.resolved)
+    for name, outer, inner in (
+        ("case", file.case, case.id),
+        ("settings", file.settings, case.settings),
+        ("repeat", file.repeat, case.repeat),
+        ("seed", file.seed, case.seed),
+        ("cell", file.cell, case.cell),
+    ):
+        if outer != inner:
+            raise BadInput(f"its {name} is {outer}, and that of the resolved case {inner}")
     if file.backend not in BACKENDS:
         raise BadInput(f"there is no backend {file.backend}")
 

@@ -65,6 +65,12 @@ def test_a_torn_file_is_named(make_run: MakeRun, name: str) -> None:
     ("old", "new", "words"),
     [
         ('"backend": "process"', '"backend": "moon"', "there is no backend moon"),
+        ('"repeat": 1', '"repeat": 2', "its repeat is 2, and that of the resolved case 1"),
+        (
+            '"settings": {}',
+            '"settings": {"a": 1}',
+            "its settings is {'a': 1}, and that of the resolved case {}",
+        ),
         ('"resolved": {', '"resolved": null, "was": {', "not a resolved case"),
     ],
 )
