@@ -104,15 +104,15 @@ def _beginning(facts: Facts, read: PartitionRead) -> Iterator[str]:
 
 
 def _while_it_was_read(facts: Facts, read: PartitionRead, samples: Sequence[Sample]) -> Iterator[str]:
-    began = facts.phases.get("read", sys.maxsize)
-    for sample in samples if read.complete else ():
-        known = sample.t_ns >= began and sample.leader_epoch == read.epoch_after
-        if known and 0 <= sample.high_watermark < read.end:
-            yield (
-                f"{read.topic}/{read.partition}: the final read ends at {read.end}, and the high watermark was "
-                f"{sample.high_watermark} when it was read, at {sample.t_ns / 1e9:.1f} s"
-            )
-            return
+    """The read waits, in its phase, until the high watermark is the end, and from there it does not go back."""
+    last = samples[-1] if samples else None
+    if last is None or not read.complete or last.t_ns < facts.phases.get("read", sys.maxsize):
+        return
+    if last.leader_epoch == read.epoch_after and 0 <= last.high_watermark < read.end:
+        yield (
+            f"{read.topic}/{read.partition}: the final read ends at {read.end}, and the high watermark was "
+            f"{last.high_watermark} when it was read, at {last.t_ns / 1e9:.1f} s"
+        )
 
 
 def _beside_samples(read: PartitionRead, samples: Sequence[Sample]) -> Iterator[str]:
