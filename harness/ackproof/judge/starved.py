@@ -41,7 +41,11 @@ Spans = Sequence[tuple[float, float]]
 def calm(facts: Facts) -> Calm | None:
     """How the machine was doing under load; None where nobody watched."""
     spans = quiet(facts)
-    pulses = [pair for pair in pairwise(facts.pulses) if _inside(*pair, _load(facts))]
+    pulses = [
+        (before, after)
+        for before, after in pairwise(facts.pulses)
+        if before.t_ns < after.t_ns and _inside(before, after, _load(facts))
+    ]
     if not pulses:
         return None
     still = [pair for pair in pulses if _inside(*pair, spans)]

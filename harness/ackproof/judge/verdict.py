@@ -20,7 +20,17 @@ from ackproof.judge.checks import (
     unread,
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
-from ackproof.judge.coherence import course, ends, processes, rows, watching
+from ackproof.judge.coherence import (
+    clients,
+    course,
+    disks,
+    ends,
+    processes,
+    rows,
+    settings,
+    transactions,
+    watching,
+)
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, Says, not_judged
 from ackproof.judge.starved import calm
@@ -42,7 +52,17 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
         yield not_judged(f"predictions: {reason}")
 
 
-COHERENCE: Final[tuple[Check, ...]] = (course.check, processes.check, rows.check, ends.check, watching.check)
+COHERENCE: Final[tuple[Check, ...]] = (
+    course.check,
+    settings.check,
+    processes.check,
+    clients.check,
+    rows.check,
+    ends.check,
+    disks.check,
+    transactions.check,
+    watching.check,
+)
 """What is asked first: whether one fact agrees with another …"""
 EVIDENCE: Final[tuple[Check, ...]] = (
     _reach,

@@ -1,4 +1,4 @@
-"""Whether a run's files are those that it wrote, and whether `audit.json` is of them, and agrees with itself.
+"""Whether a run's files are those that it wrote and can be read, and whether `audit.json` is of them, and is coherent.
 
 Asked before anything is worked out of the run: what is missing or foreign must not be taken for what Kafka did.
 """
@@ -6,20 +6,29 @@ Asked before anything is worked out of the run: what is missing or foreign must 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ackproof.base.errors import BadInput
-from ackproof.rundir.documents import AuditFile
+from ackproof.experiment.backends import BACKENDS
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import read_metadata
+from ackproof.rundir.pulse import read_pulses
+from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
+from ackproof.rundir.samples import read_samples
+from ackproof.rundir.schema import SERIES
 from ackproof.rundir.seal import SealFile, broken
 
 
 def not_as_written(run: CaseDir) -> tuple[str, ...]:
     """What is missing, doubled, torn or of another run, by name; nothing for a run of a version that did not seal."""
-    if (flaws := broken(run)) or not run.seal.exists() or not run.audit_json.exists():
+    flaws = broken(run) or tuple(_unreadable(run))
+    if flaws or not run.seal.exists() or not run.audit_json.exists():
         return flaws
     try:
         audit = AuditFile.load(run.audit_json)
@@ -30,6 +39,52 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
         *_out_of_range(audit),
         *_beside_findings(run, audit),
     )
+
+
+def _unreadable(run: CaseDir) -> Iterator[str]:
+    """What is there and says nothing that can be understood, so that no check has to stumble over it."""
+    readers: tuple[tuple[Path, Callable[[Path], object]], ...] = (
+        (run.case_json, _read_case),
+        (run.final_read, FinalReadFile.load),
+        (run.metadata_log, lambda path: list(read_metadata(path))),
+        (run.samples, lambda path: _whole(path, len(read_samples(path)))),
+        (run.pulse, lambda path: _whole(path, len(read_pulses(path)))),
+        (run.replicas, ReplicasFile.load),
+        (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
+        (run.series, lambda path: pq.read_table(path).select(SERIES.names)),
+    )
+    for path, read in readers:
+        try:
+            if path.exists():
+                read(path)
+        except (BadInput, OSError, pa.ArrowException, KeyError) as error:
+            name = path.relative_to(run.path)
+            anew = "; ackproof audit makes it anew" if path == run.series else ""
+            yield f"{name}: cannot be read: {str(error).removeprefix(f'{path}: ').splitlines()[0]}{anew}"
+    if run.replicas.exists() and not run.replica_batches.exists():
+        yield f"{run.replica_batches.relative_to(run.path)}: not there, and {run.replicas.name} tells of logs"
+
+
+def _read_case(path: Path) -> None:
+    file = CaseFile.load(path)
+    case = case_from_json(file.resolved)
+    for name, outer, inner in (
+        ("case", file.case, case.id),
+        ("settings", file.settings, case.settings),
+        ("repeat", file.repeat, case.repeat),
+        ("seed", file.seed, case.seed),
+        ("cell", file.cell, case.cell),
+    ):
+        if outer != inner:
+            raise BadInput(f"its {name} is {outer}, and that of the resolved case {inner}")
+    if file.backend not in BACKENDS:
+        raise BadInput(f"there is no backend {file.backend}")
+
+
+def _whole(path: Path, understood: int) -> None:
+    lines = sum(1 for line in path.read_bytes().splitlines() if line.strip())
+    if lines != understood:
+        raise BadInput(f"{lines - understood} of {lines} lines say nothing that can be understood")
 
 
 def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:

@@ -183,7 +183,7 @@ def attempt(
         "topic": topic,
         "partition": partition,
         "outcome": outcome if done_s >= 0 else 2,
-        "error": 0,
+        "error": 19 if outcome == 1 else 0,
         "offset": seq if outcome == 0 and done_s >= 0 else -1,
         "sent_ns": 0,
         "done_ns": round(done_s * SECOND) if done_s >= 0 else -1,

@@ -248,7 +248,8 @@ def _with_zookeeper(facts: Facts) -> Facts:
 def test_epochs_that_were_seen_are_those_that_were_given(facts: Facts) -> None:
     write_metadata(facts.run.metadata_log, [decided(0), decided(2)])
     assert said(facts) == [
-        "orders/0: leader epoch 1 was seen at 1000000.0 s, and the metadata log does not know it"
+        "orders/0: leader epoch 1 was seen at 1000000.0 s, and the metadata log does not know it",
+        "orders/0: the final read was in leader epoch 1, unknown to the metadata log",
     ]
 
 

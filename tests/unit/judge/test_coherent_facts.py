@@ -19,7 +19,7 @@ from ackproof.rundir.metadata import TopicRemoved, write_metadata
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import SERIES
 
-from .conftest import SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
+from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 
 # -- the ends of logs -----------------------------------------------------------------------------------------------
 
@@ -27,6 +27,12 @@ from .conftest import SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 def _read(**changes: Any) -> FinalReadFile:
     (one,) = WHOLE.partitions
     return FinalReadFile(complete=True, partitions=(one.model_copy(update={"records": 100, **changes}),))
+
+
+def _twice(committed: bool, **changes: Any) -> FinalReadFile:
+    (one,), (other,) = _read().partitions, _read(**changes).partitions
+    partitions = (one,) if committed else (one, other)
+    return FinalReadFile(complete=True, partitions=partitions, committed=(other,) * committed)
 
 
 @pytest.mark.parametrize(
@@ -45,18 +51,27 @@ def _read(**changes: Any) -> FinalReadFile:
         (_read(epoch_after=0), "was answered in leader epoch 0, and epoch 1 was seen"),
         (
             _read(end=89, position=89, records=89),
-            "ends at 89, and the high watermark of the same leader epoch was 90",
+            "ends at 89, and the high watermark of the same leader epoch was 100",
         ),
         (_read(), None),
-        (_read(end=90, position=90, records=90), None),
         (_read(position=101), None),
-        (_read(epoch_after=2, end=80, position=80, records=80), None),
+        (_read(epoch=2, epoch_after=2, end=80, position=80, records=80), None),
+        (_read(epoch=2), "calls itself complete, and went from leader epoch 2 to 1"),
+        (_read(epoch=-1, epoch_after=-1), "calls itself complete, and went from leader epoch -1 to -1"),
+        (_read(start=3, records=97), "the final read begins at 3, and no setting deletes records"),
+        (_read(end=101, position=101), "ends at 101, and the high watermark was 100 when it was read"),
+        (_read(partition=9), "the final read tells of orders/9, which the case does not have"),
+        (_read(topic="zz"), "the final read tells of zz/0, which the case does not have"),
+        (_twice(False), "the final read tells of orders/0 2 times"),
+        (_twice(True), None),
+        (_twice(True, end=99, position=99), "goes from 0 to 100, and at read_committed from 0 to 99"),
+        (_twice(True, start=1), "goes from 0 to 100, and at read_committed from 1 to 100"),
     ],
 )
 def test_a_final_read_is_held_against_itself_and_samples(
     facts: Facts, final: FinalReadFile, words: str | None
 ) -> None:
-    sample = in_sync("orders", 0).model_copy(update={"high_watermark": 90})
+    sample = in_sync("orders", 0).model_copy(update={"high_watermark": 100})
     facts.run.samples.write_text(sample.model_dump_json() + "\n")
     found = said(replace(facts, final_read=final))
     assert (found == []) if words is None else any(words in text for text in found), found
@@ -71,6 +86,55 @@ def test_who_is_in_sync_must_have_been_seen_at_the_end(facts: Facts) -> None:
     assert "(never at all)" in said(replace(facts))[0]
 
 
+@pytest.mark.parametrize(
+    ("seen", "mode", "words"),
+    [
+        ({}, "kraft", None),
+        (
+            {"leader": 2},
+            "kraft",
+            "orders/0: leader 2 was seen at 1000000.0 s in leader epoch 1, and the metadata log has 1",
+        ),
+        ({"leader": -1, "isr": (1, 3)}, "kraft", None),
+        ({"isr": (3, 2, 1)}, "kraft", None),
+        ({"isr": (1, 3)}, "kraft", "orders/0: the ISR [1, 3] was seen at 1000000.0 s in leader epoch 1"),
+        ({"isr": (1, 3)}, "zookeeper", None),
+    ],
+)
+def test_leaders_and_isrs_are_those_that_the_controllers_gave(
+    make_run: MakeRun, seen: dict[str, Any], mode: str, words: str | None
+) -> None:
+    cluster = f"name: t\ncluster: {{kafka: 3.9.2, mode: {mode}}}"
+    text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace("name: t", cluster)
+    facts = Facts.of(make_run(experiment=text))
+    facts.run.samples.write_text(in_sync("orders", 0).model_copy(update=seen).model_dump_json() + "\n")
+    write_metadata(facts.run.metadata_log, [decided(1)])
+    found = said(facts)
+    assert (found == []) if words is None else any(text.startswith(words) for text in found), found
+
+
+def test_the_final_read_was_in_an_epoch_that_was_given(facts: Facts) -> None:
+    write_metadata(facts.run.metadata_log, [decided(1)])
+    late = _read(epoch=2, epoch_after=2)
+    assert said(replace(facts, final_read=late)) == [
+        "orders/0: the final read was in leader epoch 2, unknown to the metadata log"
+    ]
+
+
+def test_a_run_of_today_counts_what_its_final_reader_was_handed(facts: Facts) -> None:
+    facts.run.seal.write_text("{}")
+    found = said(replace(facts, final_read=_read(records=-1)))
+    assert found == ["orders/0: nobody counted what the final reader was handed"]
+
+
+def test_a_log_that_records_are_deleted_from_may_begin_later(make_run: MakeRun) -> None:
+    text = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace(
+        "config: {", "config: {retention.ms: 1000, "
+    )
+    facts = Facts.of(make_run(experiment=text))
+    assert said(replace(facts, final_read=_read(start=3, records=97))) == []
+
+
 def test_another_topic_that_was_made_anew_excuses_nothing(facts: Facts) -> None:
     old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "t_ns": SECOND})
     facts.run.samples.write_text(f"{old.model_dump_json()}\n{in_sync('orders', 0).model_dump_json()}\n")
@@ -81,7 +145,7 @@ def test_another_topic_that_was_made_anew_excuses_nothing(facts: Facts) -> None:
 
 def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> None:
     old = in_sync("orders", 0).model_copy(update={"leader_epoch": 5, "high_watermark": 900, "t_ns": SECOND})
-    new = in_sync("orders", 0).model_copy(update={"leader_epoch": 1, "high_watermark": 90})
+    new = in_sync("orders", 0).model_copy(update={"leader_epoch": 1, "high_watermark": 100})
     facts.run.samples.write_text(f"{old.model_dump_json()}\n{new.model_dump_json()}\n")
     assert any("epoch 5 was seen" in text for text in said(replace(facts)))
     gone = TopicRemoved(offset=9, epoch=1, timestamp_ms=0, topic="orders", topic_id="")
@@ -116,18 +180,36 @@ def test_of_a_topic_that_was_made_anew_only_the_last_counts(facts: Facts) -> Non
         ({"offset": -1}, "acks: 1, idempotence: false", "were acknowledged without an offset"),
         ({"offset": -1}, "acks: all, idempotence: true", None),
         ({"offset": -1}, "acks: 0, idempotence: false", None),
+        ({"offset": 1}, "acks: 0, idempotence: false", "have an offset, and nobody acknowledges"),
         ({"outcome": 2, "offset": -1, "done_ns": -1}, "acks: all", None),
+        ({"seq": -1}, "acks: all", "are numbered below 0"),
+        ({"offset": -2}, "acks: all", "have an offset below -1"),
+        ({"error": 19}, "acks: all", "were acknowledged with an error, or failed without one"),
+        ({"outcome": 1, "offset": -1}, "acks: all", "were acknowledged with an error, or failed without one"),
+        ({"outcome": 1, "offset": -1, "error": 19}, "acks: all", None),
+        ({"txn": 3}, "acks: all", "are of a transaction, and the case has none"),
+        ({"txn": 0}, "acks: all, idempotence: true, transaction_size: 10", None),
+        ({"txn": -1}, "acks: all, idempotence: true, transaction_size: 10", "are of no transaction"),
+        ({"partition": 3}, "acks: all", "attempts are of orders/3, which the case does not have"),
+        ({"topic": "others"}, "acks: all", "attempts are of others/0, which the case does not have"),
     ],
 )
 def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: str | None) -> None:
-    rows = [attempt(0, 0.5), {**attempt(1, 0.6), **change}]
-    found = said(Facts.of(make_run(producers=producers, attempts=rows)))
+    usual = {"txn": 0} if "transaction" in producers else {"offset": -1} if "acks: 0" in producers else {}
+    rows = [{**attempt(0, 0.5), **usual}, {**attempt(1, 0.6), **change}]
+    (one,) = WHOLE.partitions
+    final = FinalReadFile(complete=True, partitions=(one,), committed=(one,))
+    found = said(Facts.of(make_run(producers=producers, attempts=rows, final=final)))
     assert (found == []) if words is None else any(words in text for text in found), found
 
 
 def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:
     rows = [attempt(0, 0.5), attempt(1, 0.6, outcome=2, partition=3)]
-    assert said(Facts.of(make_run(attempts=rows))) == ["nothing was ever acknowledged on orders/3"]
+    four = EXPERIMENT.format(producers="acks: all", min_insync=2, expect="").replace(
+        "partitions: 1", "partitions: 4"
+    )
+    found = said(Facts.of(make_run(experiment=four, attempts=rows)))
+    assert found == ["nothing was ever acknowledged on orders/3"]
 
 
 # -- who was to watch -----------------------------------------------------------------------------------------------

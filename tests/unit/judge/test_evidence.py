@@ -167,7 +167,7 @@ def test_in_the_bin_of_the_fault_the_ledger_tells(
     elif good is None:
         lacks(run, "was ever acknowledged", "before the first fault", "after the last fault")
     else:
-        lacks(run, "before the first fault", "after the last fault")
+        lacks(run, "which the case does not have", "before the first fault", "after the last fault")
 
 
 @pytest.mark.parametrize("done", [(1.05, 1.35), (1.051, 1.349), (1.05, -1)])

@@ -84,7 +84,7 @@ def judged(make_run: MakeRun, tmp_path: Path) -> Callable[..., VerdictFile]:
             leader_epoch=1,
             replicas=(1, 2, 3),
             isr=isr,
-            high_watermark=100,
+            high_watermark=max(100, read.partitions[0].end),
         )
         lines = [sample, sample.model_copy(update={"t_ns": 10**15 + 1, "isr": ()})] if later else [sample]
         text = "".join(f"{line.model_dump_json()}\n" for line in lines)

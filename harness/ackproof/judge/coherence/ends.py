@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import sys
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from ackproof.judge.facts import Facts
+from ackproof.experiment.backends import BACKENDS
+from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
 from ackproof.rundir.metadata import PartitionDecided, TopicRemoved
@@ -21,9 +23,12 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if final is None:
         return
     yield from map(contradicts, _of_the_file(final))
+    yield from map(contradicts, _beside_the_case(facts, final))
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
         yield from map(contradicts, _beside_samples(read, samples.get(place, ())))
+        yield from map(contradicts, _while_it_was_read(facts, read, samples.get(place, ())))
+        yield from map(lacks, _beginning(facts, read))
         yield from _watched_at_rest(facts, place, samples.get(place, ()))
 
 
@@ -55,10 +60,59 @@ def _of_the_file(final: FinalReadFile) -> Iterator[str]:
                 yield f"the {name} calls itself complete, from {one.start} to {one.end}, and ended at {one.position}"
             if one.complete and one.reason:
                 yield f"the {name} calls itself complete, and says: {one.reason}"
+            if one.complete and not 0 <= one.epoch == one.epoch_after:
+                yield f"the {name} calls itself complete, and went from leader epoch {one.epoch} to {one.epoch_after}"
             if one.complete and one.records > one.end - one.start:
                 yield f"the {name} was handed {one.records} records between offsets {one.start} and {one.end}"
     if final.complete and final.reasons:
         yield f"the final read calls itself complete, and says: {'; '.join(final.reasons)}"
+
+
+def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
+    """Each reader read partitions that there are, once; those at rest have one start and one end for all readers."""
+    known = partitions_of(facts.case, facts.case.experiment.topics)
+    ends: dict[TopicPartition, PartitionRead] = {}
+    for partitions in (final.partitions, final.committed):
+        read = Counter(TopicPartition(one.topic, one.partition) for one in partitions)
+        for place, count in sorted(read.items()):
+            if place not in known:
+                yield f"the final read tells of {place}, which the case does not have"
+            elif count > 1:
+                yield f"the final read tells of {place} {count} times"
+        for one in partitions:
+            other = ends.setdefault(TopicPartition(one.topic, one.partition), one)
+            if one.complete and other.complete and (one.start, one.end) != (other.start, other.end):
+                yield (
+                    f"the final read of {one.topic}/{one.partition} goes from {other.start} to {other.end}, and at "
+                    f"read_committed from {one.start} to {one.end}"
+                )
+
+
+def _beginning(facts: Facts, read: PartitionRead) -> Iterator[str]:
+    """Without retention nothing of a run is old enough to be deleted, so that every log begins at 0."""
+    experiment = facts.case.experiment
+    topic = experiment.topics.get(read.topic)
+    if topic is None or BACKENDS[facts.backend].foreign:
+        return
+    settings = [*topic.config, *experiment.cluster.config]
+    settings += [name for own in experiment.cluster.broker_config.values() for name in own]
+    deletes = any("retention" in name or "cleanup.policy" in name for name in settings)
+    if read.complete and read.start > 0 and not deletes:
+        yield f"{read.topic}/{read.partition}: the final read begins at {read.start}, and no setting deletes records"
+    if read.complete and read.records < 0 and facts.run.seal.exists():
+        yield f"{read.topic}/{read.partition}: nobody counted what the final reader was handed"
+
+
+def _while_it_was_read(facts: Facts, read: PartitionRead, samples: Sequence[Sample]) -> Iterator[str]:
+    """The read waits, in its phase, until the high watermark is the end, and from there it does not go back."""
+    last = samples[-1] if samples else None
+    if last is None or not read.complete or last.t_ns < facts.phases.get("read", sys.maxsize):
+        return
+    if last.leader_epoch == read.epoch_after and 0 <= last.high_watermark < read.end:
+        yield (
+            f"{read.topic}/{read.partition}: the final read ends at {read.end}, and the high watermark was "
+            f"{last.high_watermark} when it was read, at {last.t_ns / 1e9:.1f} s"
+        )
 
 
 def _beside_samples(read: PartitionRead, samples: Sequence[Sample]) -> Iterator[str]:
@@ -89,18 +143,33 @@ def _watched_at_rest(facts: Facts, place: TopicPartition, samples: Sequence[Samp
 
 
 def _epochs(facts: Facts, samples: Mapping[TopicPartition, Sequence[Sample]]) -> Iterator[str]:
-    """Leader epochs that were seen are those that the controllers gave."""
-    given: dict[TopicPartition, set[int]] = defaultdict(set)
+    """Leaders, leader epochs and ISRs that were seen are those that the controllers gave.
+
+    In ZooKeeper mode a leader writes its ISR itself, and brokers hear of it by other ways.
+    """
+    given: dict[TopicPartition, dict[int, list[PartitionDecided]]] = defaultdict(lambda: defaultdict(list))
     for record in facts.metadata:
         if isinstance(record, PartitionDecided):
-            given[TopicPartition(record.topic, record.partition)].add(record.leader_epoch)
+            given[TopicPartition(record.topic, record.partition)][record.leader_epoch].append(record)
     if not given:
         return
+    by_broker = facts.case.experiment.cluster.metadata.broker_controls
     for place, mine in sorted(samples.items()):
         for sample in mine:
-            if sample.leader >= 0 and sample.leader_epoch not in given[place]:
-                yield (
-                    f"{place}: leader epoch {sample.leader_epoch} was seen at {sample.t_ns / 1e9:.1f} s, and the "
-                    "metadata log does not know it"
-                )
+            if sample.leader < 0:
+                continue
+            known, at = given[place].get(sample.leader_epoch, []), f"was seen at {sample.t_ns / 1e9:.1f} s"
+            epoch = f"leader epoch {sample.leader_epoch}"
+            if not known:
+                yield f"{place}: {epoch} {at}, and the metadata log does not know it"
                 break
+            if not by_broker and sample.leader not in {one.leader for one in known}:
+                yield f"{place}: leader {sample.leader} {at} in {epoch}, and the metadata log has {known[0].leader}"
+                break
+            if not by_broker and set(sample.isr) not in [set(one.isr) for one in known]:
+                yield f"{place}: the ISR {sorted(sample.isr)} {at} in {epoch}, and the metadata log does not know it"
+                break
+    for read in facts.final_read.partitions if facts.final_read is not None else ():
+        place = TopicPartition(read.topic, read.partition)
+        if read.complete and place in given and read.epoch_after not in given[place]:
+            yield f"{place}: the final read was in leader epoch {read.epoch_after}, unknown to the metadata log"

@@ -1,23 +1,16 @@
-"""Nodes and clients: what faults and the case say of them, beside the processes that were seen to start and to end."""
+"""Nodes: what faults and the metadata log say of them, beside the processes that were seen to start and to end."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
-from typing import Final
 
 from ackproof.experiment.backends import BACKENDS
-from ackproof.faults.clients import KillClient
 from ackproof.judge.coherence.ends import by_partition
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.layout import client_folder
 from ackproof.rundir.metadata import BrokerRegistered, TopicRemoved
 from ackproof.rundir.timeline import (
-    ClientDied,
-    ClientEnded,
-    ClientStarted,
-    Event,
     EventKind,
     FaultAsked,
     NodeDied,
@@ -27,20 +20,17 @@ from ackproof.rundir.timeline import (
     seconds,
 )
 
-_KILLED: Final = frozenset({-9, "SIGKILL", 137})
 Gone = NodeEnded | NodeDied
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
-    """Contradictions about processes."""
-    if BACKENDS[facts.backend].simulated or not facts.events:
-        return  # a run of the model has none
-    if not BACKENDS[facts.backend].foreign:
-        yield from map(contradicts, _nodes_in_turns(facts))
-        yield from map(contradicts, _struck(facts))
-        yield from map(contradicts, _registered(facts))
-        yield from map(contradicts, _dethroned(facts))
-    yield from map(contradicts, _clients(facts))
+    """Contradictions about nodes."""
+    if BACKENDS[facts.backend].simulated or BACKENDS[facts.backend].foreign or not facts.events:
+        return  # nobody has processes that this house started
+    yield from map(contradicts, _nodes_in_turns(facts))
+    yield from map(contradicts, _struck(facts))
+    yield from map(contradicts, _registered(facts))
+    yield from map(contradicts, _dethroned(facts))
 
 
 def _nodes_in_turns(facts: Facts) -> Iterator[str]:
@@ -124,32 +114,3 @@ def _registered(facts: Facts) -> Iterator[str]:
                 f"the metadata log has {len(incarnations)} registrations of broker {node}, and the timeline "
                 f"{starts[node]} starts of it"
             )
-
-
-def _clients(facts: Facts) -> Iterator[str]:
-    told: dict[str, list[Event]] = defaultdict(list)
-    for event in facts.events:
-        if event.client is not None:
-            told[event.client].append(event)
-    kills = [fault for fault in facts.case.faults if isinstance(fault, KillClient)]
-    asked = {event.fault for event in facts.events if event.kind is EventKind.FAULT_ASKED}
-    for client in facts.clients:
-        ended = [
-            event.what.status for event in told[client.id] if isinstance(event.what, ClientEnded | ClientDied)
-        ]
-        if client.killed and not _KILLED & set(ended):
-            yield f"case.json says that a fault killed client {client.id}, which the timeline does not know"
-        elif client.killed and not any(fault.number in asked for fault in kills):
-            yield f"case.json says that a fault killed client {client.id}, and no fault was asked to"
-        if client.kind != "final" and not any(
-            isinstance(event.what, ClientStarted) for event in told[client.id]
-        ):
-            yield f"case.json lists client {client.id}, which was never started"
-    listed = {client_folder(client.id) for client in facts.clients}
-    for kind in (facts.run.produced, facts.run.consumed, facts.run.transactions):
-        for folder in sorted(kind.glob("client=*")) if kind.is_dir() else ():
-            if folder.name not in listed:
-                yield f"{folder.relative_to(facts.run.path)}: of a client that case.json does not list"
-    final = [client.id for client in facts.clients if client.kind == "final" and client.killed]
-    if final and facts.final_read is not None and facts.final_read.complete:
-        yield f"the final reader {final[0]} was killed, and its read calls itself complete"

@@ -1,4 +1,7 @@
-"""What rows of the ledgers say of themselves: an ack has an offset, a report comes after its send, within the run."""
+"""What rows of the produced ledgers say of themselves and beside the case.
+
+An ack has an offset and no error, a report comes after its send, within the run; the case has the place.
+"""
 
 from __future__ import annotations
 
@@ -10,13 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from ackproof.judge.facts import Facts
+from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.schema import PRODUCED
 
-_COLUMNS: Final = ["topic", "partition", "outcome", "offset", "sent_ns", "done_ns"]
+_COLUMNS: Final = ["seq", "topic", "partition", "outcome", "error", "offset", "sent_ns", "done_ns", "txn"]
 _SLACK_NS: Final = 5_000_000_000
 """A client that is asked to end reports until it has ended; the run's last event comes after that."""
 
@@ -51,6 +54,9 @@ def check(facts: Facts) -> Iterator[Opinion]:
     for words, _ in rules:
         if count[words]:
             yield contradicts(f"attempts that {words}: {count[words]:,}, such as one on {example[words]}")
+    known = {str(place) for place in partitions_of(facts.case, facts.case.experiment.topics)}
+    if strange := sorted(acked.keys() - known):
+        yield contradicts(f"attempts are of {', '.join(strange)}, which the case does not have")
     if never := sorted(place for place, any_ack in acked.items() if not any_ack):
         yield lacks(f"nothing was ever acknowledged on {', '.join(never)}")
 
@@ -67,6 +73,21 @@ def _rules(facts: Facts) -> Iterator[Rule]:
         "were not acknowledged and have an offset",
         lambda rows: pc.and_(pc.invert(_acked(rows)), pc.greater_equal(rows["offset"], 0)),
     )
+    yield "are numbered below 0", lambda rows: pc.less(rows["seq"], 0)
+    yield "have an offset below -1", lambda rows: pc.less(rows["offset"], -1)
+    yield (
+        "were acknowledged with an error, or failed without one",
+        lambda rows: pc.or_(
+            pc.and_(_acked(rows), pc.not_equal(rows["error"], 0)),
+            pc.and_(pc.equal(rows["outcome"], int(Outcome.FAILED)), pc.equal(rows["error"], 0)),
+        ),
+    )
+    if producers.transaction_size is None:
+        yield "are of a transaction, and the case has none", lambda rows: pc.not_equal(rows["txn"], -1)
+    else:
+        yield "are of no transaction, and the case has nothing else", lambda rows: pc.less(rows["txn"], 0)
+    if producers.acks == "0":
+        yield "have an offset, and nobody acknowledges", lambda rows: pc.greater_equal(rows["offset"], 0)
     if facts.events:
         end = facts.events[-1].t_ns + _SLACK_NS
         yield (

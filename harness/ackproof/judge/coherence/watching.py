@@ -6,17 +6,13 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Final
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks, not_judged
 from ackproof.rundir.anomalies import TABLE, Anomaly
-from ackproof.rundir.ledger import read_parts
-from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.schema import TRANSACTIONS
 from ackproof.rundir.timeline import seconds
 
 NEED_READERS: Final = tuple(anomaly for anomaly in Anomaly if TABLE[anomaly].live)
@@ -26,12 +22,10 @@ _BEHIND_NS: Final = 10_000_000_000
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
-    """What nobody looked for, and transactions of which nothing is known."""
+    """What nobody looked for."""
     for why in _unwatched(facts):
         yield not_judged(f"{', '.join(NEED_READERS)}: not looked for: {why}")
     yield from map(lacks, _holes(facts))
-    if facts.case.experiment.workload.producers.transaction_size is not None:
-        yield from map(lacks, _transactions(facts))
 
 
 def _holes(facts: Facts) -> Iterator[str]:
@@ -67,15 +61,3 @@ def _behind(facts: Facts) -> list[str]:
     return [
         str(at) for at, acked in sorted(last["acked"].items()) if last["read"].get(at, 0) < acked - _BEHIND_NS
     ]
-
-
-def _transactions(facts: Facts) -> Iterator[str]:
-    """A commit is known of at least one: else nothing was tried of what transactions promise."""
-    try:
-        outcomes = read_parts(facts.run.transactions, TRANSACTIONS)["outcome"].to_pylist()
-    except (OSError, pa.ArrowException):
-        return  # the audit says that the table cannot be read
-    if not outcomes:
-        yield "producers were to write in transactions, and there is none"
-    elif int(TxnOutcome.COMMITTED) not in outcomes:
-        yield f"of {len(outcomes)} transactions none is known to be committed"

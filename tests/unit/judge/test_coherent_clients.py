@@ -1,0 +1,95 @@
+"""Clients: the list of case.json, beside the case, the timeline, and the rows of their ledgers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.judge.facts import Facts
+from ackproof.rundir.documents import Client
+from ackproof.rundir.schema import CONSUMED
+from ackproof.rundir.timeline import ClientStarted, Event, EventKind
+
+from .conftest import SECOND, MakeRun, attempt, said
+
+P0 = Client(id="p0", kind="producer", producer=0)
+F0 = Client(id="f0", kind="final", reader=0)
+
+
+def _facts(make_run: MakeRun, **changes: Any) -> Facts:
+    """A run with a row in the ledgers of p0 and, with these changes, of f0."""
+    facts = Facts.of(make_run(attempts=[attempt(0, 0.5)]))
+    row = {
+        "reader": 0, "phase": 1, "assignment": 0, "read_seq": 0, "topic": "orders", "partition": 0, "offset": 0,
+        "leader_epoch": 1, "producer": 0, "seq": 0, "origin_topic": "orders", "origin_partition": 0, "intact": True,
+        "read_ns": facts.phases["read"], "timestamp_ms": 0, **changes,
+    }  # fmt: skip
+    folder = facts.run.consumed / "client=f0"
+    folder.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist([row], schema=CONSUMED), folder / "part-000000.parquet")
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({}, None),
+        ({"reader": 1}, "case.json says that client f0 is final 0, and rows of its ledger are of 1"),
+        ({"phase": 0}, "case.json calls client f0 a final, and rows of its ledger are of phase 0"),
+        ({"phase": 3}, None),
+        ({"read_ns": SECOND}, "client f0 began at 1.400 s, and read_ns in its ledger is 1.000 s"),
+        ({"read_ns": 3 * SECOND}, "client f0 had ended by 1.400 s, and read_ns in its ledger is 3.000 s"),
+    ],
+)
+def test_rows_of_a_reader(make_run: MakeRun, changes: dict[str, Any], words: str | None) -> None:
+    assert said(_facts(make_run, **changes)) == ([] if words is None else [words])
+
+
+@pytest.mark.parametrize(
+    ("clients", "words"),
+    [
+        ((P0, F0), None),
+        ((P0, P0, F0), "case.json lists client p0 2 times"),
+        (
+            (P0.model_copy(update={"producer": 3}), F0),
+            "client p0 is producer 3, and rows of its ledger are of 0",
+        ),
+        (
+            (P0, F0.model_copy(update={"kind": "reader"})),
+            "calls client f0 a reader, and rows of its ledger are of",
+        ),
+        (
+            (Client(id="p0", kind="reader", reader=4), F0),
+            "produced/client=p0: case.json calls client p0 a reader",
+        ),
+        ((F0,), "lists 0 clients of kind producer, and the case has 1"),
+        ((F0,), "the timeline tells of client p0, which case.json does not list"),
+        (
+            (P0, F0, Client(id="r0", kind="reader", reader=1, isolation="read_committed")),
+            "client r0 read at read_committed, and the case says read_uncommitted",
+        ),
+    ],
+    ids=str,
+)
+def test_the_list_of_clients(make_run: MakeRun, clients: tuple[Client, ...], words: str | None) -> None:
+    found = said(replace(_facts(make_run), clients=clients))
+    assert (found == []) if words is None else any(words in text for text in found), found
+
+
+def test_rows_from_before_their_client_began(make_run: MakeRun) -> None:
+    facts = _facts(make_run)
+    late = Event(t_ns=SECOND // 4, wall_ns=0, kind=EventKind.CLIENT_STARTED, client="p0", detail={})
+    events = tuple(late if isinstance(event.what, ClientStarted) else event for event in facts.events)
+    assert said(replace(facts, events=events)) == [
+        "client p0 began at 0.250 s, and sent_ns in its ledger is 0.000 s"
+    ]
+
+
+def test_a_run_that_did_not_go_through_may_lack_clients(make_run: MakeRun) -> None:
+    facts = _facts(make_run)
+    cut = replace(facts, clients=(F0,), events=facts.events[:-1])
+    assert not any("clients of kind" in text for text in said(cut))
