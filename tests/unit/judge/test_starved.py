@@ -12,6 +12,7 @@ import pytest
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.starved import calm, quiet
+from ackproof.judge.verdict import judge
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.schema import SERIES
 from ackproof.rundir.timeline import Event, FaultAsked, FaultMissed, FaultRecovered, Happening, PhaseBegan
@@ -174,3 +175,11 @@ def test_a_hole_of_the_sampler_is_a_lack(run: Run, dead: range, hole: str | None
     assert [text for text in said(made) if "nobody looked" in text] == (
         [f"nobody looked at the cluster {hole}: the harness itself stood still"] if hole else []
     )
+
+
+@pytest.mark.parametrize(("sent", "lacks"), [(100, False), (101, True)])
+def test_what_was_handed_over_is_in_the_ledgers(facts: Facts, sent: int, lacks: bool) -> None:
+    """The audit of the run counted 100."""
+    facts.run.pulse.write_text(Pulse(t_ns=1, late_ms=0, looks=1, sent=sent, acked=0).model_dump_json())
+    told = "101 records were handed to the producers' libraries, and their ledgers have 100"
+    assert (told in judge(facts).reasons) is lacks

@@ -21,6 +21,11 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if uncounted:
         yield lacks(f"the audit did not look for {', '.join(uncounted)}")
     produced = audit.records.produced
+    handed = facts.pulses[-1].sent if facts.pulses else 0
+    if handed > produced:
+        yield lacks(
+            f"{handed:,} records were handed to the producers' libraries, and their ledgers have {produced:,}"
+        )
     if produced == 0:
         yield lacks("nothing was produced")
         return
