@@ -40,6 +40,7 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str, seen: str) -> None:
     assert "off by +0." in bite.recovery or "off by -0." in bite.recovery
 
 
+@pytest.mark.nightly
 def test_a_clock_that_did_not_jump_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(clocks.ClockJumpInjection, "_shift", lambda *_: None)
     bite = bench.bite("clock_jump: {target: broker(1), by: 1h}", record=False)

@@ -54,6 +54,7 @@ def _settings(cluster: KafkaCluster, **more: str | int) -> dict[str, str | int |
     }
 
 
+@pytest.mark.nightly
 @pytest.mark.kafka(brokers=3, controllers=1, topics=ORDERS)
 def test_faults_by_role(kafka_cluster: KafkaCluster) -> None:
     cluster = kafka_cluster

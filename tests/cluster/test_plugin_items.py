@@ -127,6 +127,7 @@ def test_it(kafka_cluster):
 """
 
 
+@pytest.mark.nightly
 def test_an_interrupt_ends_the_cluster_of_a_fixture(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FIXTURE)
     process = _start(tmp_path)
@@ -154,6 +155,7 @@ def test_it(kafka_cluster, number):
 """
 
 
+@pytest.mark.nightly
 def test_a_failure_tells_of_the_moments_of_its_faults_and_where_its_run_is(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(FAILING)
     homes = {"runs": (), "kept": ("--ackproof-out", "kept")}

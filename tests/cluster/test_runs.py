@@ -227,6 +227,7 @@ expect: [{lost: 0, vanished: 0}]
 """
 
 
+@pytest.mark.nightly
 def test_what_retention_deletes_is_not_lost(tmp_path: Path) -> None:
     process = _start(tmp_path, EXPIRES)
     told = process.communicate(timeout=120)

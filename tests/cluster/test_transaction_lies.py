@@ -118,6 +118,12 @@ def found(one: Judged) -> dict[str, int]:
     return {name: count for name, count in one.audit.counts.items() if count}
 
 
+def only_ours(one: Judged, why: str) -> None:
+    """What another witness denies, the logs on disk or the table itself, is not held against Kafka."""
+    assert one.verdict.verdict is Verdict.INCONCLUSIVE
+    assert why in one.reasons
+
+
 def test_the_honest_run_passes(judged: dict[str, Judged]) -> None:
     one = judged["honest"]
     assert (one.verdict.verdict, one.verdict.reasons, found(one)) == (Verdict.PASS, (), {})
@@ -132,22 +138,19 @@ def test_a_record_of_an_aborted_transaction_is_handed_to_the_committed_reader(
 ) -> None:
     one = judged["aborted-read"]
     assert found(one) == {"aborted-read": 1, "torn-transaction": 1}
-    assert one.verdict.verdict is Verdict.FAIL
-    assert one.reasons.startswith("aborted-read: 1, and no configuration permits it")
+    only_ours(one, "was handed other records than the markers in the log of node")
 
 
 def test_a_record_of_a_committed_transaction_is_kept_from_it(judged: dict[str, Judged]) -> None:
     one = judged["torn-transaction"]
     assert found(one) == {"torn-transaction": 1}
-    assert one.verdict.verdict is Verdict.FAIL
-    assert one.reasons.startswith("torn-transaction: 1, and acks=all on at least 2 in-sync replicas")
+    only_ours(one, "was handed other records than the markers in the log of node")
 
 
 def test_a_record_is_handed_over_before_its_commit(judged: dict[str, Judged]) -> None:
     one = judged["early-read"]
     assert set(found(one)) == {"early-read"}
-    assert one.verdict.verdict is Verdict.FAIL
-    assert one.reasons.startswith("early-read: ")
+    only_ours(one, "transactions that end or are to be committed")
 
 
 def test_a_ledger_that_lacks_what_was_handed_over_proves_no_torn_transaction(

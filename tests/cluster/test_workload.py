@@ -166,6 +166,7 @@ def test_a_leader_is_killed_under_acks_all(load: Runs, idempotence: bool) -> Non
         assert all(row["outcome"] == Outcome.ACKED for row in produced.values())
 
 
+@pytest.mark.nightly
 def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
     """acks=1, followers paused, leader killed: the reader may have read what is then cut off."""
     run = load(partitions=1, rate="3000/s", acks=1, topic={"min.insync.replicas": "1"})
@@ -199,7 +200,8 @@ def test_a_live_reader_meets_a_truncation(load: Runs) -> None:
     assert identities(last) - identities(live) == set()
 
 
-@pytest.mark.parametrize("late", [pytest.param(False, marks=pytest.mark.nightly), True])
+@pytest.mark.nightly
+@pytest.mark.parametrize("late", [False, True])
 def test_a_live_reader_meets_an_unclean_election(load: Runs, late: bool) -> None:
     """What the reader has read is cut off: it says so, goes on under a new number, and meets other records there.
 

@@ -135,6 +135,7 @@ def test_without_an_engine_one_line_says_what_to_do(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.nightly
 def test_containers_of_living_harnesses_are_not_swept(engine: Engine, tmp_path: Path) -> None:
     run = _start_calm(tmp_path, engine)
     try:

@@ -113,7 +113,14 @@ class Problems:
         """A problem of the field at `path`, with its place in the file."""
         mark = self.locate(path + part, key=key)
         where = shorten(path_text(path), 250)
-        return Problem(self.file, mark.line, mark.column, where, shorten(message, 500), suggestion)
+        return Problem(
+            self.file,
+            mark.line,
+            mark.column,
+            where,
+            shorten(message, 500),
+            suggestion and shorten(suggestion, 300),
+        )
 
     @property
     def full(self) -> bool:

@@ -203,7 +203,7 @@ def test_there_are_enough(good_files: dict[str, str]) -> None:
     assert len(good_files) * len(MUTATIONS) * PER_KIND >= 600
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_any_change(data: st.DataObject, good: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Any text put anywhere in a good file."""
