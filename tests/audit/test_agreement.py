@@ -24,10 +24,7 @@ from .strategies import Drawn, directories
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "120"))
 """So many ledgers per way without Spark; raise it for a long look."""
 
-SPREAD = [
-    way if way == "buckets in ranges" else pytest.param(way, marks=pytest.mark.nightly)
-    for way in WAYS
-]
+SPREAD = [way if way == "buckets in ranges" else pytest.param(way, marks=pytest.mark.nightly) for way in WAYS]
 """What lies between is left to the night."""
 
 
