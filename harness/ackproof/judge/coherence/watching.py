@@ -33,7 +33,9 @@ def _holes(facts: Facts) -> Iterator[str]:
     if not facts.pulses or "load" not in facts.phases:
         return  # of the model, of an older version, or before there was a load
     looked = [one.t_ns for one in facts.pulses if one.looks > 0]
-    for before, after in pairwise([facts.phases["load"], *looked, facts.phases.get("end", 0)]):
+    # The sampler begins before the clients are started, and who writes the pulses after: the first tells of all before.
+    begin = [] if facts.pulses[0].looks > 0 else [facts.phases["load"]]
+    for before, after in pairwise([*begin, *looked, facts.phases.get("end", 0)]):
         if after - before > _HOLE_NS:
             when = f"from {seconds(before)} to {seconds(after)}"
             yield f"nobody looked at the cluster {when}: the harness itself stood still"
