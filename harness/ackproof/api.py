@@ -16,12 +16,13 @@ house too: importing one of those binds its name in the package, whatever stood 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -31,6 +32,7 @@ from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
+    from pyspark.sql import SparkSession
 
     from ackproof.audit.results import AuditResult
     from ackproof.experiment.case import Case
@@ -85,15 +87,15 @@ class Run:
 
     def produced(self) -> ds.Dataset:
         """The ledger of produce calls, one row each; times in nanoseconds since the run's start."""
-        return _tables(self._files.produced, "client=*/part-*.parquet")
+        return _tables(self._files.produced)
 
     def consumed(self) -> ds.Dataset:
         """The ledger of records that readers were handed, live (phase 0) and at the end (phase 1)."""
-        return _tables(self._files.consumed, "client=*/part-*.parquet")
+        return _tables(self._files.consumed)
 
     def findings(self) -> ds.Dataset:
         """What the audit found, one row for each unit that it counted: class, topic, partition, offset, …"""
-        return _tables(self._files.findings, "*.parquet")
+        return _tables(self._files.findings, self._files.finding_parts)
 
     @property
     def _files(self) -> CaseDir:
@@ -188,22 +190,33 @@ def run(
         settings=tuple(settings),
         only=tuple(only),
         attachment=attached,
-        out=Path(out),
+        out=storage.located(out),
         keep_data=keep_data,
         simulate=simulate,
     )
-    return Batch(run_batch(options, Silent(progress), plan_cases(options)).directory.path)
+    return Batch(run_batch(options, Silent(progress), plan_cases(options)).kept.path)
 
 
-def audit(directories: Iterable[AnyPath], *, master: str | None = None) -> list[AuditResult]:
+def audit(
+    directories: Iterable[AnyPath],
+    *,
+    master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    spark: SparkSession | None = None,
+    progress: Progress | None = None,
+) -> list[AuditResult]:
     """Count what became of every record, in any folders that hold `ledger/produced` and `ledger/consumed`.
 
-    One Spark job over all of them, on all local cores or at `master` (`spark://host:7077`); a result for each, in
-    order. What is wrong with a folder is in its result. Raises `MissingTool` without Java.
+    One Spark job over all of them; a result for each, in order. `spark`, classic or Connect, is used and left
+    running, and so is the session that is active here; else one is started, on all local cores, at `master`
+    (`spark://host:7077`) or `remote` (`sc://host:15002`), with the settings of `conf` over spark-defaults.conf. What
+    is wrong with a folder is in its result. Raises `MissingTool` without Java.
     """
     from ackproof.audit import run as audit_all
 
-    return audit_all([Path(directory) for directory in directories], master=master)
+    folders = [storage.located(directory) for directory in directories]
+    return audit_all(folders, master=master, remote=remote, conf=conf, spark=spark, progress=progress)
 
 
 def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run, ...]:
@@ -214,7 +227,7 @@ def judge(directory: AnyPath, *, progress: Progress | None = None) -> tuple[Run,
     """
     from ackproof.run.conclude import conclude_again, run_stages
 
-    path = Path(directory).resolve()
+    path = storage.located(directory).resolve()
     if BatchDir(path).batch_json.exists():
         conclude_again(BatchDir(path), progress or (lambda _: None))
         return Batch(path).runs
@@ -226,7 +239,7 @@ def report(directory: AnyPath) -> Path:
     """Write the reports of a batch again; the HTML page. Raises `BadInput` where there is no batch."""
     from ackproof_reports import render_batch
 
-    batch = Batch(Path(directory).resolve())
+    batch = Batch(storage.located(directory).resolve())
     _ = batch.document
     render_batch(batch.directory)
     return batch.report
@@ -234,7 +247,7 @@ def report(directory: AnyPath) -> Path:
 
 def open_run(directory: AnyPath) -> Run:
     """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
-    found = Run(Path(directory).resolve())
+    found = Run(storage.located(directory).resolve())
     _ = found.case
     return found
 
@@ -243,10 +256,10 @@ def _if_there(kind: type[T], path: Path) -> T | None:
     return kind.load(path) if path.exists() else None
 
 
-def _tables(folder: Path, parts: str) -> ds.Dataset:
-    import pyarrow.dataset as ds
+def _tables(folder: Path, files: Sequence[Path] | None = None) -> ds.Dataset:
+    from ackproof.rundir.ledger import parts
 
-    found = [str(path) for path in sorted(folder.glob(parts))]
+    found = parts(folder) if files is None else files
     if not found:
         raise BadInput(f"{folder}: there are no tables")
-    return ds.dataset(found, format="parquet")
+    return storage.dataset(found)

@@ -174,21 +174,26 @@ class Console:
         sys.stdout.flush()
 
     @contextmanager
-    def searching(self) -> Iterator[Callable[[SearchProgress], None]]:
-        """Says on standard error how far a search is: live on a terminal, a line every ten seconds elsewhere."""
+    def telling(self, what: str) -> Iterator[Callable[[str], None]]:
+        """Says on standard error how far it is: live on a terminal, a line every ten seconds elsewhere."""
         console, said = self._errors, time.monotonic()
-        with console.status("searching") as status:
+        with console.status(what) as status:
 
-            def watch(progress: SearchProgress) -> None:
+            def tell(told: str) -> None:
                 nonlocal said
-                told = f"{progress.states} states, depth {progress.depth}, {progress.rate:.0f} a second"
                 if console.is_terminal:
-                    status.update(told)
+                    status.update(visible(told))
                 elif time.monotonic() - said >= _QUIET_S:
                     said = time.monotonic()
-                    console.print(f"… {told}")
+                    console.print(f"… {visible(told)}")
 
-            yield watch
+            yield tell
+
+    @contextmanager
+    def searching(self) -> Iterator[Callable[[SearchProgress], None]]:
+        """Says how far a search is, as `telling` does."""
+        with self.telling("searching") as tell:
+            yield lambda now: tell(f"{now.states} states, depth {now.depth}, {now.rate:.0f} a second")
 
     @contextmanager
     def asking(self) -> Iterator[Callable[[int, int], None]]:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
-from ackproof.audit.session import spark_context
+from ackproof.audit.session import Where, spark_context
 from ackproof_simulator.counts import Counts
 from ackproof_simulator.sweep import Mapper, chunk_of
 
@@ -20,8 +19,7 @@ if TYPE_CHECKING:
 @contextmanager
 def over_spark(master: str | None) -> Iterator[Mapper]:
     """A mapper over a Spark context that lives as long as the block; `ackproof` must be installed at its workers."""
-    with spark_context(master, lambda _: None) as context:
-        context.pythonExec = sys.executable
+    with spark_context(Where(master), lambda _: None) as context:
 
         def mapper(resolved: JsonValue, chunks: Sequence[Sequence[int]]) -> Iterator[Sequence[Counts]]:
             return _mapped(context, resolved, chunks)

@@ -97,7 +97,7 @@ def _gather(batch: BatchView, case: CaseView, max_bins: int, max_rows: int, max_
     forbidden = [c.anomaly for c in (case.judged.classes if case.judged else ()) if c.forbidden and c.count]
     if untold := ", ".join(case.untold):
         absent.append(f"a whole final read: what the audit takes for gone ({untold}) may be there")
-    findings = read_findings(case.run.findings, max_rows, forbidden, absent, [*case.untold])
+    findings = read_findings(case.run, max_rows, forbidden, absent, [*case.untold])
     stories = None
     if findings is not None and findings.rows is not None:
         findings.rows = with_copies(with_causes(findings.rows, case.conformance), case.run, absent)

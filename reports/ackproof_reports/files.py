@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -35,14 +35,14 @@ def files_of(folder: Path, run: str) -> tuple[RunFile, ...]:
 
 def _walk(folder: Path, top: Path, run: str) -> Iterator[RunFile]:
     try:
-        entries = sorted(os.scandir(folder), key=lambda entry: (entry.is_dir(), entry.name))
+        looked = [(path, path.stat(follow_symlinks=False)) for path in folder.iterdir()]
     except OSError:
         return  # gone meanwhile, or not ours to read: then there is nothing to link to
-    for entry in entries:
-        name = Path(entry.path).relative_to(top).as_posix()
-        if entry.name.startswith(".") or (entry.name == "data" and name.startswith("nodes/")):
+    for path, told in sorted(looked, key=lambda one: (stat.S_ISDIR(one[1].st_mode), one[0].name)):
+        name = path.relative_to(top).as_posix()
+        if path.name.startswith(".") or (path.name == "data" and name.startswith("nodes/")):
             continue
-        if entry.is_dir(follow_symlinks=False):
-            yield from _walk(Path(entry.path), top, run)
-        elif entry.is_file(follow_symlinks=False):
-            yield RunFile(name, link(f"{run}/{name}"), entry.stat().st_size)
+        if stat.S_ISDIR(told.st_mode):
+            yield from _walk(path, top, run)
+        elif stat.S_ISREG(told.st_mode):
+            yield RunFile(name, link(f"{run}/{name}"), told.st_size)

@@ -13,9 +13,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly, gravity
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.ranges import RANGED, Group, groups_of
 
@@ -55,16 +56,16 @@ class CaseFindings:
 
 
 def read_findings(
-    folder: Path, max_rows: int, first: Sequence[str], absent: list[str], untold: Sequence[str] = ()
+    run: CaseDir, max_rows: int, first: Sequence[str], absent: list[str], untold: Sequence[str] = ()
 ) -> CaseFindings | None:
     """Read a case's findings. `first` names the classes that matter most, `untold` those that are passed over.
 
     None when there is no such folder.
     """
-    if not folder.is_dir():
+    if not run.findings.is_dir():
         absent.append("findings/: missing, so single records cannot be shown")
         return None
-    files = _readable(folder, absent)
+    files = _readable(run.finding_parts, absent)
     found = CaseFindings()
     ranged: list[pa.Table] = []
     room = MAX_RANGED
@@ -87,11 +88,12 @@ def read_findings(
     return found
 
 
-def _readable(folder: Path, absent: list[str]) -> list[Path]:
+def _readable(parts: Sequence[Path], absent: list[str]) -> list[Path]:
     files = []
-    for path in sorted(folder.glob("**/*.parquet")):
+    for path in parts:
         try:
-            names = set(pq.read_schema(path).names)
+            with storage.parquet(path) as file:
+                names = set(file.schema_arrow.names)
         except (OSError, pa.ArrowException) as error:
             absent.append(f"findings/{path.name}: cannot be read: {_first_line(error)}")
             continue
@@ -107,7 +109,7 @@ def _batches(files: Sequence[Path], columns: Sequence[str], absent: list[str]) -
     for path in files:
         try:
             # Few different names, many rows: as dictionaries they take a byte or four each.
-            with pq.ParquetFile(path, read_dictionary=["class", "topic"]) as file:
+            with storage.parquet(path, read_dictionary=["class", "topic"]) as file:
                 for batch in file.iter_batches(batch_size=131_072, columns=list(columns)):
                     yield pa.Table.from_batches([batch]).select(list(columns))
         except (OSError, pa.ArrowException) as error:

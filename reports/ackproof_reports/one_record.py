@@ -14,9 +14,9 @@ from typing import Any, Final, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import gravity
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.layout import CaseDir
@@ -233,7 +233,7 @@ def _story(run: CaseDir, known: _Known, who: RecordId) -> RecordStory:
 
 
 def _findings(run: CaseDir) -> list[Path]:
-    return sorted(run.findings.glob("**/*.parquet"))
+    return run.finding_parts
 
 
 def _table(
@@ -243,8 +243,7 @@ def _table(
     if not files:
         return schema.empty_table()
     try:
-        data = ds.dataset([str(file) for file in files], schema=schema, format="parquet")
-        return data.to_table(filter=which, columns=columns)
+        return storage.dataset(files, schema).to_table(filter=which, columns=columns)
     except (OSError, pa.ArrowException) as error:
         raise BadInput(f"{files[0].parent}: cannot be read: {str(error).splitlines()[0]}") from error
 

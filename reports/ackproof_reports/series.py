@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
+from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
 
@@ -78,7 +78,7 @@ def read_series(path: Path, max_bins: int, absent: list[str]) -> Series | None:
         absent.append("series.parquet: missing, so neither acks nor latencies over time can be shown")
         return None
     try:
-        table = pq.read_table(path, columns=SERIES.names)
+        table = storage.table(path, columns=SERIES.names)
     except (OSError, pa.ArrowException, KeyError, ValueError) as error:
         absent.append(
             f"series.parquet: cannot be read: {str(error).splitlines()[0][:200] or type(error).__name__}"

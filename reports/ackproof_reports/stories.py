@@ -10,10 +10,10 @@ from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
@@ -99,7 +99,7 @@ def _copies(findings: pa.Table, files: list[str]) -> dict[tuple[int, int], set[_
     """Where the final read found intact copies of the records of these findings."""
     known = [findings.column(name).combine_chunks().unique() for name in ("producer", "seq")]
     phases = [int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)]
-    read = ds.dataset(files, schema=CONSUMED, format="parquet").to_table(
+    read = storage.dataset(files, CONSUMED).to_table(
         columns=["producer", "seq", *_PLACE],
         filter=pc.field("phase").isin(phases)
         & pc.field("intact")

@@ -9,6 +9,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from ackproof.rundir.layout import CaseDir
+
 from . import reference
 from .ledgers import findings_of, write_case, write_ledger
 from .reference import Finding
@@ -73,7 +75,7 @@ def agree(drawn: Drawn, path: Path, result) -> None:
 
 
 def agree_on_series(expected: list[reference.Bin], path: Path) -> None:
-    found = [reference.Bin(**row) for row in pq.read_table(path / "series.parquet").to_pylist()]
+    found = [reference.Bin(**row) for row in pq.read_table(CaseDir(path).series).to_pylist()]
     assert [row[:7] for row in found] == [row[:7] for row in expected]
     for one, other in zip(found, expected, strict=True):
         assert one[7:] == pytest.approx(other[7:], nan_ok=True)

@@ -1,20 +1,26 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from ackproof.audit.pipeline import audit_all
-from ackproof.audit.session import spark_context
+from ackproof.audit.session import Where, spark_context
 from ackproof.audit.units import Limits
 
+from ..support.s3 import CREDENTIALS
 from .ledgers import write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .local_run import BUCKETS, READ, SENT
+
+# Spark's workers have the environment of the test that starts Spark, whichever that is.
+os.environ.update(CREDENTIALS)
 
 
 @pytest.fixture(scope="session")
 def context():
     """The one SparkContext of these tests; `audit.run` finds it by itself."""
-    with spark_context("local[2]", lambda _: None) as started:
+    with spark_context(Where("local[2]"), lambda _: None) as started:
         yield started
 
 
@@ -41,7 +47,7 @@ def ledger(tmp_path):
 
 @pytest.fixture
 def run(limits):
-    def run(*directories, context=LocalContext):
-        return audit_all(directories, context, lambda _: None, limits)
+    def run(*directories, edges=LocalEdge):
+        return audit_all(directories, edges, lambda _: None, limits)
 
     return run

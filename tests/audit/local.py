@@ -1,38 +1,27 @@
-"""Just enough of a SparkContext to run the stages in this process, for tests that need thousands of audits."""
+"""Just enough of Spark to run the stages in this process, for tests that need thousands of audits."""
 
 from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+
+from ackproof.audit.stages import Job
 
 
-class LocalRdd:
-    """Partitions as lists. What Spark would send between processes is pickled here too."""
+class LocalEdge:
+    """Stands in for a session: groups as tasks. What Spark would send between processes is pickled here too."""
 
-    def __init__(self, partitions: Iterable[list]) -> None:
-        self._partitions = [pickle.loads(pickle.dumps(partition)) for partition in partitions]
-
-    def mapPartitions(self, function: Callable) -> LocalRdd:  # noqa: N802 - pyspark's name
-        return LocalRdd(list(function(iter(partition))) for partition in self._partitions)
-
-    def partitionBy(self, count: int, number_of: Callable) -> LocalRdd:  # noqa: N802 - pyspark's name
+    def __call__(self, job: Job) -> list:
+        assert job.groups, "Spark refuses to cut into nothing"
+        given = sent([[group] for group in job.groups])
+        messages = sent([message for group in given for message in job.task(iter(group))])
+        if job.judge is None:
+            return [message for _, message in messages]
         found = defaultdict(list)
-        for partition in self._partitions:
-            for key, value in partition:
-                found[number_of(key) % count].append((key, value))
-        return LocalRdd(found[number] for number in range(count))
-
-    def values(self) -> LocalRdd:
-        return LocalRdd([value for _, value in partition] for partition in self._partitions)
-
-    def collect(self) -> list:
-        return [element for partition in self._partitions for element in partition]
+        for key, message in messages:
+            found[sum(key) % job.partitions].append((key, message))
+        return [result for number in range(job.partitions) for result in job.judge(iter(found[number]))]
 
 
-class LocalContext:
-    """Stands in for a SparkContext."""
-
-    def parallelize(self, elements: list, count: int) -> LocalRdd:
-        assert len(elements) == count > 0, "Spark refuses to cut into nothing"
-        return LocalRdd([element] for element in elements)
+def sent(what: list) -> list:
+    return pickle.loads(pickle.dumps(what))

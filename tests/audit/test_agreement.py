@@ -18,7 +18,7 @@ from ackproof.audit.results import AuditResult
 from ackproof.audit.units import Limits
 
 from .agreement import WAYS, agree, write
-from .local import LocalContext
+from .local import LocalEdge
 from .strategies import Drawn, directories
 
 EXAMPLES = int(os.environ.get("ACKPROOF_EXAMPLES", "120"))
@@ -32,7 +32,7 @@ SPREAD = [way if way == "buckets in ranges" else pytest.param(way, marks=pytest.
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn=directories(), seed=st.integers(0, 2**32))
 def test_both_say_the_same(way, drawn: Drawn, seed: int) -> None:
-    compare([drawn], seed, lambda paths: audit_all(paths, LocalContext, lambda _: None, Limits(**WAYS[way])))
+    compare([drawn], seed, lambda paths: audit_all(paths, LocalEdge, lambda _: None, Limits(**WAYS[way])))
 
 
 @pytest.mark.audit

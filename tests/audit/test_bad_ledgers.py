@@ -14,7 +14,7 @@ from ackproof.audit.units import Limits
 from ackproof.rundir.schema import CONSUMED, PRODUCED
 
 from .ledgers import consumed_table, findings_of, produced_table, write_case, write_ledger
-from .local import LocalContext, LocalRdd
+from .local import LocalEdge
 from .local_run import READ, SENT, incomplete, part, refused
 from .rows import read, sent
 
@@ -51,7 +51,7 @@ def test_no_folder(run, ledger, kind) -> None:
 )
 def test_each_column_missing_mistyped_or_null(ledger, kind, column) -> None:
     def run(*directories):
-        return audit_all(directories, LocalContext, lambda _: None, Limits())
+        return audit_all(directories, LocalEdge, lambda _: None, Limits())
 
     path = part(ledger, kind)
     table = pq.read_table(path, partitioning=None)
@@ -291,22 +291,22 @@ def test_what_is_no_part(run, ledger, name) -> None:
     assert result.code == 0
 
 
-class Vanishing(LocalContext):
-    """A context in which something happens to the directories when the first tasks start."""
+class Vanishing(LocalEdge):
+    """Something happens to the directories when the first tasks start."""
 
     def __init__(self, happens) -> None:
         self._happens = [happens]
 
-    def parallelize(self, elements: list, count: int) -> LocalRdd:
+    def __call__(self, job) -> list:
         if self._happens:
             self._happens.pop()()
-        return super().parallelize(elements, count)
+        return super().__call__(job)
 
 
 def test_a_directory_that_disappears_while_it_is_read(run, tmp_path) -> None:
     gone, stays = (write_ledger(tmp_path / name, SENT, READ) for name in ("gone", "stays"))
-    context = Vanishing(lambda: shutil.rmtree(gone))
-    results = run(gone, stays, context=lambda: context)
+    edge = Vanishing(lambda: shutil.rmtree(gone))
+    results = run(gone, stays, edges=lambda: edge)
     assert [result.code for result in results] == [2, 0]
     assert "disappeared" in results[0].reasons[0]
     assert not gone.exists()
@@ -315,8 +315,8 @@ def test_a_directory_that_disappears_while_it_is_read(run, tmp_path) -> None:
 def test_a_file_that_disappears_while_it_is_read(run, ledger) -> None:
     extra = part(ledger, "consumed").parent / "part-9.parquet"
     pq.write_table(consumed_table([read(77)]), extra)
-    context = Vanishing(extra.unlink)
-    (result,) = run(ledger, context=lambda: context)
+    edge = Vanishing(extra.unlink)
+    (result,) = run(ledger, edges=lambda: edge)
     assert result.code == 2
     assert "part-9.parquet" in result.reasons[0]
     assert result.file is not None
@@ -328,7 +328,7 @@ def test_a_directory_that_cannot_be_written(run, ledger, monkeypatch) -> None:
     def denied(*_, **__):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("ackproof.audit.results.pq.ParquetWriter", denied)
+    monkeypatch.setattr("ackproof.rundir.storage.writer", denied)
     (result,) = run(ledger)
     assert (result.code, result.file) == (2, None)
     assert "Permission denied" in result.reasons[0]

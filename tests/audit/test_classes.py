@@ -10,7 +10,7 @@ from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 
 from .ledgers import findings_of, write_case, write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .rows import live, read, sent, undecodable
 
 HERE = ("t", 0)
@@ -27,7 +27,7 @@ def count(request, tmp_path):
             else Limits(whole_rows=0, range_rows=range_rows, share_rows=4, split_rows=4)
         )
         directory = write_ledger(tmp_path / "case", produced, reads, **options)
-        (result,) = audit_all([directory], LocalContext, lambda _: None, limits)
+        (result,) = audit_all([directory], LocalEdge, lambda _: None, limits)
         assert result.file is not None, result.reasons
         run.file = result.file
         run.findings = findings_of(directory)

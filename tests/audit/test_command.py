@@ -188,6 +188,22 @@ def test_what_is_no_ledger_is_told_as_an_error(tmp_path: Path, capsys: pytest.Ca
     assert said.out == ""
 
 
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--master", "local", "--remote", "sc://there"], "--master or --remote, not both"),
+        (["--conf", "spark.ui.enabled"], "--conf spark.ui.enabled: a setting of Spark is spark.…=…"),
+        (["--conf", "ui.enabled=no"], "--conf ui.enabled=no: a setting of Spark is spark.…=…"),
+    ],
+    ids=["two places", "no value", "not Spark's"],
+)
+def test_what_is_said_of_spark_is_checked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    assert main_code(["audit", str(tmp_path), *words]) == 254
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
 def test_a_batch_stands_for_its_cases_that_came_to_a_ledger(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

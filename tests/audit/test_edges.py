@@ -14,19 +14,21 @@ from ackproof.audit.clients import ListedClient, read_clients
 from ackproof.audit.identity import distinct_copies
 from ackproof.audit.ledger import Part, RowGroup, examine, unreadable
 from ackproof.audit.load import _words
-from ackproof.audit.pipeline import _cause, audit_all
+from ackproof.audit.outputs import Outputs
+from ackproof.audit.pipeline import audit_all
 from ackproof.audit.planning import plan
 from ackproof.audit.rows import Handed, Rows, constant
 from ackproof.audit.series import _latencies
 from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import Register, shares
+from ackproof.audit.workers import cause
 from ackproof.base import processes
 from ackproof.rundir.partition import TopicPartition
 
 from .agreement import agree, write
 from .ledgers import write_case, write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .local_run import READ, SENT, part, refused
 from .rows import live, read, sent
 from .strategies import Drawn
@@ -74,16 +76,16 @@ Caused by: java.lang.OutOfMemoryError: Java heap space
     ],
 )
 def test_why_spark_died(text, said) -> None:
-    assert _cause(text) == said
+    assert cause(text) == said
 
 
 def test_progress_is_said_in_words(tmp_path) -> None:
     ledgers = [write_ledger(tmp_path / name, SENT, READ) for name in ("one", "two")]
     said: list[str] = []
-    audit_all(ledgers, LocalContext, said.append, Limits())
+    audit_all(ledgers, LocalEdge, said.append, Limits())
     assert said == ["reading the footers of 2 directories", "auditing 24 rows of 2 directories"]
     said.clear()
-    audit_all(ledgers[:1], LocalContext, said.append, Limits())
+    audit_all(ledgers[:1], LocalEdge, said.append, Limits())
     assert said == ["reading the footers of 1 directory", "auditing 12 rows of 1 directory"]
 
 
@@ -128,7 +130,7 @@ def test_the_series_of_few_acks(tmp_path, times) -> None:
     drawn = Drawn(produced, tuple(read(n) for n in range(len(times))), None, ())
     path = write(tmp_path / "case", drawn, random.Random(1))
     for limits in (Limits(), Limits(range_rows=1)):
-        (result,) = audit_all([path], LocalContext, lambda _: None, limits)
+        (result,) = audit_all([path], LocalEdge, lambda _: None, limits)
         agree(drawn, path, result)
 
 
@@ -202,13 +204,13 @@ def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
         reads = tuple(read(row.seq, row.offset, producer=row.producer) for row in produced)
         drawn = Drawn(produced, reads, None, ())
         path = write(tmp_path / str(seed), drawn, luck)
-        (result,) = audit_all([path], LocalContext, lambda _: None, Limits(range_rows=range_rows))
+        (result,) = audit_all([path], LocalEdge, lambda _: None, Limits(range_rows=range_rows))
         agree(drawn, path, result)
 
 
 def found_in(path, produced, reads, **limits) -> dict[str, int]:
     directory = write_ledger(path, produced, reads)
-    (result,) = audit_all([directory], LocalContext, lambda _: None, Limits(**limits))
+    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits(**limits))
     assert result.file is not None
     return {name: count for name, count in result.file.counts.items() if count}
 
@@ -236,18 +238,18 @@ def test_a_register_of_bitmaps_alone() -> None:
 
 def test_a_pile_keeps_no_more_in_memory_than_it_may(tmp_path) -> None:
     """And what it puts away comes back first, number for number, however far apart they are."""
-    spillable = SpillableRows({"a": "i8"}, 3, Scratch(tmp_path, "x"))
+    spillable = SpillableRows({"a": "i8"}, 3, Scratch(tmp_path))
     far = [-5, 2**32 - 2, 7]
     spillable.add(Rows({"a": np.array(far)}, 3))
     assert list(tmp_path.iterdir()) == []
     spillable.add(Rows({"a": np.array([1])}, 1))
-    assert len(list(tmp_path.iterdir())) == 1
+    assert len(list(tmp_path.rglob("*.rows"))) == 1
     assert [row for chunk in spillable.chunks() for row in chunk["a"].tolist()] == [*far, 1]
 
 
 def test_very_many_ranges(tmp_path) -> None:
     """More than eight bits can number at once."""
-    spillable = SpillableRows({"a": "i8"}, 1000, Scratch(tmp_path, "x"))
+    spillable = SpillableRows({"a": "i8"}, 1000, Scratch(tmp_path))
     spillable.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
     found = [rows["a"].tolist() for (rows,) in ranges([spillable], ("a",), 1)]
     assert found == [[number] for number in reversed(range(400))]
@@ -298,7 +300,9 @@ def test_what_one_task_takes_apart_has_a_bound() -> None:
     class Held:
         parts = (a_part("x", 4, 5, 4, 20, 1), a_part("y", 3), a_part("z", 5))
 
-    planned = plan(Held, Target(0, "d", "w", frozenset(), 1), Limits(whole_rows=0, split_rows=9), frozenset())
+    planned = plan(
+        Held, Target(0, Outputs("d", "a"), frozenset(), 1), Limits(whole_rows=0, split_rows=9), frozenset()
+    )
     found = [[(piece.part.path, piece.rows) for piece in unit.pieces] for unit in planned.splits]
     assert found == [[("x", 9)], [("x", 4)], [("x", 20)], [("x", 1), ("y", 3), ("z", 5)]]
 
@@ -307,7 +311,7 @@ def test_a_disk_that_is_full_while_a_task_writes(run, ledger, monkeypatch) -> No
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("ackproof.audit.units.pq.write_table", full)
+    monkeypatch.setattr("ackproof.rundir.storage.writer", full)
     (result,) = run(ledger)
     assert (result.code, result.file) == (2, None)
     assert "the results cannot be written" in result.reasons[0]

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from ackproof import audit as room
+from ackproof.base.processes import here
 
 from .ledgers import consumed_table, findings_of, write_ledger
 from .local_run import READ, SENT, part, refused
@@ -56,7 +57,7 @@ def test_a_folder_of_findings_that_is_not_ours_stays(run, tmp_path) -> None:
 
 
 def test_what_a_killed_audit_left_is_swept(run, ledger) -> None:
-    left = ledger / ".audit-999999999-1-0"
+    left = ledger / f".audit-{here()}-999999999-1-0"
     left.mkdir()
     (result,) = run(ledger)
     assert result.code == 0

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, RowGroup
 from ackproof.audit.lookup import Identities, Lookup, covered, highest_over
+from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import bucket_units, plan, tasks
 from ackproof.audit.rows import (
     Handed,
@@ -172,7 +173,7 @@ def test_constant_columns_stay_constant() -> None:
 def test_ranges(pieces, most, held) -> None:
     """Descending, disjoint, complete; and not larger than allowed unless one key alone is."""
     with tempfile.TemporaryDirectory() as folder:
-        scratch = Scratch(Path(folder), "x")
+        scratch = Scratch(Path(folder))
         first, second = SpillableRows(SCHEMA, held, scratch), SpillableRows(SCHEMA, held, scratch)
         for number, piece in enumerate(pieces):
             (second if number % 2 else first).add(rows_of(piece))
@@ -192,7 +193,7 @@ def test_ranges(pieces, most, held) -> None:
         assert [Counter(one) for one in seen] == [Counter(one) for one in everything]
         first.remove()
         second.remove()
-        assert list(Path(folder).iterdir()) == []
+        assert list(Path(folder).rglob("*.rows")) == []
 
 
 @many
@@ -339,7 +340,7 @@ class Held:
         self.parts = list(parts)
 
 
-TARGET = Target(0, "d", "w", frozenset(), 1)
+TARGET = Target(0, Outputs("d", "a"), frozenset(), 1)
 
 
 def test_a_small_directory_is_one_unit() -> None:

@@ -11,16 +11,19 @@ import pytest
 
 from ackproof.audit import exit_code, pipeline
 from ackproof.audit.ledger import Ledger
-from ackproof.audit.pipeline import _cause, _conclude, _Job, _Ready, audit_all
+from ackproof.audit.outputs import Outputs
+from ackproof.audit.pipeline import _conclude, _Job, _Ready, audit_all
 from ackproof.audit.planning import plan
 from ackproof.audit.series import _latencies
 from ackproof.audit.stages import Counted
 from ackproof.audit.units import Limits, Target, Trouble
+from ackproof.audit.workers import cause
+from ackproof.base.processes import here
 from ackproof.rundir.schema import FINDINGS
 
 from .agreement import agree
 from .ledgers import consumed_table, produced_table, write_case, write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .local_run import BUCKETS, READ, SENT, part, refused
 from .rows import committed, live, read, sent, transaction
 from .strategies import Drawn
@@ -49,7 +52,7 @@ def test_files_whose_footers_are_true_are_read_once(tmp_path, txn) -> None:
     ledger = write_ledger(tmp_path / "case", rows, reads, table)
     for limits in (Limits(), BUCKETS):
         said: list[str] = []
-        (result,) = audit_all([ledger], LocalContext, said.append, limits)
+        (result,) = audit_all([ledger], LocalEdge, said.append, limits)
         assert (result.code, result.reasons) == (0, ())
         assert [one for one in said if one.startswith("reading")] == ["reading the footers of 1 directory"]
 
@@ -61,18 +64,19 @@ def test_findings_are_a_table_also_when_there_are_none(run, ledger) -> None:
 
 
 def test_findings_that_an_audit_left_without_an_answer_are_replaced(run, ledger) -> None:
-    """It was killed between putting its findings and its answer into place."""
+    """It was killed before its answer was in place."""
     (ledger / "findings").mkdir()
-    (ledger / "findings" / "part-9.parquet").write_bytes(b"of a dead audit")
+    left = ledger / "findings" / f"part-{here()}-4194305-1-0-000000-9.parquet"
+    left.write_bytes(b"of a dead audit")
     (result,) = run(ledger)
     assert (result.code, result.reasons) == (0, ())
-    assert not (ledger / "findings" / "part-9.parquet").exists()
+    assert not left.exists()
 
 
 @pytest.mark.parametrize(
     ("where", "said"),
     [
-        ("make_work", "cannot be read or written (No space left on device)"),
+        ("Outputs.begin", "cannot be read or written (No space left on device)"),
         ("results.publish", "the results cannot be written (No space left on device)"),
     ],
 )
@@ -81,8 +85,8 @@ def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, s
     def full(*_: object) -> None:
         raise OSError("no number") if strange else OSError(28, "No space left on device")
 
-    owner = pipeline.results if where.startswith("results") else pipeline
-    monkeypatch.setattr(owner, where.rpartition(".")[2], full)
+    owner, _, name = where.partition(".")
+    monkeypatch.setattr(getattr(pipeline, owner), name, full)
     (result,) = run(ledger)
     assert result.code == 2
     said = said.replace("No space left on device", "no number") if strange else said
@@ -93,8 +97,8 @@ def test_a_full_disk_is_said_in_its_own_words(run, ledger, monkeypatch, where, s
 def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
     directory = tmp_path / "case"
     directory.mkdir()
-    job = _Job(0, directory, directory / ".audit", existed=True)
-    ledger, target = Ledger(directory), Target(0, str(directory), str(job.work), frozenset(), 1)
+    job = _Job(0, directory, Outputs.of(directory, 0), existed=True)
+    ledger, target = Ledger(directory), Target(0, job.outputs, frozenset(), 1)
     ready = _Ready(job, ledger, target, plan(ledger, target, Limits(), frozenset()), Counted(0))
     ready.troubles.append(Trouble(0, OSError("the disk is full")))
     if gone:
@@ -110,7 +114,7 @@ def test_what_breaks_beneath_a_task_is_no_count(tmp_path, gone) -> None:
 
 
 def test_blank_lines_are_no_cause() -> None:
-    assert _cause("\n : \njava.lang.Error: it\n") == "java.lang.Error: it"
+    assert cause("\n : \njava.lang.Error: it\n") == "java.lang.Error: it"
 
 
 def test_a_middle_between_four_latencies() -> None:
@@ -145,7 +149,7 @@ def check(tmp_path, produced, reads):
         shutil.rmtree(directory, ignore_errors=True)
         one_file(directory, "produced", produced_table(produced), write_statistics=False)
         one_file(directory, "consumed", consumed_table(reads), write_statistics=False)
-        (result,) = audit_all([directory], LocalContext, lambda _: None, each)
+        (result,) = audit_all([directory], LocalEdge, lambda _: None, each)
         agree(drawn, directory, result)
 
 

@@ -27,7 +27,7 @@ from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.seal import seal
 from ackproof_simulator.backend import run_in_model
 
-from .local import LocalContext
+from .local import LocalEdge
 
 EXPERIMENT = """\
 name: sealed
@@ -73,7 +73,7 @@ def other(runs: tuple[CaseDir, CaseDir]) -> CaseDir:
 
 
 def counted(*runs: CaseDir) -> list[AuditFile | None]:
-    return [one.file for one in audit_all([r.path for r in runs], LocalContext, lambda _: None, Limits())]
+    return [one.file for one in audit_all([r.path for r in runs], LocalEdge, lambda _: None, Limits())]
 
 
 def judged(run: CaseDir) -> CaseResult:

@@ -1,13 +1,15 @@
-"""Spark's JVM: what starts it, what ends it, and what is said when it dies."""
+"""Spark's session and its JVM: what starts and ends it, what is said when it dies; all by public names."""
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,17 +18,16 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from ackproof import audit as room
-from ackproof.audit import session
-from ackproof.audit.archive import Archive
-from ackproof.audit.jvm import start as start_jvm
+from ackproof.audit import driver, session, watch, workers
+from ackproof.audit.edge_rdd import RddEdge
 from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
+from ackproof.audit.workers import carried, failed
 from ackproof.base import processes
 from ackproof.base.wait import wait_until
-from ackproof.provision.java import find_java
 
 from .ledgers import findings_of, write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .rows import read, sent
 
 SENT, READ = [sent(n) for n in range(4)], [read(n) for n in range(3)]
@@ -39,48 +40,181 @@ def test_the_package_is_light() -> None:
     assert said.stdout.strip() == "[]"
 
 
+AUDIT_ROOM = Path(room.__file__).parent
+FILES = [*AUDIT_ROOM.glob("*.py"), AUDIT_ROOM.parent / "testing" / "session.py"]
+
+
+def test_no_private_name_of_spark_is_used() -> None:
+    """Attributes that begin with `_` are those of `self`, or of a class of the file itself."""
+    found = []
+    for path in FILES:
+        tree = ast.parse(path.read_text("utf-8"))
+        own = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+        own |= {
+            node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and of_self(node.value)
+        }
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Attribute) and private(node.attr) and not of_self(node.value):
+                if node.attr not in own:
+                    found.append(f"{path.name}:{node.lineno} {node.attr}")
+            elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("pyspark", "py4j")):
+                names = [*(node.module or "").split("."), *(name.name for name in node.names)]
+                found += [f"{path.name}:{node.lineno} {name}" for name in names if private(name)]
+    assert found == []
+
+
+def private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def of_self(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+class Dead:
+    """A context whose JVM is gone."""
+
+    master = "local[1]"
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def setJobGroup(self, *_, **__):  # noqa: N802 - pyspark's name
+        raise self._error
+
+
 @pytest.mark.parametrize(
     "error", [Py4JNetworkError("Answer from Java side is empty"), ConnectionRefusedError(111), EOFError()]
 )
 def test_spark_died(tmp_path, error) -> None:
-    class Dying(LocalContext):
-        def parallelize(self, *_):
-            raise error
-
     ledger = write_ledger(tmp_path / "case", SENT, READ)
-    (result,) = audit_all([ledger], LocalContext, lambda _: None, Limits())
+    (result,) = audit_all([ledger], LocalEdge, lambda _: None, Limits())
     assert result.code == 0
-    (result,) = audit_all([ledger], Dying, lambda _: None, Limits())
+    (result,) = audit_all([ledger], lambda: RddEdge(Dead(error), print), lambda _: None, Limits())
     assert (result.code, result.file) == (2, None)
     assert "Spark died" in result.reasons[0]
     assert sorted(path.name for path in ledger.iterdir()) == ["ledger"]
 
 
-def test_ctrl_c_while_spark_starts_ends_it_all_the_same(monkeypatch) -> None:
-    """An interrupted wait must not take the start for done: the JVM's folder would be left."""
-    waits, started, said = threading.Event(), threading.Event(), []
+@pytest.mark.parametrize(
+    ("trace", "line"),
+    [
+        (
+            "E\nModuleNotFoundError: No module named 'pyarrow'\n at x",
+            "a Spark worker has no pyarrow: its Python needs",
+        ),
+        (
+            "x: [PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.12 than that in driver: 3.11, y",
+            "a Spark worker runs Python 3.12, and this is 3.11",
+        ),
+        (
+            "RuntimeError: <ackproof 0.0.9 at a worker, 0.1.0 here>",
+            "a Spark worker has ackproof 0.0.9, and this is 0.1.0",
+        ),
+    ],
+    ids=["no pyarrow", "another Python", "another ackproof"],
+)
+def test_a_worker_that_cannot_do_it_is_one_line(trace, line) -> None:
+    told = failed(RuntimeError(trace))
+    assert str(told).startswith(line)
+    assert "PYSPARK_PYTHON" in str(told)
+    assert "\n" not in str(told)
+
+
+def test_a_task_says_that_it_came_to_another_version(monkeypatch) -> None:
+    task = carried(iter)
+    assert list(task([1, 2])) == [1, 2]
+    monkeypatch.setattr("ackproof.__version__", "0.0.9")
+    with pytest.raises(RuntimeError, match="at a worker"):
+        task([1, 2])
+
+
+def test_the_tasks_need_of_ours_what_the_zip_holds_and_of_others_numpy_and_arrow(tmp_path) -> None:
+    code = (
+        "import sys; sys.path[:0] = sys.argv[1:2]\n"
+        "class Refuses:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name in ('pydantic', 'pyspark', 'psutil', 'pandas'): raise ImportError(name)\n"
+        "sys.meta_path.insert(0, Refuses())\n"
+        "import ackproof.audit.stages as stages\n"
+        "print(stages.__file__)"
+    )
+    archive = workers.code()
+    said = subprocess.run(
+        [sys.executable, "-c", code, str(archive)], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert said.stdout.startswith(str(archive))
+    assert workers.code() == archive
+
+
+def test_settings_of_the_user_count_whole_and_ours_where_there_are_none(monkeypatch, tmp_path) -> None:
+    for name in ("PYSPARK_SUBMIT_ARGS", "PYSPARK_GATEWAY_PORT", "MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    ours = driver.settings({}, tmp_path, lambda: "-XX:+Archived")
+    assert ours["spark.master"] == driver.default_master()
+    assert ours["spark.driver.extraJavaOptions"].endswith("-XX:+Archived")
+    (tmp_path / "spark-defaults.conf").write_text(
+        "# spark.ui.enabled no\nspark.master  spark://there:7077\nspark.driver.extraJavaOptions=-XX:+UseG1GC -Da=b\n"
+    )
+    given = driver.settings({"spark.driver.memory": "9g"}, tmp_path, lambda: "")
+    assert given["spark.driver.memory"] == "9g"
+    assert given["spark.ui.enabled"] == "false"
+    assert not {"spark.master", "spark.driver.extraJavaOptions", "spark.driver.host"} & given.keys()
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", "--master yarn pyspark-shell")
+    assert driver.settings({"spark.a": "b"}, tmp_path, lambda: "") == {"spark.a": "b"}
+
+
+def test_a_job_is_cancelled_by_ctrl_c_and_told_of_until_then(monkeypatch) -> None:
+    """Whoever waits is back within two seconds, also where Spark does not answer."""
+    goes_on, said, cancelled = threading.Event(), [], []
+    monkeypatch.setattr(watch, "_LOOK_S", 0.01)
+    monkeypatch.setattr(watch, "_TELL_EVERY_S", 0.05)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
+    main = threading.get_ident()
+    threading.Timer(0.5, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
+    began = time.monotonic()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            watch.watched(
+                lambda: goes_on.wait(60),
+                lambda: cancelled.append(1) or goes_on.wait(60),
+                lambda: (1, 3),
+                "counting",
+                said.append,
+            )
+    finally:
+        signal.signal(signal.SIGINT, before)
+        goes_on.set()
+    assert time.monotonic() - began < 0.5 + 2 * watch.CANCEL_S + 1
+    assert (cancelled, said) == ([1], ["counting: 1 of 3 tasks done"])
+
+
+def test_ctrl_c_while_spark_starts_waits_for_nothing_and_what_was_started_ends(monkeypatch) -> None:
+    waits, ended, said = threading.Event(), threading.Event(), []
 
     @contextmanager
     def starts_slowly(*_):
         waits.wait(60)
         said.append("started")
-        started.set()
         yield None
         said.append("ended")
+        ended.set()
 
-    monkeypatch.setattr(session, "spark_context", starts_slowly)
+    monkeypatch.setattr(session, "opened", starts_slowly)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    starting = session.Starting(None, lambda _: None)
+    starting = session.Starting(session.Where(), lambda _: None, None)
     main = threading.get_ident()
     threading.Timer(0.2, lambda: signal.pthread_kill(main, signal.SIGINT)).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            starting.context()
+            starting.edge()
     finally:
         signal.signal(signal.SIGINT, before)
-    assert not started.is_set()
-    threading.Timer(0.2, waits.set).start()
-    starting.close()
+    starting.close(None, None, None)
+    assert said == []
+    waits.set()
+    assert ended.wait(60)
     assert said == ["started", "ended"]
 
 
@@ -98,7 +232,7 @@ def test_findings_as_a_data_frame(audit, tmp_path) -> None:
     assert room.findings(spark, []).collect() == []
     (result,) = room.run([ledgers[0]], spark=spark)
     assert result.code == 0
-    assert not spark.sparkContext._jsc.sc().isStopped()
+    assert spark.range(3).count() == 3
 
 
 AUDIT = """
@@ -113,7 +247,7 @@ print(json.dumps([result.code, result.file.counts["lost"], said]))
 
 def start(ledger: Path, cache: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "error", "-c", AUDIT, str(ledger)],
+        [sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", "-c", AUDIT, str(ledger)],
         env={**os.environ, "ACKPROOF_CACHE": str(cache)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -135,33 +269,32 @@ def run(ledger: Path, cache: Path) -> list[str]:
 def test_the_class_data_archive_is_made_once_and_used(tmp_path) -> None:
     ledger = write_ledger(tmp_path / "case", SENT, READ)
     made = run(ledger, tmp_path / "cache")
-    assert any("makes a class-data archive" in line for line in made)
-    (archive,) = (tmp_path / "cache" / "spark").iterdir()
+    assert any("making a class-data archive" in line for line in made)
+    (archive,) = (tmp_path / "cache" / "spark").glob("*.jsa")
     changed = archive.stat().st_mtime_ns
     process = start(ledger, tmp_path / "cache")
     jvm = wait_until(lambda: jvm_of(process.pid), what="the JVM", timeout_s=60)
-    assert {"-Xshare:on", f"-XX:SharedArchiveFile={archive}"} <= set(jvm.cmdline())
+    assert {"-Xshare:auto", f"-XX:SharedArchiveFile={archive}"} <= set(jvm.cmdline())
+    mapped = wait_until(
+        lambda: archive.name in {Path(one.path).name for one in jvm.memory_maps()}, what="it", timeout_s=9
+    )
+    assert mapped
     process.communicate(timeout=180)
     assert archive.stat().st_mtime_ns == changed
     assert [row["class"] for row in findings_of(ledger)] == ["lost"]
     with archive.open("r+b") as file:
-        file.truncate(changed % 7 * 1000)
-    said: list[str] = []
-    found = Archive(archive)
-    started = start_jvm(find_java(), "local[1]", found, tmp_path, said.append)
-    started.end()
-    assert "made anew" in said[0]
-    assert found.recording
+        file.truncate(5000)
+    assert any("is removed" in line for line in run(ledger, tmp_path / "cache"))
     assert not archive.exists()
 
 
 def jvm_of(pid: int) -> psutil.Process | None:
+    """Spark's JVM, once the scripts that started it have become it."""
     try:
         children = psutil.Process(pid).children()
-        return next(
-            (one for one in children if any("PythonGatewayServer" in word for word in one.cmdline())), None
-        )
-    except psutil.NoSuchProcess:
+        found = (one for one in children if "org.apache.spark.deploy.SparkSubmit" in one.cmdline())
+        return next((one for one in found if Path(one.cmdline()[0]).name == "java"), None)
+    except (psutil.NoSuchProcess, psutil.ZombieProcess):
         return None
 
 
@@ -196,10 +329,10 @@ def test_neither_driver_nor_tasks_import_pandas(tmp_path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
         "from pathlib import Path\n"
-        "from tests.audit.local import LocalContext\n"
+        "from tests.audit.local import LocalEdge\n"
         "from ackproof.audit.pipeline import audit_all\n"
         "from ackproof.audit.units import Limits\n"
-        "(result,) = audit_all([Path(sys.argv[1])], LocalContext, print, Limits(whole_rows=0))\n"
+        "(result,) = audit_all([Path(sys.argv[1])], LocalEdge, print, Limits(whole_rows=0))\n"
         "print(sum(result.file.counts.values()), 'pandas' in sys.modules)"
     )
     said = subprocess.run(

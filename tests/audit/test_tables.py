@@ -9,7 +9,7 @@ from ackproof.audit.pipeline import audit_all
 from ackproof.audit.units import Limits
 
 from .ledgers import write_case, write_ledger
-from .local import LocalContext
+from .local import LocalEdge
 from .rows import committed, read, sent, transaction
 
 COMMITTED, ABORTED = 0, 1
@@ -20,7 +20,7 @@ NO_READ = "ledger/consumed: transactions, and no final read at read_committed, s
 
 
 def audited(directory):
-    (result,) = audit_all([directory], LocalContext, lambda _: None, Limits())
+    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits())
     assert result.file is not None, result.reasons
     return result
 
@@ -105,6 +105,6 @@ def test_a_table_in_any_order_with_a_part_without_rows(tmp_path) -> None:
 def test_one_outcome_among_good_ones_that_means_nothing(tmp_path) -> None:
     table = [transaction(0, COMMITTED), transaction(1, 4)]
     directory = write_ledger(tmp_path / "case", THREE, [*ALL, *AT_THE_END], table)
-    (result,) = audit_all([directory], LocalContext, lambda _: None, Limits())
+    (result,) = audit_all([directory], LocalEdge, lambda _: None, Limits())
     assert result.code == 254
     assert "column outcome holds 4" in result.reasons[0]

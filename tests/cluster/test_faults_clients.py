@@ -12,8 +12,9 @@ from ackproof.rundir.ledger import read_parts
 from ackproof.rundir.outcome import TxnOutcome
 from ackproof.rundir.schema import PRODUCED, TRANSACTIONS
 from ackproof.workload.clients import Workload
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
 from faultbench.clients import IN_TRANSACTIONS, LOAD, freeze_clients, kill_clients, load_on
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -76,8 +77,7 @@ def test_nobody_is_fenced_without_transactions(bench: Bench, workload: Workload)
     assert "p0 has no transactional id" in str(bite.failures)
 
 
-def test_duds(bench: Bench, workload: Workload) -> None:
-    """Nobody is there; no workload; the client is frozen already."""
+def test_who_is_not_there_is_not_struck(bench: Bench, workload: Workload) -> None:
     for fault, clients in (
         ("kill_client: {client: producer(9)}", workload),
         ("pause_client: {client: producer(9)}", workload),
@@ -86,3 +86,9 @@ def test_duds(bench: Bench, workload: Workload) -> None:
         bite = bench.bite(fault, clients=clients, record=False, settled=False)
         assert not bite.bit
         assert bite.failures
+
+
+@pytest.mark.parametrize("dud", duds_on("clients"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, tmp_path: Path, dud: Dud) -> None:
+    with load_on(bench, tmp_path, IN_TRANSACTIONS) as workload:
+        no_bite(bench, dud, workload)

@@ -8,8 +8,8 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from ackproof.faults import clocks
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -40,9 +40,6 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str, seen: str) -> None:
     assert "off by +0." in bite.recovery or "off by -0." in bite.recovery
 
 
-@pytest.mark.nightly
-def test_a_clock_that_did_not_jump_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clocks.ClockJumpInjection, "_shift", lambda *_: None)
-    bite = bench.bite("clock_jump: {target: broker(1), by: 1h}", record=False)
-    assert not bite.bit
-    assert "off by +3600 s" in bite.failures[0]
+@pytest.mark.parametrize("dud", duds_on("clocks"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from ackproof.faults.crashes import out_of_memory as crashes
-from ackproof.faults.crashes import starve as starvation
 from ackproof.rundir.timeline import NodeDied
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -45,29 +44,9 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert not [event for event in bench.node_events if isinstance(event.what, NodeDied)]
 
 
-@pytest.mark.nightly
-def test_a_node_that_has_started_was_not_killed_while_starting(bench: Bench) -> None:
-    bite = bench.bite("kill_starting: {target: broker(1), up: 25s}", record=False)
-    assert not bite.bit
-    assert "had started before it was killed" in bite.failures[0]
-
-
-def test_a_heap_that_holds_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(crashes, "REQUEST_BYTES", 1 << 10)
-    monkeypatch.setattr(crashes, "OUT_WITHIN_S", 0.5)
-    monkeypatch.setattr("ackproof.faults.processes.GONE_WITHIN_S", 0.5)
-    monkeypatch.setattr(crashes.OutOfMemoryInjection, "_fill", lambda *_: None)
-    bite = bench.bite("out_of_memory: {target: broker(1)}", record=False)
-    assert not bite.bit
-    assert "to be gone" in bite.failures[0]
-
-
-def test_a_cycle_that_reaches_nobody_is_no_bite(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(starvation, "LOOK_S", 0.3)
-    monkeypatch.setattr(starvation.StarveInjection, "_cycle", lambda _: None)
-    bite = bench.bite("starve: {target: broker(1)}", record=False)
-    assert not bite.bit
-    assert "stood still for 0%" in bite.failures[0]
+@pytest.mark.parametrize("dud", duds_on("crashes"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
 
 
 def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> None:

@@ -16,8 +16,8 @@ from ackproof.cluster.disks.sweep import mounts_below
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec
-from ackproof.faults.disks import empty_disk, flip_bits, log_dirs
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 SETTINGS = {
@@ -87,32 +87,9 @@ def test_the_way_of_a_power_loss_is_told(bench: Bench) -> None:
     assert ("not synced is gone" in bite.witness) is true, bite
 
 
-@pytest.mark.parametrize(
-    ("fault", "what", "name", "reason"),
-    [
-        pytest.param("full_disk: {target: leader(t/0)}", FileSystem, "fill", "are free", marks=needs_mounts),
-        ("fail_log_dir: {target: leader(t/0), how: read_only}", log_dirs, "set_immutable", "still takes"),
-        pytest.param("slow_disk: {target: leader(t/0)}", FileSystem, "freeze", "to wait", marks=needs_mounts),
-        ("flip_bits: {target: follower(t/0)}", flip_bits, "flip", "still holds"),
-        ("empty_disk: {target: follower(t/0)}", empty_disk, "empty_folder", "still has"),
-    ],
-)
-def test_what_did_nothing_does_not_pass_for_a_bite(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, what: object, name: str, reason: str
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(what, name, lambda *given: None)
-        if name == "set_immutable":
-            patch.setattr(Path, "chmod", lambda *given, **named: None)
-        bite = bench.bite(fault, record=False)
-    assert not bite.bit, bite
-    assert reason in bite.failures[0]
-
-
-def test_a_cut_that_takes_nothing_does_not_pass_for_a_power_loss(bench: Bench) -> None:
-    bite = bench.bite("power_loss: {target: follower(t/0), how: cut, keep: 999999999}", record=False)
-    assert not bite.bit, bite
-    assert "nothing was lost" in bite.failures[0]
+@pytest.mark.parametrize("dud", duds_on("disks"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
 
 
 def test_what_is_not_there_is_not_broken(bench: Bench) -> None:

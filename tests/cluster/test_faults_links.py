@@ -8,7 +8,8 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 from faultbench.links import LINK_FAULTS
 
 pytestmark = pytest.mark.cluster
@@ -27,3 +28,8 @@ def bench(
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
+
+
+@pytest.mark.parametrize("dud", duds_on("links"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

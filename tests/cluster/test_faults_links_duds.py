@@ -9,7 +9,8 @@ import pytest
 from ackproof.cluster.install import Installation
 from ackproof.cluster.network.proxied import ProxiedMesh
 from ackproof.experiment.backends import Need
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -26,25 +27,9 @@ def around(
             yield made
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        "cut: {link: follower(t/0) -> leader(t/0)}",
-        "isolate: {target: leader(t/0), from: peers, silent: true}",
-        "reset: {link: follower(t/0) -> leader(t/0)}",
-        "throttle: {link: follower(t/0) -> leader(t/0), rate: 50KB/s}",
-        "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms}",
-        "slow_close: {link: follower(t/0) -> leader(t/0), delay: 500ms}",
-        "flap: {link: follower(t/0) -> leader(t/0), down: 100ms, up: 100ms}",
-    ],
-)
-def test_a_toxic_on_an_unused_proxy_is_no_bite(
-    around: Bench, monkeypatch: pytest.MonkeyPatch, fault: str
-) -> None:
-    monkeypatch.setattr("ackproof.faults.links.of_links.BITES_WITHIN_S", 1.0)
-    bite = around.bite(fault, record=False)
-    assert not bite.bit
-    assert "waited" in bite.failures[0]
+@pytest.mark.parametrize("dud", duds_on("unused proxies"))
+def test_a_toxic_on_an_unused_proxy_is_no_bite(around: Bench, dud: Dud) -> None:
+    no_bite(around, dud)
 
 
 def test_a_link_to_the_dead_is_nothing_to_break(around: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

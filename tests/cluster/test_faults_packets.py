@@ -9,8 +9,9 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from faultbench import Bench
-from faultbench.links import PACKET_FAULTS, no_bite_astray, tables_of
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
+from faultbench.links import PACKET_FAULTS, tables_of
 
 pytestmark = [
     pytest.mark.cluster,
@@ -40,12 +41,6 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert bite.good, bite
 
 
-def test_rules_for_another_address_do_not_pass_for_a_bite(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_bite_astray(
-        bench,
-        monkeypatch,
-        "loss: {link: follower(t/0) -> leader(t/0), share: 50%}",
-        "127.0.0.77",
-    )
+@pytest.mark.parametrize("dud", duds_on("packets"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from ackproof.base.wait import wait_until
+from ackproof.cluster import admin
 from ackproof.cluster.install import Installation
-from faultbench import Bench, planned
+from faultbench import Bench, duds_on, no_bite, planned
+from faultbench.duds import Dud, without_broker_4
 from faultbench.planned import PLACE
 
 pytestmark = pytest.mark.cluster
@@ -92,3 +95,23 @@ def test_a_topic_is_deleted_and_created_again(bench: Bench) -> None:
     assert "no topic t" in bite.witness
     assert "t/0: 0 to" in bite.recovery
     assert bench.cluster.topic_state(["t"])[PLACE].leader_epoch == 0
+
+
+@pytest.mark.parametrize("dud", duds_on("planned"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
+
+
+@pytest.mark.nightly
+def test_a_move_that_is_turned_back_half_way_does_not_end_by_itself(bench: Bench) -> None:
+    """Kafka's own, in KRaft: the replica that was being added is then to be added and removed, and never is either."""
+    link = bench.cluster.running_links()[1]
+    with without_broker_4(bench):
+        admin.reassign(link, {PLACE: (4, 2, 1)})
+        admin.reassign(link, {PLACE: (1, 2, 3)})
+        bench.mend()
+        bench.await_full_isr()  # nothing is left to wait for, and yet:
+        assert admin.reassignments(link)[PLACE] == admin.Reassignment((1, 2, 3, 4), (4,), (4,))
+        admin.reassign(link, {PLACE: None})
+        wait_until(lambda: not admin.reassignments(link), what="the move to be cancelled", timeout_s=10.0)
+    assert bench.cluster.topic_state(["t"])[PLACE].replicas == (1, 2, 3)

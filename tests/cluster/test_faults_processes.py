@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ackproof.cluster.install import Installation
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -43,3 +44,8 @@ def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> Non
     for fault, bite in bench.aimed_at_the_dead(*faults).items():
         assert not bite.bit, fault
         assert "nothing to break" in bite.failures[0], fault
+
+
+@pytest.mark.parametrize("dud", duds_on("processes"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

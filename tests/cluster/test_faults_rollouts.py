@@ -10,7 +10,8 @@ import pytest
 from ackproof.cluster.admin import features
 from ackproof.cluster.install import Installation
 from ackproof.experiment.releases import ELR, METADATA, features_of
-from faultbench import Bench, planned
+from faultbench import Bench, duds_on, no_bite, planned
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.cluster
 
@@ -66,3 +67,16 @@ def test_an_upgrade(installs: Callable[[str], Installation], tmp_path: Path, old
         assert after.finalised[METADATA] == features_of(new)[METADATA][1]
         assert after.finalised.get(ELR, 0) == (0 if new.startswith("4.0") else 1)
         assert f"started as Kafka {new}" in bite.recovery
+
+
+@pytest.mark.parametrize("dud", duds_on("rollouts"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
+
+
+@pytest.mark.parametrize("dud", duds_on("an older release"))
+def test_a_dud_does_not_pass_for_an_upgrade(
+    installs: Callable[[str], Installation], tmp_path: Path, dud: Dud
+) -> None:
+    with Bench(tmp_path, installed=installs("4.2.1"), kafka="4.2.1", topics=TOPICS) as bench:
+        no_bite(bench, dud)

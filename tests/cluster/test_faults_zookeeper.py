@@ -11,14 +11,13 @@ import pytest
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.process.cluster import ProcessCluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.metadata.zookeeper import servers
 from ackproof.cluster.metadata.zookeeper.servers import Registration, ZooKeeper, end_session
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import TopicSpec
-from ackproof.faults import zookeeper as faults_zookeeper
 from ackproof.rundir.partition import TopicPartition
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 from .conftest import OLDER, Clusters
 from .helpers import produce
@@ -93,18 +92,9 @@ def test_a_paused_broker_whose_session_ends_is_found_out(bench: Bench) -> None:
     node.await_ready(30.0)
 
 
-def test_a_session_closed_with_another_password_is_no_bite(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        servers,
-        "end_session",
-        lambda addresses, session: end_session(addresses, session, password=b"x" * 16),
-    )
-    monkeypatch.setattr(faults_zookeeper, "GONE_WITHIN_S", 1.0)
-    bite = bench.bite("expire_session: {target: leader(t/0)}", record=False)
-    assert not bite.bit
-    assert "still held by session" in bite.failures[0]
+@pytest.mark.parametrize("dud", duds_on("zookeeper"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
 
 
 def test_a_broker_without_a_session_is_nothing_to_break(bench: Bench) -> None:

@@ -96,8 +96,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     archive = _run(
         found,
         "-c",
-        "from ackproof.audit.archive import Archive; from ackproof.audit.jvm import jars\n"
-        "from ackproof.provision.java import find_java; print(Archive.of(find_java(), jars()).path)",
+        "from ackproof.audit.driver import archive_of; from ackproof.provision.java import find_java\n"
+        "print(archive_of(find_java()))",
         cwd=folder,
     )
     assert archive.returncode == 0, archive.stderr

@@ -8,7 +8,8 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.rundir.partition import TopicPartition
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.docker
 
@@ -66,3 +67,8 @@ def test_what_is_aimed_at_the_dead_does_not_pass_for_a_bite(bench: Bench) -> Non
     for fault, bite in bench.aimed_at_the_dead(*faults).items():
         assert not bite.bit, fault
         assert "nothing to break" in bite.failures[0], fault
+
+
+@pytest.mark.parametrize("dud", duds_on("processes", nightly=True))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

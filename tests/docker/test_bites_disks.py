@@ -9,7 +9,8 @@ import pytest
 from ackproof.cluster.disks import file_systems as disks
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from faultbench import Bench
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
 
 pytestmark = pytest.mark.docker
 SETTINGS = {
@@ -56,3 +57,8 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
+
+
+@pytest.mark.parametrize("dud", duds_on("disks", nightly=True))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

@@ -10,8 +10,9 @@ import pytest
 from ackproof.cluster.install import Installation
 from ackproof.cluster.network.mesh import Cut, Link
 from ackproof.experiment.backends import Need
-from faultbench import Bench
-from faultbench.links import LINK_FAULTS, PACKET_FAULTS, no_bite_astray, tables_of
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
+from faultbench.links import LINK_FAULTS, PACKET_FAULTS, tables_of
 
 pytestmark = [
     pytest.mark.docker,
@@ -48,15 +49,9 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert bite.good, bite
 
 
-def test_rules_for_another_address_do_not_pass_for_a_bite(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    no_bite_astray(
-        bench,
-        monkeypatch,
-        "cut: {link: follower(t/0) -> leader(t/0)}",
-        "10.255.255.1",
-    )
+@pytest.mark.parametrize("dud", duds_on("packets of containers"))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
 
 
 def test_a_node_that_is_started_again_is_still_cut_off(bench: Bench) -> None:

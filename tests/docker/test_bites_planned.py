@@ -8,7 +8,8 @@ import pytest
 
 from ackproof.cluster.install import Installation
 from ackproof.experiment.backends import Need
-from faultbench import Bench, planned
+from faultbench import Bench, duds_on, no_bite, planned
+from faultbench.duds import Dud
 
 pytestmark = [pytest.mark.docker, pytest.mark.nightly]
 
@@ -69,3 +70,8 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
 def test_a_broker_is_taken_out(bench: Bench, drain: bool) -> None:
     bite = planned.decommission(bench, drain)
     assert bite.good, bite
+
+
+@pytest.mark.parametrize("dud", duds_on("planned", nightly=True))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ackproof.reference.predict import answers as place
-from ackproof.reference.predict.answers import Answers, answers, ask_ahead, remembered
+from ackproof.reference.predict.answers import Answers, answers, ask_ahead, remembered, smaller
 from ackproof.rundir.prediction import Chance
 from ackproof_reference.explore.scope import Budget, Scope
 from ackproof_reference.rules import rules_of
@@ -87,3 +87,35 @@ def test_a_way_of_two_ends_is_found_though_much_else_may_happen() -> None:
     found = answers(scope, max_states=120_000).classes["lost"]
     assert found.chance is Chance.POSSIBLE
     assert found.scope == "brokers=2,records=1,acks=all,kills=1,power_losses=1"
+
+
+@pytest.mark.parametrize(
+    ("brokers", "budget", "worlds"),
+    [
+        (3, Budget(kills=2), [(Budget(kills=1), "is down")]),
+        (3, Budget(cuts=1), [(Budget(), "was fenced")]),
+        (3, Budget(shrinks=3), [(Budget(shrinks=2), "was dropped as slow")]),
+        (3, Budget(hand_overs=1, unclean=1), []),
+        (2, Budget(kills=2), []),
+        (3, Budget(power_losses=3), [(Budget(power_losses=2), "is down")]),
+        (
+            3,
+            Budget(cuts=1, kills=2, power_losses=1),
+            [
+                (Budget(kills=1, power_losses=1), "was fenced"),
+                (Budget(kills=2, power_losses=1), "was fenced"),
+                (Budget(cuts=1, kills=1, power_losses=1), "is down"),
+                (Budget(cuts=1, kills=2), "is down"),
+            ],
+        ),
+    ],
+    ids=["killed", "fenced", "slow", "nobody away", "two already", "only the ends", "all of it"],
+)
+def test_smaller_worlds_have_a_broker_and_its_incident_less(
+    brokers: int, budget: Budget, worlds: list[tuple[Budget, str]]
+) -> None:
+    found = list(smaller(replace(ONE_KILL, brokers=brokers, budget=budget)))
+    assert [(one.budget, why) for one, why in found] == [
+        (left, f"broker 3 {away} before, and stays away") for left, away in worlds
+    ]
+    assert {one.brokers for one, _ in found} <= {2}

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
+from ackproof.reference.replay.metadata import _Replay
 from ackproof.reference.replay.steps import same
 from ackproof.reference.replay.zookeeper import zookeeper_steps
+from ackproof.rundir.metadata import PartitionDecided
+from ackproof.rundir.timeline import Event, EventKind
 from ackproof_reference.metadata import Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
 
@@ -86,9 +92,39 @@ def test_who_is_gone_stays_in_the_isr_when_another_shuts_down_and_is_not_elected
     assert _causes(_after(2, (2, 3)), gone=(2,)) == set()
 
 
+def test_who_was_out_of_the_isr_does_not_follow_who_shuts_down() -> None:
+    smaller = BEFORE._replace(isr=(1, 3))
+    assert "broker 1 in controlled shutdown" in _causes(_after(3, (3,)), before=smaller)
+    assert _causes(_after(2, (2, 3)), before=smaller) == set()
+
+
 def test_a_leader_elected_uncleanly_is_recovering_until_it_asks_for_another_isr() -> None:
     alone = BEFORE._replace(isr=(1,))
     recovering = _after(2, (2,))._replace(recovering=True)
     assert _causes(recovering, gone=(1,), before=alone, rules=UNCLEAN) == {"unclean election"}
     recovered = recovering._replace(isr=(2, 3), epoch=11, recovering=False)
     assert _causes(recovered, gone=(1,), before=recovering) == {"ISR grown by its leader"}
+
+
+@pytest.mark.parametrize(
+    ("ended_ms", "kind", "leaving"),
+    [
+        (4999, EventKind.NODE_ENDED, set()),
+        (5000, EventKind.NODE_ENDED, {2}),
+        (35_000, EventKind.NODE_ENDED, {2}),
+        (35_001, EventKind.NODE_ENDED, set()),
+        (5000, EventKind.NODE_DIED, set()),
+    ],
+    ids=["before", "now", "within its time", "later", "by itself"],
+)
+def test_who_ends_soon_after_a_change_may_have_been_in_shutdown(
+    ended_ms: int, kind: EventKind, leaving: set[int]
+) -> None:
+    """Who had ended before it was in none any longer, and a shutdown takes half a minute at most."""
+    ended = Event(t_ns=ended_ms * 1_000_000, wall_ns=0, kind=kind, node=2, detail={})
+    observed = SimpleNamespace(events=[ended], t_ns=lambda timestamp_ms: timestamp_ms * 1_000_000)
+    change = PartitionDecided(
+        offset=1, epoch=1, timestamp_ms=5000, topic="t", partition=0, leader=1, leader_epoch=1,
+        partition_epoch=1, replicas=(1, 2), isr=(1,),
+    )  # fmt: skip
+    assert _Replay(cast(Any, observed), cast(Any, None), cast(Any, None))._leaving(change) == leaving

@@ -125,6 +125,13 @@ def test_a_high_watermark_at_which_the_successor_began_is_kept(tmp_path: Path) -
     assert forbidden(run.conformed(tmp_path)) == ""
 
 
+def test_a_look_from_before_the_partition_was_created_is_of_none_of_its_epochs(tmp_path: Path) -> None:
+    """Of a topic of that name before it, say: its high watermark did not go back."""
+    run = ObservedRun()
+    run.samples.insert(0, sample(900, 1, 0, 50, n1=50))
+    assert forbidden(run.conformed(tmp_path)) == ""
+
+
 @pytest.mark.parametrize(("node", "rule"), [(2, ""), (3, "committed records cut")])
 def test_only_a_leader_whose_disk_lost_something_may_lack_it(tmp_path: Path, node: int, rule: str) -> None:
     run = committed()
@@ -136,6 +143,56 @@ def test_a_power_loss_after_the_election_explains_nothing_of_it(tmp_path: Path) 
     run = committed()
     run.events.append(event("fault-asked", 5600, fault=1, detail={"kind": "power_loss", "nodes": [2]}))
     assert forbidden(run.conformed(tmp_path)) == "committed records cut"
+
+
+def rules(file: ConformanceFile) -> list[str]:
+    return [one.rule for one in (file.forbidden, *file.more_forbidden) if one is not None]
+
+
+def test_a_forbidden_step_may_be_clean_all_the_same(tmp_path: Path) -> None:
+    """Its partition epoch is wrong, and broker 2 was in sync: what that one lacks is not explained by it."""
+    run = committed()
+    (at,) = (n for n, record in enumerate(run.records) if record["offset"] == 30)
+    run.records[at] |= {"partition_epoch": 2}
+    found = rules(run.conformed(tmp_path))
+    assert found[0] == "partition epoch"
+    assert "committed records cut" in found
+
+
+@pytest.mark.parametrize(
+    ("node", "ms", "rule"),
+    [
+        (2, 7500, ""),
+        (2, 7200, ""),
+        (2, 7900, ""),
+        (3, 7500, "high watermark went back"),
+        (2, 7199, "high watermark went back"),
+        (2, 7901, "high watermark went back"),
+    ],
+)
+def test_a_leader_that_began_anew_may_show_a_lower_high_watermark(
+    tmp_path: Path, node: int, ms: int, rule: str
+) -> None:
+    """Broker 2 showed 140 at 7.2 s and shows 120 at 7.9 s."""
+    later = [sample(7900 + 300 * n, 2, 1, 120 + n, n1=170 + n, n2=180, n3=175) for n in range(5)]
+    run = ObservedRun(samples=[*samples()[:10], *later])
+    run.events.append(event("node-started", ms, node=node, detail={"pid": 1}))
+    assert forbidden(run.conformed(tmp_path)) == rule
+
+
+@pytest.mark.parametrize(
+    ("ms", "rule"),
+    [
+        (7199, "ISR expansion below the high watermark"),
+        (7200, "ISR expansion below the high watermark"),
+        (7201, ""),
+    ],
+)
+def test_what_was_committed_when_a_broker_joined_it_holds(tmp_path: Path, ms: int, rule: str) -> None:
+    """Broker 1 joins at 7.5 s, give or take 0.3 s, with 171 records at first. Later marks it need not have had."""
+    later = [sample(7900 + 300 * n, 2, 1, 175 + n, n1=161 + 10 * n, n2=185, n3=180) for n in range(5)]
+    told = [*samples()[:9], sample(ms, 2, 1, 175, n2=185, n3=180), *later]
+    assert forbidden(ObservedRun(samples=told).conformed(tmp_path)) == rule
 
 
 # -- unclean elections and deletions that somebody asked for ----------------------------------------------------------
@@ -173,6 +230,13 @@ def test_an_unclean_election_is_excused_while_somebody_asks_for_it(
     tmp_path: Path, asked_ms: int, until_ms: int, rule: str
 ) -> None:
     assert forbidden(elected(asked_ms, until_ms).conformed(tmp_path)) == rule
+
+
+def test_a_forbidden_election_lost_what_it_lost_once(tmp_path: Path) -> None:
+    """Broker 2 was not in sync: what it did not have is no further step that the protocol forbids."""
+    run = elected(6100, 6500)
+    run.samples = [sample(2000, 1, 0, 120, n1=120)]
+    assert rules(run.conformed(tmp_path)) == ["election out of the ISR"]
 
 
 def test_an_unclean_election_of_another_partition_excuses_nothing(tmp_path: Path) -> None:

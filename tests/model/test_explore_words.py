@@ -185,6 +185,24 @@ def test_a_demand_for_what_is_impossible_is_bad_input(
     assert ("demands what is predicted impossible" in said.err) == (code == 254)
 
 
+@pytest.mark.parametrize(("width", "narrow"), [(60, True), (105, False)])
+def test_a_terminal_that_has_no_room_for_the_table_is_told_in_lines(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    width: int,
+    narrow: bool,
+) -> None:
+    monkeypatch.setattr("ackproof.console._WIDE", width)
+    file = tmp_path / "t.yaml"
+    file.write_text(EXPERIMENT.format(acks="1"))
+    assert main_code(["predict", str(file)]) == 0
+    table = capsys.readouterr().out.partition("Impossible in every case")[0].rstrip().splitlines()
+    assert max(map(len, table)) <= width
+    assert (table[0].split()[0] == "case") is not narrow
+    assert any(line.startswith("  possible: lost") for line in table) is narrow
+
+
 @pytest.mark.parametrize(
     ("version", "says"),
     [

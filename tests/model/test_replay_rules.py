@@ -211,3 +211,11 @@ def test_states_are_told_in_full() -> None:
         f"{STATES}; broker 1 fenced (epoch 11); broker 2 active (epoch 12); "
         "broker 3 in controlled shutdown (epoch 13)"
     )
+
+
+def test_one_of_two_who_joined_was_on_its_way_out() -> None:
+    """That the other one may join excuses nothing."""
+    seen, out = after(ALONE, isr=(1, 2, 3)), Registration(3, 13, stopping=True)
+    found = rule(seen, ALONE, brokers=(*BROKERS[:2], out))
+    assert found.rule == "fenced broker joined the ISR"
+    assert found.text == "{3} joined the ISR while fenced, unregistered or on the way out"

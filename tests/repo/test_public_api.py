@@ -20,7 +20,9 @@ SIGNATURES = {
     "repeat: 'int | None' = None, settings: 'Sequence[str]' = (), only: 'Sequence[str]' = (), "
     "bootstrap: 'str | None' = None, client_config: 'AnyPath | None' = None, out: 'AnyPath' = 'runs', "
     "keep_data: 'bool' = False, simulate: 'bool' = False, progress: 'Progress | None' = None) -> 'Batch'",
-    "audit": "(directories: 'Iterable[AnyPath]', *, master: 'str | None' = None) -> 'list[AuditResult]'",
+    "audit": "(directories: 'Iterable[AnyPath]', *, master: 'str | None' = None, remote: 'str | None' = None, "
+    "conf: 'Mapping[str, str] | None' = None, spark: 'SparkSession | None' = None, "
+    "progress: 'Progress | None' = None) -> 'list[AuditResult]'",
     "judge": "(directory: 'AnyPath', *, progress: 'Progress | None' = None) -> 'tuple[Run, ...]'",
     "report": "(directory: 'AnyPath') -> 'Path'",
     "open_run": "(directory: 'AnyPath') -> 'Run'",

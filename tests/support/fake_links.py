@@ -63,7 +63,7 @@ class FakeMesh:
     came: dict[Link, int] = field(default_factory=dict)
     """Bytes that came back over a link so far."""
     held_up: list[float] = field(default_factory=list)
-    """So many seconds more for each of the next probes: the machine is busy."""
+    """So many seconds more for each of the next probes: the machine is busy, or its packets were lost."""
 
     def links(self) -> frozenset[Link]:
         return self.every
@@ -88,6 +88,7 @@ class FakeMesh:
         if link in self.broken and not effects:
             return Answer("refused", 0.0)
         seconds = 0.001 + (self.held_up.pop(0) if self.held_up else 0.0)
+        resent = 0
         for effect in effects:
             match effect:
                 case Cut():
@@ -97,12 +98,14 @@ class FakeMesh:
                 case DropLarge(above) if size > above:
                     return Answer("silent", timeout_s)
                 case Loss():
-                    return Answer("answered", 1.0, resent=3, answers=asks)
+                    resent += 3
                 case Delay(latency):
-                    seconds += 2 * latency
+                    seconds += 2 * latency * asks
                 case Throttle(rate):
                     seconds += size * asks / rate
-        return Answer("answered", seconds, answers=asks)
+        if seconds > timeout_s:
+            return Answer("silent", timeout_s, resent, answers=int(asks * timeout_s / seconds))
+        return Answer("answered", seconds, resent, answers=asks)
 
     def closing(self, link: Link, *, timeout_s: float) -> float | None:
         effects = self.laid.get(link, {}).values() if link in self.broken else ()

@@ -101,7 +101,7 @@ class FakeRun:
             raise error
 
 
-def audited(directories: list[Path]) -> list[AuditResult]:
+def audited(directories: list[Path], **_: object) -> list[AuditResult]:
     """Stands for the audit, and finds nothing."""
     counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
     for directory in directories:
@@ -199,7 +199,7 @@ def test_an_old_batch_is_concluded_as_a_new_one_is(
 def test_a_case_that_cannot_be_audited_says_so(
     file: Path, tmp_path: Path, fake: type[FakeRun], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def torn(directories: list[Path]) -> list[AuditResult]:
+    def torn(directories: list[Path], **_: object) -> list[AuditResult]:
         first, *others = directories
         return [AuditResult(first, None, 254, ("a column is missing",)), *audited(others)]
 
@@ -307,6 +307,48 @@ def test_experiments_of_one_name_are_told_apart_by_their_files(
     ]
     done = run_batch(options, Watcher(), planned)
     assert {case.experiment for case in done.document().cases} == {f"t ({file.name})", "t (other.yaml)"}
+
+
+def test_files_of_one_name_in_two_folders_are_told_apart_by_their_folders(
+    tmp_path: Path, fake: type[FakeRun]
+) -> None:
+    files = (tmp_path / "old" / "t.yaml", tmp_path / "new" / "t.yaml")
+    for one in files:
+        one.parent.mkdir()
+        one.write_text(YAML)
+    options = BatchOptions(files, out=tmp_path / "runs")
+    done = run_batch(options, Watcher(), plan_cases(options))
+    assert {case.experiment for case in done.document().cases} == {"t (old/t.yaml)", "t (new/t.yaml)"}
+
+
+DISKS = "faults:\n  - pause: broker\n    at: 0s\n  - {faults}\n    at: 1s\n"
+
+
+@pytest.mark.parametrize(
+    ("faults", "named"),
+    [
+        ("full_disk: broker(1)", "fault 2 (full_disk broker(1))"),
+        ("storm: {count: 1, menu: {full_disk: 1}}", "fault 2.1 (full_disk broker)"),
+    ],
+)
+def test_the_fault_that_needs_what_this_machine_has_not_is_named_with_its_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: str, named: str
+) -> None:
+    monkeypatch.setattr("ackproof.run.options.refusal", lambda: "only root can mount file systems")
+    file = tmp_path / "t.yaml"
+    text = YAML + DISKS.format(faults=faults)
+    file.write_text(text)
+    line = text[: text.index(faults)].count("\n") + 1
+    options = BatchOptions((file,), out=tmp_path / "runs")
+    with pytest.raises(BadInput) as raised:
+        run_batch(options, Watcher(), plan_cases(options))
+    first, excerpt, _ = str(raised.value).splitlines()
+    assert first == (
+        f"{file}:{line}:5: faults[2]: {named} needs file systems of their own for the nodes: "
+        "only root can mount file systems"
+    )
+    assert excerpt.endswith(f"{line} |   - {faults}")
+    assert not (tmp_path / "runs").exists()
 
 
 def test_the_cases_of_one_file_need_no_name_beside_their_own(

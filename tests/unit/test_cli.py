@@ -190,6 +190,47 @@ def test_a_locale_without_arrows_ends_no_command(tmp_path: Path) -> None:
     assert b"topics (partitions " in done.stdout
 
 
+HURRIED = """
+import os, signal, sys
+from ackproof.cli.start import entry
+class Hurry:
+    def find_spec(self, name, path=None, target=None):
+        if name == {at!r}:
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Hurry())
+entry()
+"""
+
+
+@pytest.mark.parametrize(
+    ("at", "code", "said"),
+    [
+        ("ackproof.cli.main", -signal.SIGINT, b""),  # which a shell calls 130
+        (
+            "ackproof.plan.cases",
+            255,
+            b"ackproof: interrupted: everything was stopped, what was recorded is kept",
+        ),
+    ],
+)
+def test_ctrl_c_while_the_command_loads_ends_it_in_silence(
+    tmp_path: Path, at: str, code: int, said: bytes
+) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(GOOD)
+    command = [sys.executable, "-c", HURRIED.format(at=at), "validate", str(file)]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=120)
+    assert (done.returncode, done.stderr.strip()) == (code, said)
+
+
+def test_who_ignores_ctrl_c_goes_on_ignoring_it(tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    file.write_text(GOOD)
+    words = [sys.executable, "-c", HURRIED.format(at="ackproof.cli.main"), "validate", str(file)]
+    command = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *words]
+    assert subprocess.run(command, capture_output=True, check=False, timeout=120).returncode == 0
+
+
 def test_an_interrupt_says_where_what_was_recorded_is_kept(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

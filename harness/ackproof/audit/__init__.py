@@ -5,15 +5,16 @@ Importing this package loads neither Spark nor Arrow; `run` does.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
     from ackproof.audit.results import AuditResult
+    from ackproof.audit.stages import Edge
     from ackproof.audit.units import Limits
 
 __all__ = ["exit_code", "findings", "run"]
@@ -23,37 +24,37 @@ def run(
     directories: Sequence[Path],
     *,
     master: str | None = None,
+    remote: str | None = None,
+    conf: Mapping[str, str] | None = None,
     progress: Callable[[str], None] | None = None,
     spark: SparkSession | None = None,
     limits: Limits | None = None,
 ) -> list[AuditResult]:
     """Audit directories that hold `ledger/produced` and `ledger/consumed`; a result for each, in their order.
 
-    Writes `audit.json`, `findings/` and `series.parquet` into each that could be counted. `master`: a Spark master,
-    all local cores by default; `spark`: use this session and leave it running. `progress` is told, in words, what
-    goes on. `limits` is for tests. Raises `MissingTool` without Java; what is wrong with a directory, or a Spark
-    that dies, is in the results.
+    Writes `audit.json`, `findings/` and `series.parquet` into each that could be counted. `spark`: use this session,
+    classic or Connect, and leave it running; so is one that is active in this thread. Else one is started: at a
+    `master`, a `remote` server of Spark Connect, or on all local cores, with `conf` over spark-defaults.conf.
+    `progress` is told, in words, what goes on. `limits` is for tests. Raises `MissingTool` without Java; what is
+    wrong with a directory, or a Spark that dies, is in the results.
     """
     from ackproof.audit import session
 
     tell = progress or (lambda _: None)
-    starting: session.Starting | None = None
-    if spark is None and any((directory / "ledger").is_dir() for directory in directories):
-        starting = session.Starting(master, tell)  # while the rest is imported and the footers are read
-    try:
+    where = session.Where(master, remote, conf or {})
+    with ExitStack() as stack:
+        starting: session.Starting | None = None
+        if any((directory / "ledger").is_dir() for directory in directories):
+            starting = session.Starting(where, tell, spark or session.active())
+            stack.push(starting.close)  # begun while the rest is imported and the footers are read
         from ackproof.audit import pipeline
         from ackproof.audit.units import Limits
 
-        def context() -> SparkContext:
-            if spark is not None:
-                return spark.sparkContext
+        def edge() -> Edge:
             assert starting is not None, "directories without a ledger need no Spark"
-            return starting.context()
+            return starting.edge()
 
-        return pipeline.audit_all(directories, context, tell, limits or Limits())
-    finally:
-        if starting is not None:
-            starting.close()
+        return pipeline.audit_all(directories, edge, tell, limits or Limits())
 
 
 def exit_code(results: Iterable[AuditResult]) -> int:
@@ -74,7 +75,7 @@ def findings(spark: SparkSession, directories: Sequence[Path]) -> DataFrame:
     schema = from_arrow_schema(FINDINGS)
     frames = [
         spark.read.schema(schema)
-        .parquet(str(CaseDir(directory).findings.absolute()))
+        .parquet(*(str(path.absolute()) for path in CaseDir(directory).finding_parts))
         .withColumn("directory", functions.lit(str(directory)))
         for directory in directories
     ]

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.audit.rows import Ints, Rows
-from ackproof.rundir import arrow
+from ackproof.rundir import arrow, storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 _FLUSH_ROWS = 1 << 17
 _FEW_VALUES = ["class", "topic", "partition", "producer", "detail"]
@@ -26,7 +29,7 @@ class FindingsWriter:
     """Writer of one findings file, and counter of what it wrote. The file appears with its first row."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
         self._writer: pq.ParquetWriter | None = None
         self._waiting: list[pa.Table] = []
         self._waiting_rows = 0
@@ -72,11 +75,14 @@ class FindingsWriter:
         if not self._waiting:
             return
         if self._writer is None:
-            self._writer = pq.ParquetWriter(
-                self._path, FINDINGS, compression="zstd", use_dictionary=_FEW_VALUES
-            )
+            self._writer = storage.writer(self.path, FINDINGS, use_dictionary=_FEW_VALUES)
         self._writer.write_table(pa.concat_tables(self._waiting), row_group_size=_FLUSH_ROWS)
         self._waiting, self._waiting_rows = [], 0
+
+    @property
+    def files(self) -> list[str]:
+        """The name of what it wrote, if it wrote."""
+        return [] if self._writer is None else [self.path.name]
 
     def close(self) -> None:
         """Write what waits. Raises OSError."""

@@ -10,16 +10,19 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.audit import ends
 from ackproof.audit.clients import ListedClients, read_clients
+from ackproof.rundir import storage
 from ackproof.rundir.end import ENDS, NotAnEnd, digest, end_of, has_end, read_end, span
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.schema import CONSUMED, PRODUCED
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
 
 Kind = Literal["produced", "consumed"]
 SCHEMAS: dict[Kind, pa.Schema] = {"produced": PRODUCED, "consumed": CONSUMED}
@@ -102,7 +105,9 @@ def examine(directory: Path, *, set_aside: dict[str, str]) -> Ledger:
             raise Rejected(f"{directory}: no folder {folder.relative_to(directory)}")
     ledger = Ledger(directory)
     # Said even of a file that is gone by now: it was there.
-    ledger.reasons += [f"{_short(Path(path), directory)}: {why}" for path, why in sorted(set_aside.items())]
+    ledger.reasons += [
+        f"{_short(storage.located(path), directory)}: {why}" for path, why in sorted(set_aside.items())
+    ]
     clients = {kind: _read_footers(ledger, kind, folder, set_aside) for kind, folder in folders.items()}
     if case.case_json.exists():
         _check_ends(ledger, read_clients(case.case_json), clients)
@@ -238,7 +243,7 @@ def _producers_in(parts: list[Part]) -> set[int]:
     found: set[int] = set()
     for part in parts:
         try:
-            with pq.ParquetFile(part.path) as file:
+            with storage.parquet(part.path) as file:
                 for batch in file.iter_batches(columns=["producer"]):
                     found.update(batch.column(0).unique().to_pylist())
         except (OSError, pa.ArrowException):
@@ -247,7 +252,7 @@ def _producers_in(parts: list[Part]) -> set[int]:
 
 
 def _footer(path: Path, kind: Kind, client: str, directory: Path) -> Part:
-    with pq.ParquetFile(path) as file:
+    with storage.parquet(path) as file:
         metadata = file.metadata
         found = file.schema_arrow
     required = SCHEMAS[kind]

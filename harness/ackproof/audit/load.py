@@ -11,7 +11,6 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.audit.ledger import Kind, Part, Rejected, RowGroup, unreadable
 from ackproof.audit.rows import (
@@ -26,6 +25,7 @@ from ackproof.audit.rows import (
     constant,
     squeezed,
 )
+from ackproof.rundir import storage
 from ackproof.rundir.arrow import values
 from ackproof.rundir.outcome import Outcome, ReadPhase
 from ackproof.rundir.partition import TopicPartition
@@ -90,7 +90,7 @@ def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, T
     columns = _columns_of(part, groups)
     try:
         # Opening again is cheap beside decoding, and the file may have changed or gone since its footer was read.
-        with pq.ParquetFile(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
+        with storage.parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
             for batch in file.iter_batches(
                 batch_size=batch_rows,
                 row_groups=[group.number for group in groups],

@@ -6,18 +6,18 @@ lie) is audited again without them, alone; the others are not touched by that.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ackproof.audit import results, stages
 from ackproof.audit.bucket import Totals
 from ackproof.audit.ledger import Ledger, Rejected, examine
 from ackproof.audit.load import Mistrusted, UnreadablePart
+from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
+from ackproof.audit.spill import sweep
 from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
     BucketUnit,
@@ -28,20 +28,12 @@ from ackproof.audit.units import (
     Trouble,
     Whole,
     do_whole,
-    make_work,
-    remove_work,
     unreadable_parts,
 )
-from ackproof.base import processes
 from ackproof.base.errors import AuditFailed
 
-if TYPE_CHECKING:
-    from pyspark import SparkContext
-
 Progress = Callable[[str], None]
-Contexts = Callable[[], "SparkContext"]
-
-_WORK = ".audit-"
+Edges = Callable[[], stages.Edge]
 
 
 @dataclass
@@ -50,7 +42,7 @@ class _Job:
 
     number: int
     directory: Path
-    work: Path
+    outputs: Outputs
     existed: bool
     set_aside: dict[str, str] = field(default_factory=dict)
     doubted: set[str] = field(default_factory=set)
@@ -74,24 +66,24 @@ class _Ready:
 
 
 def audit_all(
-    directories: Sequence[Path], contexts: Contexts, progress: Progress, limits: Limits
+    directories: Sequence[Path], edges: Edges, progress: Progress, limits: Limits
 ) -> list[AuditResult]:
-    """Audit; one result per directory, in their order. `contexts` gives Spark, once it is needed.
+    """Audit; one result per directory, in their order. `edges` gives Spark, once it is needed.
 
     Raises nothing for what is wrong with one directory or with Spark: the results say it.
     """
     jobs: dict[Path, _Job] = {}
     for directory in directories:
         path = directory.absolute()
-        jobs.setdefault(
-            path, _Job(len(jobs), path, path / f"{_WORK}{processes.mark()}-{len(jobs)}", path.is_dir())
-        )
+        jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path, len(jobs)), path.is_dir()))
+    sweep()
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
-            _round(pending, contexts, progress, limits)
+            _round(pending, edges, progress, limits)
     finally:
         for job in jobs.values():
-            remove_work(job.work)
+            if job.result is None or job.result.file is None:
+                job.outputs.leave()
     found: list[AuditResult] = []
     for directory in directories:
         result = jobs[directory.absolute()].result
@@ -100,7 +92,7 @@ def audit_all(
     return found
 
 
-def _round(jobs: Sequence[_Job], contexts: Contexts, progress: Progress, limits: Limits) -> None:
+def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limits) -> None:
     """Bring each directory to a result, or learn which of its files must be set aside."""
     progress(f"reading the footers of {_directories(len(jobs))}")
     ready = {job.number: one for job in jobs if (one := _examined(job, limits)) is not None}
@@ -115,7 +107,7 @@ def _round(jobs: Sequence[_Job], contexts: Contexts, progress: Progress, limits:
         rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
         progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
         try:
-            _count(contexts(), spark, ready, limits)
+            _count(edges(), spark, ready, limits)
         except AuditFailed as error:
             for one in spark:
                 one.job.fail(error.code, str(error))
@@ -132,13 +124,10 @@ def _directories(count: int) -> str:
 
 
 def _examined(job: _Job, limits: Limits) -> _Ready | None:
-    for left in processes.left_behind(job.directory, _WORK):
-        remove_work(left)
     try:
         ledger = examine(job.directory, set_aside=job.set_aside)
         told = look(ledger, job.set_aside)
-        remove_work(job.work)
-        make_work(job.work)
+        job.outputs.begin()
     except Rejected as error:
         if job.existed and not job.directory.is_dir():
             job.fail(INCOMPLETE, f"{job.directory}: disappeared while it was read")
@@ -151,8 +140,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     rows = ledger.rows("produced") + ledger.rows("consumed")
     target = Target(
         number=job.number,
-        directory=str(job.directory),
-        work=str(job.work),
+        outputs=job.outputs,
         open_producers=ledger.open_producers,
         shares=max(1, -(-rows // limits.share_rows)),
         transactions=told,
@@ -162,42 +150,28 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
     )
 
 
-def _count(
-    context: SparkContext, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits
-) -> None:
+def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
     """Run the Spark job; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
-    from py4j.protocol import Py4JError
-
-    try:
-        splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
-        for answer in stages.split(context, [unit for one in spark for unit in one.plan.splits], limits):
-            if isinstance(answer, Split):
-                splits[answer.target.number].append(answer)
-            else:
-                ready[answer.number].troubles.append(answer)
-        units: list[Whole | BucketUnit] = []
-        for one in spark:
-            if one.plan.whole is not None:
-                units.append(one.plan.whole)
-            elif not one.troubles:
-                units += bucket_units(one.plan, one.target, splits[one.job.number])
-        _sort_in(ready, stages.count(context, units, limits))
-    except (Py4JError, OSError, EOFError) as error:
-        raise AuditFailed(f"Spark died: {_cause(str(error))}", code=INCOMPLETE) from error
+    splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
+    for answer in stages.split(edge, [unit for one in spark for unit in one.plan.splits], limits):
+        if isinstance(answer, Split):
+            splits[answer.target.number].append(answer)
+        elif isinstance(answer, Trouble):
+            ready[answer.number].troubles.append(answer)
+    units: list[Whole | BucketUnit] = []
+    for one in spark:
+        if one.plan.whole is not None:
+            units.append(one.plan.whole)
+        elif not one.troubles:
+            units += bucket_units(one.plan, one.target, splits[one.job.number])
+    _sort_in(ready, stages.count(edge, units, limits))
 
 
-def _cause(text: str) -> str:
-    """What happened, out of a Java or Python trace."""
-    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
-    told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
-    return " / ".join(dict.fromkeys([*told[-1:], *told[:1], *lines[:1]]))[:500] or "no reason given"
-
-
-def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[Counted | Trouble]) -> None:
+def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[stages.Message]) -> None:
     for answer in answers:
         if isinstance(answer, Counted):
             ready[answer.number].counted.add(answer)
-        else:
+        elif isinstance(answer, Trouble):
             ready[answer.number].troubles.append(answer)
 
 
@@ -236,7 +210,7 @@ def _conclude(one: _Ready) -> None:
     reasons = (*one.ledger.reasons, *_unsaid(one.target.transactions, one.counted.totals))
     file = results.document(one.counted, reasons, one.ledger.digests)
     try:
-        results.publish(job.directory, job.work, file)
+        file = results.publish(job.outputs, one.counted, file)
     except OSError as error:
         job.fail(INCOMPLETE, f"{job.directory}: the results cannot be written ({error.strerror or error})")
         return

@@ -1,19 +1,21 @@
-"""What an audit gives back, and how its results come into the directory: whole, in place of older ones."""
+"""What an audit gives back, and how its results come into the directory: whole, in place of older ones.
+
+Findings and series have names of their own, and `audit.json`, replaced last and in one step, says which they are. So it
+is also where nothing can be renamed, and a reader sees the older audit or this one, never some of both.
+"""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import pyarrow.parquet as pq
-
-from ackproof.audit.units import FINDINGS as FINDINGS_FOLDER
-from ackproof.audit.units import SERIES_PARTS, Counted
+from ackproof.audit.outputs import Outputs, remove_empty
+from ackproof.audit.units import Counted
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.layout import SERIES_NAMES, CaseDir
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.schema import FINDINGS, SERIES
 
@@ -54,24 +56,27 @@ def document(counted: Counted, reasons: tuple[str, ...], digests: Mapping[str, s
     )
 
 
-def publish(directory: Path, work: Path, file: AuditFile) -> None:
-    """Put findings, series and `audit.json` into place, `audit.json` last. Raises OSError."""
-    case = CaseDir(directory)
-    findings = work / FINDINGS_FOLDER
-    if not any(findings.iterdir()):
-        pq.write_table(FINDINGS.empty_table(), findings / "part-0.parquet")
-    series = work / "series.parquet"
-    with pq.ParquetWriter(series, SERIES, compression="zstd") as writer:
-        for part in sorted((work / SERIES_PARTS).iterdir()):
-            with pq.ParquetFile(part) as of_bucket:
-                for batch in of_bucket.iter_batches(batch_size=1 << 17):
+def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
+    """Write the series, and then `audit.json`, which comes back; remove what it replaces. Raises OSError."""
+    case = outputs.case
+    older = [*case.finding_parts, case.series] if case.audit_json.exists() else []
+    series = next(path for path in map(case.path.joinpath, SERIES_NAMES) if path not in older)
+    with storage.writer(series, SERIES) as writer:
+        for name in sorted(counted.series):
+            with storage.parquet(outputs.work / "series" / name) as of_unit:
+                for batch in of_unit.iter_batches(batch_size=1 << 17):
                     writer.write_batch(batch)
-    withdraw(directory)
-    if case.findings.exists():
-        shutil.rmtree(case.findings)
-    findings.rename(case.findings)
-    series.replace(case.series)
+    names = sorted(counted.findings)
+    if not names:  # an empty file says which columns there would be
+        none = outputs.findings("0")
+        storage.writer(none, FINDINGS).close()
+        names = [none.name]
+    file = file.model_copy(update={"findings": tuple(names), "series": series.name})
     file.save(case.audit_json)
+    for path in older:
+        path.unlink(missing_ok=True)
+    outputs.leave(published=names)
+    return file
 
 
 def withdraw(directory: Path) -> None:
@@ -79,6 +84,8 @@ def withdraw(directory: Path) -> None:
     case = CaseDir(directory)
     if not case.audit_json.exists():
         return  # what stands there is not ours
+    older = [*case.finding_parts, case.series]
     case.audit_json.unlink(missing_ok=True)
-    case.series.unlink(missing_ok=True)
-    shutil.rmtree(case.findings, ignore_errors=True)
+    for path in older:
+        path.unlink(missing_ok=True)
+    remove_empty(case.findings)

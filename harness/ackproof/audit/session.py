@@ -1,204 +1,185 @@
-"""Spark for one audit: a context in a JVM of our own, gone with this process.
+"""Where Spark runs: the session that is there, a server of Spark Connect, or a JVM of our own.
 
-From a start with the archive to the first task it takes about 3 s, without it 5 s.
+From a start with the archive to the first task a JVM takes about 3 s, without it 5 s.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
+from types import TracebackType
 from typing import TYPE_CHECKING
 
-from ackproof.audit.archive import Archive
-from ackproof.audit.jvm import Jvm, Progress, jars, start
-from ackproof.base import processes
+from ackproof.audit.watch import CANCEL_S, Progress, in_background
 from ackproof.provision.java import find_java
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
-_END_TIMEOUT_S = 60.0
-
-_IMPORTS = (
-    "org.apache.spark.SparkConf",
-    "org.apache.spark.api.java.*",
-    "org.apache.spark.api.python.*",
-    "org.apache.spark.ml.python.*",
-    "org.apache.spark.mllib.api.python.*",
-    "org.apache.spark.resource.*",
-    "org.apache.spark.sql.Encoders",
-    "org.apache.spark.sql.OnSuccessCall",
-    "org.apache.spark.sql.functions",
-    "org.apache.spark.sql.classic.*",
-    "org.apache.spark.sql.api.python.*",
-    "org.apache.spark.sql.hive.*",
-    "scala.Tuple2",
-)
-"""What pyspark.java_gateway.launch_gateway imports into the gateway."""
+    from ackproof.audit.stages import Edge
 
 
-def default_master() -> str:
-    """All cores that this process may use."""
-    return f"local[{len(os.sched_getaffinity(0))}]"
+@dataclass(frozen=True)
+class Where:
+    """What was said of Spark: a master, or a server of Spark Connect (`sc://host:port`); settings."""
+
+    master: str | None = None
+    remote: str | None = None
+    conf: Mapping[str, str] = field(default_factory=dict)
 
 
 @contextmanager
-def spark_context(master: str | None, progress: Progress) -> Iterator[SparkContext]:
-    """A context that lives as long as the block; one that this process has already is used and left alone.
+def opened(where: Where, progress: Progress, given: SparkSession | None = None) -> Iterator[Edge]:
+    """Spark as long as the block lasts. A session that was given is left as it was.
 
     Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does not start.
     """
-    if "pyspark" in sys.modules:
-        from pyspark import SparkContext
+    from ackproof.audit.edge_rdd import RddEdge
 
-        if (active := SparkContext._active_spark_context) is not None:
-            yield active
-            return
-    folder = _own_folder()
-    quiet = _Quiet()
+    session = given
+    remote = where.remote or (where.master is None and "SPARK_REMOTE" in os.environ)
+    if session is None and not remote:
+        with spark_context(where, progress) as context:
+            yield RddEdge(context, progress)
+    elif session is not None and hasattr(session, "sparkContext"):
+        yield RddEdge(session.sparkContext, progress)
+    else:
+        with contextlib.ExitStack() as ours:
+            if session is None:
+                session = _connected(where)
+                ours.callback(session.stop)
+            from ackproof.audit.edge_frame import FrameEdge
+
+            yield FrameEdge(session, progress)
+
+
+def active() -> SparkSession | None:
+    """The session of spark-submit or a notebook, classic or Connect: that of the thread that asks."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()
+
+
+def _connected(where: Where) -> SparkSession:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    from ackproof.audit.workers import failed
+
     try:
-        java = find_java()
-        archive = Archive.of(java, jars())
-        jvm = start(java, master or default_master(), archive, folder, progress)
-        try:
-            context = _connect(jvm)
-            try:
-                yield context
-            finally:
-                _disconnect(context, jvm, archive, progress)
-        finally:
-            jvm.end()
-    finally:
-        quiet.end()
-        shutil.rmtree(folder, ignore_errors=True)
+        builder = SparkSession.builder.config(map=dict(where.conf))
+        return (builder.remote(where.remote) if where.remote else builder).getOrCreate()
+    except (PySparkException, ImportError, OSError) as error:
+        raise failed(error, "no Spark Connect") from error
 
 
-_FOLDER = "ackproof-spark-"
+@contextmanager
+def spark_context(
+    where: Where, progress: Progress, java_options: str | None = None
+) -> Iterator[SparkContext]:
+    """A classic context as long as the block lasts; one that this process has already is used and left alone.
 
-
-def _own_folder() -> Path:
-    """A folder for Spark's files; those of audits that were killed are removed."""
-    for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
-        shutil.rmtree(left, ignore_errors=True)
-    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))
-
-
-class _Quiet(logging.NullHandler):
-    """While this is in force, py4j cannot write its traces of a JVM that is gone through the root logger.
-
-    It calls `logging.exception`, which would even give the root logger a handler of its own.
+    Its JVM stays for the next one, and ends with this process, however that ends. `java_options`: of the JVM, in
+    place of those that start it from the archive.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        logging.getLogger().addHandler(self)
-        logging.getLogger().addFilter(self._keep)
-
-    @staticmethod
-    def _keep(record: logging.LogRecord) -> bool:
-        return "py4j" not in record.pathname
-
-    def end(self) -> None:
-        """Leave the root logger as it was."""
-        logging.getLogger().removeFilter(self._keep)
-        logging.getLogger().removeHandler(self)
+    began_ms, patience = time.time_ns() // 1_000_000, None
+    with _without_numpy():
+        context = _started(where, progress, java_options)
+        try:
+            yield context
+        except KeyboardInterrupt:
+            patience = CANCEL_S
+            raise
+        finally:
+            if context.startTime >= began_ms:
+                wait_for([in_background(context.stop, "spark-stop")], patience)
 
 
-def _connect(jvm: Jvm) -> SparkContext:
-    from py4j.clientserver import ClientServer, JavaParameters, PythonParameters
-    from py4j.java_gateway import java_import
-    from pyspark import SparkContext
+@contextmanager
+def _without_numpy() -> Iterator[None]:
+    """While this is in force, py4j does not ask of each argument whether it is numpy's: none is.
 
-    gateway = ClientServer(
-        java_parameters=JavaParameters(port=jvm.port, auth_token=jvm.secret, auto_convert=True),
-        python_parameters=PythonParameters(port=0, eager_load=False),
-    )
-    # pyspark's two numpy converters import pandas (0.5 s and a warning) at the first call, and nothing here needs them.
-    client = gateway._gateway_client
-    client.converters = [one for one in client.converters if not type(one).__name__.startswith("Numpy")]
-    for name in _IMPORTS:
-        java_import(gateway.jvm, name)
-    context = SparkContext(gateway=gateway)
-    context.pythonExec = os.environ.get("PYSPARK_PYTHON") or sys.executable
+    pyspark's two converters of such import pandas and its testing tools for that, a second of processor time.
+    """
+    import pyspark.sql.types  # noqa: F401 - which registers them
+    from py4j.protocol import INPUT_CONVERTER
+
+    kept = list(INPUT_CONVERTER)
+    INPUT_CONVERTER[:] = [one for one in kept if not type(one).__name__.startswith("Numpy")]
+    try:
+        yield
+    finally:
+        INPUT_CONVERTER[:] = kept
+
+
+def _started(where: Where, progress: Progress, java_options: str | None) -> SparkContext:
+    from ackproof.audit import driver, edge_rdd
+
+    def options() -> str:
+        return driver.archive_options(java, progress) if java_options is None else java_options
+
+    java, folder = find_java(), _folder()
+    given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
+    told = driver.settings(given, folder, options)
+    local = edge_rdd.is_local(told.get("spark.master"))
+    again = False
+    with driver.environment(java, folder, local=local) as log:
+        from py4j.protocol import Py4JError
+        from pyspark import SparkConf, SparkContext
+        from pyspark.errors import PySparkException
+
+        from ackproof.audit.workers import failed
+
+        try:
+            context = SparkContext.getOrCreate(SparkConf().setAll(list(told.items())))
+        except (PySparkException, Py4JError, OSError) as error:
+            again = isinstance(error, PySparkException) and driver.discarded(told, progress)
+            if not again:
+                said = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+                raise failed(RuntimeError(f"{error}\n{said[-4000:]}"), "Spark did not start") from error
+    if again:
+        return _started(where, progress, "")
+    if python := context.getConf().get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON")):
+        context.pythonExec = python
+    elif edge_rdd.is_local(context.master):
+        context.pythonExec = sys.executable
     return context
 
 
-def _disconnect(context: SparkContext, jvm: Jvm, archive: Archive, progress: Progress) -> None:
-    """Leave pyspark as it was before, so that another context can be made in this process."""
-    from pyspark import SparkContext
+@cache
+def _folder() -> Path:
+    from ackproof.audit import driver
 
-    recording = archive.recording and jvm.process.poll() is None
-    if recording:
-        progress("writing Spark's class-data archive")
-        with contextlib.suppress(Exception):  # the audit is done; without an archive the next start is slower
-            context.stop()
-    else:
-        _silence(context)
-        jvm.end()
-    with SparkContext._lock:
-        gateway = SparkContext._gateway
-        SparkContext._active_spark_context = None
-        SparkContext._gateway = None
-        SparkContext._jvm = None
-    if gateway is not None:
-        with contextlib.suppress(Exception):  # its JVM may be dead already
-            gateway.close()
-    if recording and jvm.process.stdin is not None:
-        jvm.process.stdin.close()
-        try:
-            jvm.process.wait(_END_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            return
-        archive.keep()
-
-
-def _silence(context: SparkContext) -> None:
-    """End pyspark's accumulator server, which would print a trace when the JVM hangs up on it."""
-    server = context._accumulatorServer
-    if server is not None:
-        setattr(server, "handle_error", lambda *_: None)  # noqa: B010 - mypy allows no assignment to a method
-        server.server_shutdown = True
-        # It looks up from its socket twice a second; nobody has to wait for that.
-        threading.Thread(target=server.shutdown, name="spark-accumulators-end", daemon=True).start()
+    return driver.own_folder()
 
 
 class Starting:
-    """A context that is being started by another thread, while this one does something else."""
+    """Spark that is being started by another thread, while this one does something else."""
 
-    def __init__(self, master: str | None, progress: Progress) -> None:
+    def __init__(self, where: Where, progress: Progress, given: SparkSession | None) -> None:
+        import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
+
         self._stack = contextlib.ExitStack()
-        self._manager = spark_context(master, progress)
-        self._context: SparkContext | None = None
-        self._error: BaseException | None = None
-        # Not Thread.join: once interrupted by Ctrl-C, that takes a thread for ended that is not (CPython 3.11).
-        self._through = threading.Event()
-        threading.Thread(target=self._enter, name="spark-start", daemon=True).start()
+        manager = opened(where, progress, given)
+        self._edge = in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
-    def _enter(self) -> None:
-        try:
-            self._context = self._stack.enter_context(self._manager)
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
-            self._error = error
-        finally:
-            self._through.set()
-
-    def context(self) -> SparkContext:
+    def edge(self) -> Edge:
         """Wait for it. Raises what its start raised."""
-        self._through.wait()
-        if self._error is not None:
-            raise self._error
-        assert self._context is not None
-        return self._context
+        return self._edge.result()
 
-    def close(self) -> None:
-        self._through.wait()
-        self._stack.close()
+    def close(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it, as `__exit__` does; one that nobody waited for ends once it is there, or with this process."""
+        self._edge.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))

@@ -7,6 +7,9 @@ nothing special: it has more ranges.
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -15,23 +18,49 @@ from pathlib import Path
 import numpy as np
 
 from ackproof.audit.rows import Array, Bools, Rows, Schema, concat, constant, is_constant, squeezed
+from ackproof.base.processes import left_behind, mark
+from ackproof.rundir.storage import located
 
+_SCRATCH = "ackproof-audit-"
+"""How the names of these folders begin; the mark of their process follows."""
 _SAMPLE_OF_CHUNK = 512
 _MOST_RANGES = 24
 
 
 class Scratch:
-    """A folder for what does not fit in memory. One writer; whoever made the folder removes it."""
+    """A folder of one task for what does not fit in memory: where Spark puts its own of that kind, on the worker.
 
-    def __init__(self, folder: Path, prefix: str) -> None:
-        self._folder = folder
-        self._prefix = prefix
+    `within`: stands in it instead.
+    """
+
+    def __init__(self, within: Path | None = None) -> None:
+        self._within = within or Path(_local_dir() or tempfile.gettempdir())
+        self._folder: Path | None = None
         self._next = 0
 
     def new(self) -> Path:
-        """A path that nobody else uses."""
+        """A path that nobody else uses. Raises OSError."""
+        if self._folder is None:
+            self._folder = Path(tempfile.mkdtemp(prefix=f"{_SCRATCH}{mark()}-", dir=self._within))
         self._next += 1
-        return self._folder / f"{self._prefix}-{self._next}.rows"
+        return self._folder / f"{self._next}.rows"
+
+    def __enter__(self) -> Scratch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def sweep() -> None:
+    """Remove those of workers that were killed on this machine."""
+    for left in left_behind(Path(_local_dir() or tempfile.gettempdir()), _SCRATCH):
+        shutil.rmtree(left, ignore_errors=True)
+
+
+def _local_dir() -> str | None:
+    return os.environ.get("SPARK_LOCAL_DIRS", "").partition(",")[0] or None
 
 
 @dataclass(frozen=True)
@@ -59,14 +88,14 @@ class Spilled:
     def load(self) -> Rows:
         """Read back. Raises OSError."""
         read: dict[str, Array] = {}
-        with Path(self.path).open("rb") as file:
+        with located(self.path).open("rb") as file:
             file.seek(self.start)
             for column in self.columns:
                 if column.stored is None:
                     read[column.name] = constant(column.base, column.type, self.length)
                     continue
-                raw = np.fromfile(file, dtype=column.stored, count=self.length)
-                if len(raw) != self.length:
+                raw = np.empty(self.length, column.stored)
+                if file.readinto(raw.view(np.uint8).data) != raw.nbytes:
                     raise OSError(f"{self.path}: cut short")
                 wide = raw.astype(column.type, copy=False)
                 read[column.name] = wide + column.base if column.base else wide
@@ -78,7 +107,7 @@ class SpillFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = path.open("wb", buffering=0)
+        self._file = path.open("wb")
         self._position = 0
 
     def add(self, rows: Rows) -> Spilled:
@@ -92,7 +121,7 @@ class SpillFile:
                 continue
             raw, base = _narrowed(thin)
             columns.append(SpilledColumn(name, thin.dtype.str, raw.dtype.str, base))
-            raw.tofile(self._file)
+            self._file.write(raw.view(np.uint8).data)
             self._position += raw.nbytes
         return Spilled(str(self._path), start, len(rows), tuple(columns))
 

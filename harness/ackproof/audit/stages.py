@@ -1,4 +1,4 @@
-"""The audit as Spark sees it: tasks over units of work, and one shuffle by identity.
+"""The audit as a job: tasks over units of work, and one shuffle by identity. Nothing here knows Spark but by `Edge`.
 
 ::
 
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Generic, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from ackproof.audit.planning import tasks
+from ackproof.audit.planning import AnyUnit, tasks
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -37,52 +38,55 @@ from ackproof.audit.units import (
 )
 from ackproof.audit.unmatched import Share
 
-if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
-
 _MOST_PARTITIONS = 64
+_RESULT = -1
 
-Key: TypeAlias = tuple[int, int | None]
-"""Number of the directory, and of the share (None: not a share but a result)."""
-Message: TypeAlias = Counted | Trouble | Share
+Key: TypeAlias = tuple[int, int]
+"""Number of the directory, and of the share (-1: not a share but a result)."""
+Message: TypeAlias = Counted | Trouble | Share | Split
+Keyed: TypeAlias = tuple[Key, Message]
+Group = Sequence[AnyUnit]
 
 
-def split(context: SparkContext, units: Sequence[SplitUnit], limits: Limits) -> list[Split | Trouble]:
+@dataclass(frozen=True)
+class Job(Generic[AnyUnit]):
+    """One task for each group. With a `judge` the messages of each key come to one call of it, whole."""
+
+    what: str
+    """What it does, to be told with the progress."""
+    groups: Sequence[Group[AnyUnit]]
+    task: Callable[[Iterable[Group[AnyUnit]]], Iterator[Keyed]]
+    judge: Callable[[Iterable[Keyed]], Iterator[Message]] | None = None
+    partitions: int = 0
+    """So many tasks judge."""
+
+
+class Edge(Protocol):
+    """How Spark runs a job. Raises `AuditFailed` if Spark dies; Ctrl-C cancels it."""
+
+    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
+        """What the judges say, or the tasks where there is no judge."""
+        ...
+
+
+def split(edge: Edge, units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
     """Take mixed row groups apart."""
-    if not units:
-        return []
-    groups = tasks(units, limits)
-    found: list[Split | Trouble] = (
-        context.parallelize(groups, len(groups)).mapPartitions(_split_task).collect()
-    )
-    return found
+    return edge(Job("taking row groups apart", tasks(units, limits), _split_task)) if units else []
 
 
-def count(
-    context: SparkContext,
-    units: Sequence[Whole | BucketUnit],
-    limits: Limits,
-) -> list[Counted | Trouble]:
+def count(edge: Edge, units: Sequence[Whole | BucketUnit], limits: Limits) -> list[Message]:
     """Audit whole directories and buckets, and what no bucket knows alone."""
     if not units:
         return []
     wholes = [unit for unit in units if isinstance(unit, Whole)]
     buckets = [unit for unit in units if isinstance(unit, BucketUnit)]
-    groups: list[Sequence[Whole | BucketUnit]] = [*tasks(buckets, limits), *tasks(wholes, limits)]
-    tasked = context.parallelize(groups, len(groups))
-    messages: RDD[tuple[Key, Message]] = tasked.mapPartitions(partial(_count_task, limits=limits))
-    if not buckets:
-        return [message for message in messages.values().collect() if not isinstance(message, Share)]
-    concerned = {unit.target.number: unit.target for unit in buckets}
-    partitions = min(_MOST_PARTITIONS, sum(target.shares for target in concerned.values()))
-    shuffled = messages.partitionBy(partitions, _partition_of)
-    judge: Callable[[Iterable[tuple[Key, Message]]], Iterator[Counted | Trouble]]
-    judge = partial(_share_task, targets=concerned)
-    return shuffled.mapPartitions(judge).collect()
-
-
-def _partition_of(key: Key) -> int:
-    return key[0] + (key[1] or 0)
+    groups: list[Group[Whole | BucketUnit]] = [*tasks(buckets, limits), *tasks(wholes, limits)]
+    job = Job("counting", groups, partial(_count_task, limits=limits))
+    if buckets:
+        concerned = {unit.target.number: unit.target for unit in buckets}
+        partitions = min(_MOST_PARTITIONS, sum(target.shares for target in concerned.values()))
+        job = replace(job, judge=partial(_share_task, targets=concerned), partitions=partitions)
+    return edge(job)
 
 
 def _calm_arrow() -> None:
@@ -91,32 +95,28 @@ def _calm_arrow() -> None:
     pa.set_io_thread_count(1)
 
 
-def _split_task(groups: Iterable[Sequence[SplitUnit]]) -> Iterator[Split | Trouble]:
+def _split_task(groups: Iterable[Group[SplitUnit]]) -> Iterator[Keyed]:
     _calm_arrow()
-    yield from map(do_split, chain.from_iterable(groups))
+    for unit in chain.from_iterable(groups):
+        yield (unit.target.number, _RESULT), do_split(unit)
 
 
-def _count_task(
-    groups: Iterable[Sequence[Whole | BucketUnit]], limits: Limits
-) -> Iterator[tuple[Key, Message]]:
+def _count_task(groups: Iterable[Group[Whole | BucketUnit]], limits: Limits) -> Iterator[Keyed]:
     _calm_arrow()
     for unit in chain.from_iterable(groups):
         number = unit.target.number
         if isinstance(unit, BucketUnit):
             for share, message in do_bucket(unit, limits):
-                yield (number, share), message
+                yield (number, _RESULT if share is None else share), message
         else:
-            yield (number, None), do_whole(unit, limits)
+            yield (number, _RESULT), do_whole(unit, limits)
 
 
-def _share_task(
-    messages: Iterable[tuple[Key, Message]], targets: Mapping[int, Target]
-) -> Iterator[Counted | Trouble]:
-    given: dict[tuple[int, int], list[Share]] = defaultdict(list)
-    for (number, share), message in messages:
+def _share_task(messages: Iterable[Keyed], targets: Mapping[int, Target]) -> Iterator[Message]:
+    given: dict[Key, list[Share]] = defaultdict(list)
+    for key, message in messages:
         if isinstance(message, Share):
-            assert share is not None
-            given[number, share].append(message)
+            given[key].append(message)
         else:
             yield message
     for (number, share), of_share in given.items():

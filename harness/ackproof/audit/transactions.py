@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.audit.clients import read_clients
 from ackproof.audit.ledger import Ledger, Part, Rejected, unreadable
@@ -28,6 +27,7 @@ from ackproof.audit.rows import (
     first_repeated,
     is_constant,
 )
+from ackproof.rundir import storage
 from ackproof.rundir.arrow import values
 from ackproof.rundir.end import has_end
 from ackproof.rundir.layout import CaseDir, client_folder
@@ -87,7 +87,7 @@ def look(ledger: Ledger, set_aside: dict[str, str]) -> TransactionFiles:
             continue
         where = str(path.relative_to(ledger.directory))
         try:
-            with pq.ParquetFile(path) as file:
+            with storage.parquet(path) as file:
                 schema = file.schema_arrow
         except (OSError, pa.ArrowException) as error:
             ledger.reasons.append(f"{where}: {unreadable(error)}")
@@ -132,7 +132,7 @@ def _holds_committed(part: Part) -> bool:
     if not unsure:
         return False
     try:
-        with pq.ParquetFile(part.path) as file:
+        with storage.parquet(part.path) as file:
             phases = file.read_row_groups(unsure, columns=["phase"], use_threads=False).column(0)
     except (OSError, pa.ArrowException):
         return False  # the pass over the data meets the same error and names the file
@@ -181,7 +181,7 @@ class Table:
 
 def _load(path: str) -> Rows:
     try:
-        with pq.ParquetFile(path) as file:
+        with storage.parquet(path) as file:
             names = [name for name in _COLUMNS if name in file.schema_arrow.names]
             table = file.read(columns=names, use_threads=False).combine_chunks()
     except (OSError, pa.ArrowException) as error:

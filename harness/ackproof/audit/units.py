@@ -7,30 +7,26 @@ into files beside the ledger.
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.audit.bucket import Bucket, Totals
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
+from ackproof.audit.outputs import Outputs
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
 from ackproof.audit.spill import Scratch, Spilled, SpillFile
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
+from ackproof.rundir import storage
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES
-
-ROWS, FINDINGS, SERIES_PARTS = "rows", "findings", "series"
-"""Folders in the work folder of a directory: rows put aside; findings; series of each bucket."""
 
 
 @dataclass(frozen=True)
@@ -54,9 +50,7 @@ class Target:
     """One directory, as the tasks see it."""
 
     number: int
-    directory: str
-    work: str
-    """A folder inside it for everything that is not finished."""
+    outputs: Outputs
     open_producers: frozenset[int]
     shares: int
     transactions: TransactionFiles = NO_TRANSACTIONS
@@ -119,6 +113,9 @@ class Counted:
     flaws: int = 0
     flaw_places: list[tuple[TopicPartition, int]] = field(default_factory=list)
     contents: dict[TopicPartition, tuple[int, int]] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    """Names of the files that hold them."""
+    series: list[str] = field(default_factory=list)
 
     def add(self, other: Counted) -> None:
         """Add another part of the same directory."""
@@ -127,6 +124,8 @@ class Counted:
         self.unledgered += other.unledgered
         self.flaws += other.flaws
         self.contents.update(other.contents)
+        self.findings += other.findings
+        self.series += other.series
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
 
 
@@ -148,8 +147,7 @@ def do_split(unit: SplitUnit) -> Split | Trouble:
         for piece in unit.pieces:
             for stream, place, rows in read(piece):
                 gathered[place, stream].append(rows)
-        scratch = Scratch(Path(unit.target.work) / ROWS, f"split-{unit.number}")
-        with closing(SpillFile(scratch.new())) as spill:
+        with closing(SpillFile(unit.target.outputs.unfinished("rows", f"{unit.number}"))) as spill:
             found = tuple(
                 (place, stream, spill.add(concat(rows, STREAMS[stream])))
                 for (place, stream), rows in sorted(gathered.items())
@@ -165,68 +163,68 @@ def do_bucket(
     """Audit one bucket: its shares of the second stage, each with its number, and what was counted."""
     target = unit.target
     name = f"{unit.number:06d}"
-    scratch = Scratch(Path(target.work) / ROWS, f"bucket-{name}")
-    bucket = Bucket(unit.place, limits.range_rows, scratch, Table(target.transactions))
-    findings = FindingsWriter(Path(target.work) / FINDINGS / f"part-{name}.parquet")
-    try:
-        for piece in unit.pieces:
-            for stream, place, rows in read(piece):
-                if place != unit.place:
-                    raise Mistrusted(piece.part.path)
-                bucket.spillable(stream).add(rows)
-        for stream, spilled in unit.spilled:
-            bucket.spillable(stream).add_spilled(spilled)
-        for message in bucket.audit(findings):
-            yield from shares(message, target.shares)
-        findings.close()
-        _write_series(target, name, [bucket])
-    except TROUBLES as error:
-        yield None, Trouble(target.number, error)
-        return
-    yield None, _counted(target, [bucket], findings)
+    findings = FindingsWriter(target.outputs.findings(name))
+    with Scratch() as scratch:
+        bucket = Bucket(unit.place, limits.range_rows, scratch, Table(target.transactions))
+        try:
+            for piece in unit.pieces:
+                for stream, place, rows in read(piece):
+                    if place != unit.place:
+                        raise Mistrusted(piece.part.path)
+                    bucket.spillable(stream).add(rows)
+            for stream, spilled in unit.spilled:
+                bucket.spillable(stream).add_spilled(spilled)
+            for message in bucket.audit(findings):
+                yield from shares(message, target.shares)
+            findings.close()
+            counted = _counted(target, name, [bucket], findings)
+        except TROUBLES as error:
+            yield None, Trouble(target.number, error)
+            return
+    yield None, counted
 
 
 def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
     """Audit one small directory."""
     target = unit.target
-    scratch = Scratch(Path(target.work) / ROWS, "whole")
     buckets: dict[TopicPartition, Bucket] = {}
-    findings = FindingsWriter(Path(target.work) / FINDINGS / "part-0.parquet")
+    findings = FindingsWriter(target.outputs.findings("0"))
     given: list[Share] = []
     table = Table(target.transactions)
-    try:
-        for piece in unit.pieces:
-            for stream, place, rows in read(piece):
-                if place not in buckets:
-                    buckets[place] = Bucket(place, limits.range_rows, scratch, table)
-                buckets[place].spillable(stream).add(rows)
-        for place in sorted(buckets):
-            for message in buckets[place].audit(findings):
-                given.extend(share for _, share in shares(message, 1))
-        unledgered = resolve(given, target.open_producers, findings)
-        findings.close()
-        ordered = [buckets[place] for place in sorted(buckets)]
-        _write_series(target, "whole", ordered)
-    except TROUBLES as error:
-        return Trouble(target.number, error)
-    counted = _counted(target, ordered, findings)
+    with Scratch() as scratch:
+        try:
+            for piece in unit.pieces:
+                for stream, place, rows in read(piece):
+                    if place not in buckets:
+                        buckets[place] = Bucket(place, limits.range_rows, scratch, table)
+                    buckets[place].spillable(stream).add(rows)
+            for place in sorted(buckets):
+                for message in buckets[place].audit(findings):
+                    given.extend(share for _, share in shares(message, 1))
+            unledgered = resolve(given, target.open_producers, findings)
+            findings.close()
+            counted = _counted(target, "0", [buckets[place] for place in sorted(buckets)], findings)
+        except TROUBLES as error:
+            return Trouble(target.number, error)
     counted.unledgered = unledgered
     return counted
 
 
 def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | Trouble:
     """Judge what the buckets of one directory could not, for one share of the identities."""
-    findings = FindingsWriter(Path(target.work) / FINDINGS / f"part-share-{number}.parquet")
+    findings = FindingsWriter(target.outputs.findings(f"share-{number}"))
     try:
         unledgered = resolve(given, target.open_producers, findings)
         findings.close()
     except (Rejected, OSError) as error:
         return Trouble(target.number, error)
-    return Counted(target.number, counts=findings.counts, unledgered=unledgered)
+    return Counted(target.number, counts=findings.counts, unledgered=unledgered, findings=findings.files)
 
 
-def _counted(target: Target, buckets: Sequence[Bucket], findings: FindingsWriter) -> Counted:
-    counted = Counted(target.number, counts=findings.counts)
+def _counted(target: Target, unit: str, buckets: Sequence[Bucket], findings: FindingsWriter) -> Counted:
+    """Writes their series, too. Raises OSError."""
+    counted = Counted(target.number, counts=findings.counts, findings=findings.files)
+    counted.series = _write_series(target, unit, buckets)
     for bucket in buckets:
         counted.totals = counted.totals.plus(bucket.totals)
         counted.contents[bucket.place] = bucket.contents
@@ -236,11 +234,14 @@ def _counted(target: Target, buckets: Sequence[Bucket], findings: FindingsWriter
     return counted
 
 
-def _write_series(target: Target, name: str, buckets: Sequence[Bucket]) -> None:
-    folder = Path(target.work) / SERIES_PARTS
+def _write_series(target: Target, unit: str, buckets: Sequence[Bucket]) -> list[str]:
     tables = [bucket.series for bucket in buckets if bucket.series is not None]
-    table = pa.concat_tables(tables) if tables else SERIES.empty_table()
-    pq.write_table(table, folder / f"{name}.parquet", compression="zstd")
+    if not tables:
+        return []
+    path = target.outputs.unfinished("series", unit)
+    with storage.writer(path, SERIES) as writer:
+        writer.write_table(pa.concat_tables(tables))
+    return [path.name]
 
 
 def unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
@@ -255,15 +256,3 @@ def unreadable_parts(parts: Sequence[Part]) -> dict[str, str]:
         except (Rejected, Mistrusted):
             continue  # the audit proper meets it again
     return found
-
-
-def make_work(work: Path) -> None:
-    """Make the folder for what is not finished. Tasks never do: a directory that is gone must stay gone."""
-    work.mkdir()
-    for name in (ROWS, FINDINGS, SERIES_PARTS):
-        (work / name).mkdir()
-
-
-def remove_work(work: Path) -> None:
-    """Remove the folder for what is not finished."""
-    shutil.rmtree(work, ignore_errors=True)

@@ -16,6 +16,7 @@ children go through a pidfd, which closes even the gap between the check and the
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import select
@@ -25,6 +26,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
@@ -265,6 +267,13 @@ def is_alive(pid: int, start: int) -> bool:
 def mark() -> str:
     """This process in the name of what it works on, so that `left_behind` finds that once it is gone."""
     return f"{os.getpid()}-{started(os.getpid())}"
+
+
+@lru_cache
+def here() -> str:
+    """This machine's boot and this process's view of its processes: only there a mark tells of anything."""
+    boot = (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return hashlib.sha256(f"{boot} {(_PROC / 'self/ns/pid').readlink()}".encode()).hexdigest()[:8]
 
 
 def left_behind(folder: Path, prefix: str) -> list[Path]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import examples
+from ackproof.cli.options import PLACES, examples
 
 if TYPE_CHECKING:
     from ackproof.rundir.documents import BatchCase
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
         "ackproof explain runs/latest", "ackproof explain runs/latest --case acks=1 --record 0:2217"
     )
 )
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PLACES)
 @click.option(
     "--record", "records", metavar="PRODUCER:SEQ", multiple=True, help="This record (may be given again)."
 )

@@ -28,6 +28,7 @@ from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
 from ackproof.cli.options import (
     FILES,
+    PLACES,
     examples,
     from_here,
     json_option,
@@ -58,16 +59,22 @@ class _NoPandas(MetaPathFinder):
 
 
 def entry() -> None:
-    """Entry point of the command: every way out goes through the exit codes of docs/architecture.md."""
+    """The command, once it is loaded: every way out goes through the exit codes of docs/architecture.md."""
     for stream in (sys.stdout, sys.stderr):
         # A terminal or a CI job that knows no arrows must not end a run (an ASCII locale, PYTHONIOENCODING).
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.meta_path.insert(0, _NoPandas())
-    code = main_code(sys.argv[1:], begin_anew_in_utf8)
+    code = main_code(sys.argv[1:], _begin)
     # The answer is given: Ctrl-C while Python takes itself down must not make another exit code of it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.exit(code)
+
+
+def _begin() -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # as `cli.start` left it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    begin_anew_in_utf8()
 
 
 def main_code(arguments: list[str], begin: Callable[[], None] = lambda: None) -> int:
@@ -214,7 +221,7 @@ def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], consol
     with console.show(len(planned)) as view:
         batch = run_batch(options, view, planned)
     document = batch.document()
-    console.batch(document, from_here(batch.directory.report_html))
+    console.batch(document, from_here(batch.kept.report_html))
     if console.machine:
         console.raw(document.model_dump_json(indent=1))
     return document.exit_code
@@ -223,7 +230,7 @@ def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], consol
 @main.command(
     epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
 )
-@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=FILES)
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PLACES)
 @only_cases
 @out_option
 @keep_data_option

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import examples, only_cases
+from ackproof.cli.options import FILES, examples, only_cases
 
 if TYPE_CHECKING:
     from ackproof.console import Console
     from ackproof.rundir.prediction import PredictionFile
 
-_FILES = click.Path(path_type=Path)
 INCONCLUSIVE = 2
 
 
@@ -23,7 +23,7 @@ INCONCLUSIVE = 2
         "ackproof predict experiments/acks-matrix.yaml", "ackproof predict first.yaml --story lost"
     )
 )
-@click.argument("files", nargs=-1, required=True, type=_FILES)
+@click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option("--set", "settings", multiple=True, metavar="PATH=VALUE", help="Over what the files say.")
 @only_cases
 @click.option("--story", multiple=True, metavar="CLASS", help="Tell the shortest way to this class.")
@@ -112,7 +112,14 @@ def _matrix(console: Console, told: Sequence[tuple[str, PredictionFile]]) -> Non
         for title, one in told
     ]
     whole = [("case", *shown), *rows]
-    widths = [max(len(row[column]) for row in whole) for column in range(len(whole[0]))]
+    widths = [max(map(len, column)) for column in zip(*whole, strict=True)]
+    if sum(widths) + 2 * len(shown) > console.rich.width:
+        whole = []
+        for title, *answers in rows:  # a table of broken lines is no table
+            console.line(title)
+            for said in dict.fromkeys(answers):
+                names = ", ".join(name for name, answer in zip(shown, answers, strict=True) if answer == said)
+                console.lines(wrap(f"  {said}: {names}", console.rich.width, subsequent_indent="    "))
     for row in whole:
         console.line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
     console.line("")
@@ -165,9 +172,9 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
     "--max-memory", type=click.IntRange(1), default=2048, show_default=True, help="Stop at so many MiB."
 )
 @click.option(
-    "--save", type=_FILES, help="Go on with the search in this file; what is left open is kept there."
+    "--save", type=FILES, help="Go on with the search in this file; what is left open is kept there."
 )
-@click.option("--html", type=_FILES, help="Write the story with its sequence diagram as a page of its own.")
+@click.option("--html", type=FILES, help="Write the story with its sequence diagram as a page of its own.")
 @click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
 def explore(
     version: str,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
 import click
+
+from ackproof.rundir.storage import located
 
 over_the_files = click.option(
     "--set",
@@ -19,6 +22,15 @@ only_cases = click.option(
 )
 
 FILES: Final = click.Path(path_type=Path)
+
+
+class _Place(click.Path):
+    def coerce_path_result(self, value: str | os.PathLike[str]) -> Path:
+        return located(value)
+
+
+PLACES: Final = _Place()
+"""Folders of this machine, or of a store by their URI."""
 EXIT_CODES: Final = """\b
 Exit codes:
   0    PASS
@@ -29,7 +41,11 @@ Exit codes:
 """
 
 out_option = click.option(
-    "--out", type=FILES, default=Path("runs"), show_default=True, help="Where batches are kept."
+    "--out",
+    type=PLACES,
+    default=Path("runs"),
+    show_default=True,
+    help="Where batches are kept: a folder, or a store (s3://bucket/runs).",
 )
 keep_data_option = click.option(
     "--keep-data", is_flag=True, help="Keep the brokers' data in the run directories."

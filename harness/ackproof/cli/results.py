@@ -8,20 +8,33 @@ from pathlib import Path
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import FILES, examples, from_here
+from ackproof.cli.options import PLACES, examples, from_here
 
 
 @click.command(
     epilog=examples(
         "ackproof audit runs/latest",
-        "ackproof audit runs/latest/acks=1_1 ledgers-of-another-tool --json",
+        "ackproof audit s3://bucket/ledgers --master spark://host:7077 --json",
         codes=True,
     )
 )
-@click.argument("directories", nargs=-1, required=True, type=FILES)
-@click.option("--master", help="Spark master, such as spark://host:7077; local by default.")
+@click.argument("directories", nargs=-1, required=True, type=PLACES)
+@click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; local by default.")
+@click.option("--remote", metavar="URL", help="Spark Connect, such as sc://host:15002, in place of a master.")
+@click.option(
+    "--conf",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A setting of Spark, over spark-defaults.conf (may be given again).",
+)
 @click.option("--json", "machine", is_flag=True, help="What was counted on standard output, as JSON.")
-def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> int:
+def audit(
+    directories: tuple[Path, ...],
+    master: str | None,
+    remote: str | None,
+    conf: tuple[str, ...],
+    machine: bool,
+) -> int:
     """Count what became of every record, in batches, cases, or any directories that hold ledger/produced and
     ledger/consumed.
 
@@ -30,8 +43,15 @@ def audit(directories: tuple[Path, ...], master: str | None, machine: bool) -> i
     from ackproof import audit as room
     from ackproof.console import Console
 
+    if master and remote:
+        raise BadInput("--master or --remote, not both")
+    settings = dict(one.partition("=")[::2] for one in conf)
+    if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
+        raise BadInput(f"--conf {wrong[0]}: a setting of Spark is spark.…=…")
     console = Console(machine=machine)
-    results = room.run([one for directory in directories for one in _ledgers(directory)], master=master)
+    ledgers = [one for directory in directories for one in _ledgers(directory)]
+    with console.telling("auditing") as tell:
+        results = room.run(ledgers, master=master, remote=remote, conf=settings, progress=tell)
     for result in results:
         if result.file is None:
             why, whole = "; ".join(result.reasons), str(result.directory.absolute())
@@ -74,7 +94,7 @@ def _ledgers(directory: Path) -> Iterator[Path]:
 @click.command(
     epilog=examples("ackproof judge runs/latest", "ackproof judge runs/latest/acks=1_1 --json", codes=True)
 )
-@click.argument("directories", nargs=-1, required=True, type=FILES)
+@click.argument("directories", nargs=-1, required=True, type=PLACES)
 @click.option("--json", "machine", is_flag=True, help="batch.json or verdict.json on standard output.")
 def judge(directories: tuple[Path, ...], machine: bool) -> int:
     """Judge audited batches or cases anew, from what is on disk."""
@@ -121,7 +141,7 @@ def _no_batch(directory: Path, command: str) -> str:
 @click.command(
     epilog=examples("ackproof report runs/latest", "ackproof report runs/20260101T000000Z-first runs/latest")
 )
-@click.argument("directories", nargs=-1, required=True, type=FILES)
+@click.argument("directories", nargs=-1, required=True, type=PLACES)
 def report(directories: tuple[Path, ...]) -> int:
     """Write report.html, junit.xml and summary.md of batches anew."""
     from ackproof.console import Console

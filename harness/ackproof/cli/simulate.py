@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import examples, only_cases, over_the_files
+from ackproof.cli.options import FILES, examples, only_cases, over_the_files
 
 if TYPE_CHECKING:
     from ackproof.console import Console
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from ackproof.rundir.simulation import SimulationFile
     from ackproof_simulator.sweep import Mapper
 
-_FILES = click.Path(path_type=Path)
 _TELL_EVERY_S = 5.0
 _SHOWN = ("lost", "duplicate", "unavailable_ms")
 
@@ -29,7 +28,7 @@ _SHOWN = ("lost", "duplicate", "unavailable_ms")
         "ackproof simulate first.yaml --seeds 10000 --master local[2]",
     )
 )
-@click.argument("files", nargs=-1, required=True, type=_FILES)
+@click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option("--seeds", type=click.IntRange(1, 10_000_000), default=200, show_default=True, help="How many.")
 @click.option(
     "--seed", "first", type=click.IntRange(0), default=0, show_default=True, help="The first of them."
@@ -45,7 +44,7 @@ _SHOWN = ("lost", "duplicate", "unavailable_ms")
 @over_the_files
 @only_cases
 @click.option("--no-shrink", is_flag=True, help="Do not look for the fewest faults that show a finding.")
-@click.option("--out", type=_FILES, help="Write a folder with simulation.json for each case there.")
+@click.option("--out", type=FILES, help="Write a folder with simulation.json for each case there.")
 @click.option(
     "--json", "machine", is_flag=True, help="The result as JSON on standard output, all else on stderr."
 )

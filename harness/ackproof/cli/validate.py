@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from ackproof.cli.options import examples
+from ackproof.cli.options import FILES, examples
 
 if TYPE_CHECKING:
     from ackproof.experiment.case import Case
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         "ackproof validate experiments/acks-matrix.yaml first.yaml --json",
     )
 )
-@click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.argument("files", nargs=-1, required=True, type=FILES)
 @click.option(
     "--json", "machine", is_flag=True, help="All errors and warnings as a JSON list on standard output."
 )

@@ -8,6 +8,8 @@ everything else here reads them from the class.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from enum import Enum
+from math import inf
 from types import MappingProxyType
 from typing import ClassVar, Final, Literal, Protocol
 
@@ -27,6 +29,21 @@ from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import DRAWN_FROM
 
 HoldKey = Literal["for", "restart_after"]
+
+
+class Grip(Enum):
+    """What a fault wants of a node; its value as a participle."""
+
+    DOWN = "down"
+    """No process."""
+    STILL = "at a standstill"
+    """A process that stands still."""
+    SLOW = "slow"
+    """A process that is stopped and continued again and again; it stays stopped while another wants it `STILL`."""
+
+
+WHERE_IT_RUNS: Final = frozenset({Grip.SLOW})
+WHERE_IT_LIVES: Final = frozenset({Grip.SLOW, Grip.STILL})
 
 
 class Complaints(Protocol):
@@ -71,6 +88,12 @@ class FaultSpec(Spec):
     that touches no replica."""
     ENDS_NODES: ClassVar[bool] = False
     """Whether the process of each node at which it is aimed ends."""
+    GRIP: ClassVar[Grip | None] = None
+    """What it wants of each node at which it is aimed."""
+    OVER: ClassVar[frozenset[Grip]] = frozenset(Grip)
+    """Grips of other faults on a node that leave it something to break there."""
+    IN_FORCE_S: ClassVar[float] = 60.0
+    """So many seconds after its time it is in force, unless it failed."""
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
     """What must be laid before the cluster starts so that it can be done, whatever its fields say."""
 
@@ -116,6 +139,44 @@ class FaultSpec(Spec):
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         """What of it the model cannot do in this experiment: a field ("": the whole fault), and why."""
         return None
+
+    @property
+    def grip(self) -> Grip | None:
+        """What it wants of its nodes, as its fields are."""
+        return self.GRIP
+
+    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+        """The nodes that it may hit, and how many of them it hits at least."""
+        each = [role.reach(spec.cluster.broker_ids, spec.cluster.controller_ids) for role in self.targets]
+        return frozenset().union(*(nodes for nodes, _ in each)), max((least for _, least in each), default=0)
+
+    def keeps(self, spec: SystemUnderTest) -> Grip | None:
+        """How each of its nodes surely is from its confirmation to its healing; None: nothing is sure."""
+        return None if self.HOLD_KEY is None else self.grip
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """What `first` has done that surely leaves this one nothing to break while it is in force; '' where that is not
+        sure. Whatever is not sure is met at run time: they compose, or this one does not bite."""
+        grip = first.keeps(spec)
+        met = "" if grip is None or grip in self.OVER else self.meets(first, spec)
+        return f"keeps {met} {grip.value}" if grip and met else ""
+
+    def meets(self, other: FaultSpec, spec: SystemUnderTest) -> str:
+        """The nodes among which is one that both surely hit, in words; '' where none surely is."""
+        (mine, least), (its, most) = self.reach(spec), other.reach(spec)
+        sure = least + most > len(mine | its)
+        return (
+            ("node " if len(mine & its) == 1 else "one of ") + ", ".join(map(str, sorted(mine & its)))
+            if sure
+            else ""
+        )
+
+    @property
+    def lasts(self) -> float:
+        """For how many seconds what it did surely stands, from its confirmation on."""
+        if self.HOLD_KEY is None:
+            return 0.0
+        return inf if self.hold is None else self.hold
 
     def observed(self, nodes: int) -> Incidents:
         """What it came to, once it has hit so many brokers."""

@@ -19,8 +19,6 @@ from ackproof.experiment.roles import ROLE_PATTERN, Role, RoleKind
 
 CLIENTS: Final = "clients"
 ARROW: Final = "->"
-FIRST_CONTROLLER: Final = 101
-"""From this number on a bare number means an isolated controller, below it a broker."""
 _EXAMPLE: Final = "followers(orders/0) -> leader(orders/0)"
 _ROLE: Final = ROLE_PATTERN.removeprefix("^").removesuffix("$")
 LINK_PATTERN: Final = rf"^ *(clients|{_ROLE}) *-> *{_ROLE} *$"
@@ -108,7 +106,7 @@ def _member(value: object) -> Role:
     if isinstance(value, Role):
         return value
     if isinstance(value, int) and not isinstance(value, bool):
-        return Role(RoleKind.CONTROLLER if value >= FIRST_CONTROLLER else RoleKind.BROKER, node=value)
+        return Role.of_node(value)
     if isinstance(value, str):
         try:
             return Role.parse(value)

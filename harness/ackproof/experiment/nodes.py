@@ -90,7 +90,12 @@ def root_of(data: dict[str, Data]) -> MapNode:
     return root
 
 
+def printable(text: str) -> str:
+    """Text from a file without what a terminal might obey; as long as before."""
+    return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+
+
 def shorten(text: str, limit: int = 60) -> str:
     """Text from a file, fit for one line of a message."""
-    shown = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    shown = printable(text)
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Final, TypeAlias
 
 from ackproof.base.errors import BadInput
+from ackproof.experiment.nodes import printable
 
 Path: TypeAlias = tuple[str | int, ...]
 """A way from the root of a document to a field: names of fields, and list indices counting from 0."""
@@ -147,10 +148,7 @@ class Problem:
         if not 0 < self.line <= len(lines):
             return ""
         number, cut = f"{self.line:6} | ", max(0, self.column - _EXCERPT // 2)
-        shown = "".join(
-            "→" if c == "\t" else c if c.isprintable() else "\N{REPLACEMENT CHARACTER}"
-            for c in lines[self.line - 1]
-        )
+        shown = printable(lines[self.line - 1].replace("\t", "→"))
         caret = " " * (self.column - 1 - cut) + "^"
         return f"\n{number}{shown[cut : cut + _EXCERPT]}\n{' ' * (len(number) - 2)}| {caret}"
 

@@ -52,6 +52,9 @@ OF_PARTITION: Final = frozenset(
     {RoleKind.LEADER, RoleKind.FOLLOWERS, RoleKind.FOLLOWER, RoleKind.ISR, RoleKind.PREFERRED_LEADER}
 )
 """Roles that need a topic and a partition."""
+OF_METADATA: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+FIRST_CONTROLLER: Final = 101
+"""Id of the first isolated controller; brokers count from 1."""
 MAY_NAME_NODE: Final = frozenset({RoleKind.CONTROLLER, RoleKind.BROKER, RoleKind.ZOOKEEPER})
 DRAWN: Final = frozenset({RoleKind.FOLLOWER, RoleKind.BROKER, RoleKind.MINORITY, RoleKind.MAJORITY})
 """Roles that take one of several nodes; which one comes from the case's seed."""
@@ -84,6 +87,11 @@ class Role:
     topic: str | None = None
     partition: int | None = None
     node: int | None = None
+
+    @classmethod
+    def of_node(cls, node: int) -> Role:
+        """What a bare number means: an isolated controller, or a broker."""
+        return cls(RoleKind.CONTROLLER if node >= FIRST_CONTROLLER else RoleKind.BROKER, node=node)
 
     @classmethod
     def parse(cls, text: str) -> Role:
@@ -142,6 +150,19 @@ class Role:
             RoleKind.MAJORITY: order[few:],
         }
         return tuple(sorted({node for node in holders[self.kind] if node >= 0}))
+
+    def reach(self, brokers: Sequence[int], controllers: Sequence[int]) -> tuple[frozenset[int], int]:
+        """The nodes that may hold it, and how many of them do at least, whoever leads and whatever is drawn."""
+        few = minority_of(len(brokers))
+        if self.node is not None:
+            return frozenset({self.node}), 1
+        if self.kind in {RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER}:
+            return frozenset(controllers), len(controllers)
+        if self.kind is RoleKind.CONTROLLER:
+            return frozenset(controllers).union(brokers), 0
+        least = {RoleKind.BROKER: 1, RoleKind.BROKERS: len(brokers), RoleKind.MINORITY: few}
+        least[RoleKind.MAJORITY] = len(brokers) - few
+        return frozenset(brokers), least.get(self.kind, 0)
 
 
 def minority_of(brokers: int) -> int:

@@ -17,10 +17,9 @@ from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.modes import MODES, MetadataMode
 from ackproof.experiment.quantities import Duration, Rate, Size, wrong
 from ackproof.experiment.releases import DEFAULT, KRAFT, Version
+from ackproof.experiment.roles import FIRST_CONTROLLER
 
 Acks: TypeAlias = Literal["0", "1", "all"]
-FIRST_CONTROLLER: Final = 101
-"""Id of the first isolated controller; brokers count from 1."""
 
 LONGEST_TOPIC: Final = 249
 _ID_LENGTH: Final = 10

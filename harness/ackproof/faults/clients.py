@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import inf
 from typing import Annotated, Final, Literal, TypeAlias, TypeVar, cast
 
 from pydantic import Field, WithJsonSchema
@@ -100,6 +101,7 @@ class ClientFault(FaultSpec):
     """A fault of clients, which touches no replica."""
 
     PER_NODE = NOTHING
+    IN_FORCE_S = 1.0
 
     client: WhomField = Field(description="Whom: producer(0), producer (one, drawn), producers, reader, …")
 
@@ -112,6 +114,19 @@ class ClientFault(FaultSpec):
     def disturbs(self, producer: int) -> bool:
         """Only its own."""
         return self.client.kind == "producer" and self.client.number in {None, producer}
+
+    @property
+    def lasts(self) -> float:
+        """Who is killed or fenced is gone for good: who takes its place has another number."""
+        return super().lasts if isinstance(self, PauseClient) else inf
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Who is gone is hit by nothing, and who stands still is not stopped again."""
+        same = (
+            isinstance(first, ClientFault) and first.client == self.client and self.client.number is not None
+        )
+        hinders = isinstance(self, PauseClient) or not isinstance(first, PauseClient)
+        return f"has {first.DONE} {self.client}" if same and hinders else ""
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -150,9 +165,8 @@ class FenceProducer(ClientFault):
 
     KIND = "fence_producer"
     DONE = "fenced"
-    SUMMARY = (
-        "Start a second producer with the transactional id of one that goes on; the older one is fenced."
-    )
+    IN_FORCE_S = 60.0
+    SUMMARY = "Start a second producer with the transactional id of one that goes on, which is fenced."
     HEALING = "the older one ends, the newer one goes on"
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
@@ -167,8 +181,7 @@ class FenceProducer(ClientFault):
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
         """Where producers write in transactions."""
-        in_transactions = draw.experiment.workload.producers.transaction_size is not None
-        return {"client": "producer"} if in_transactions else None
+        return {"client": "producer"} if draw.experiment.workload.producers.transaction_size else None
 
 
 ClientT = TypeVar("ClientT", bound=ClientFault)
@@ -193,10 +206,8 @@ class _OfClients(Injection[ClientT]):
         running = self.clients.running()
         seed = 0 if self.context.case is None else self.context.case.seed
         draw = random.Random(f"{seed}/client/{self.fault.number}").randrange(1 << 30)
-        names = self.fault.client.among(list(running), draw)
-        if not names:
-            there = ", ".join(running) or "nobody"
-            raise self.unseen(f"aimed at nothing: {self.fault.client}; {there} runs")
+        if not (names := self.fault.client.among(list(running), draw)):
+            raise self.unseen(f"aimed at nothing: {self.fault.client}; {', '.join(running) or 'nobody'} runs")
         return [running[name] for name in names]
 
     def await_all(self, what: str, state: Callable[[ClientProcess], bool], within_s: float) -> None:
@@ -262,8 +273,8 @@ class KillClientInjection(_OfClients[KillClient]):
 
     def confirm_healed(self) -> str:
         """The new ones are connected to the client library and at work."""
-        seen = [self.await_work(name) for name in self._others]
-        return "counters in shared memory: " + ", ".join(f"{name} is at work" for name in seen)
+        seen = [f"{self.await_work(name)} is at work" for name in self._others]
+        return f"counters in shared memory: {', '.join(seen)}"
 
 
 @injects(PauseClient)
@@ -327,11 +338,9 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
     def inject(self) -> str:
         told = []
         for one in self.choose():
-            name = self.clients.transactional_id(one.id)
-            if not name:
+            if not (name := self.clients.transactional_id(one.id)):
                 raise self.unseen(f"{one.id} has no transactional id")
-            state = self._ask(name)
-            if state is None:
+            if (state := self._ask(name)) is None:
                 raise self.unseen(f"no broker knows the transactional id of {one.id}")
             self._before[one.id] = state
             self._others[one.id] = self.clients.take_over(one.id)
@@ -369,8 +378,7 @@ class FenceProducerInjection(_OfClients[FenceProducer]):
 
     def _newer(self, client: str) -> TransactionState | None:
         now, before = self._ask(self.clients.transactional_id(client)), self._before[client]
-        same = now is not None and _epoch(now) == _epoch(before)
-        return None if same else now
+        return None if now is not None and _epoch(now) == _epoch(before) else now
 
     def _ask(self, name: str) -> TransactionState | None:
         """What its coordinator says of an id; every broker is asked, one of them coordinates."""

@@ -13,10 +13,10 @@ from pydantic import Field, field_validator
 
 from ackproof.base.errors import WaitTimeout
 from ackproof.cluster.clocks import Reading
-from ackproof.cluster.protocol import LocalNode, NodeState, clock_of
+from ackproof.cluster.protocol import LocalNode, clock_of
 from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Shift, shift_text, wrong
@@ -41,6 +41,7 @@ class ClockJump(NodeFault):
     HEALING = "set the clock right"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.CLOCKS})
+    OVER = WHERE_IT_RUNS
 
     by: Shift = Field(description="How far: forwards (1h), or back (-1h).")
 
@@ -86,7 +87,7 @@ class ClockJumpInjection(ProcessInjection[ClockJump]):
         self._true: dict[int, Reading] = {}
 
     def inject(self) -> str:
-        self._must_be(NodeState.RUNNING)
+        self._must_live()
         self._true = {node.id: self._at_rest(node) for node in self.nodes}
         for node in self.nodes:
             self._jump(node, self.fault.by)

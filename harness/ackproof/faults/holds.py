@@ -12,11 +12,11 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from enum import Enum, auto
 from threading import Event as Flag
 from typing import Final
 
 from ackproof.base.wait import wait_until
+from ackproof.experiment.fault import Grip
 from ackproof.rundir.partition import TopicPartition
 
 FREE_WITHIN_S: Final = 3600.0
@@ -24,17 +24,6 @@ FREE_WITHIN_S: Final = 3600.0
 LOOK_EVERY_S: Final = 0.01
 BACK_WITHIN_S: Final = 60.0
 """So long after it was let go a node may still be on its way back: it starts, registers, is unfenced."""
-
-
-class Grip(Enum):
-    """What a fault wants of a node."""
-
-    DOWN = auto()
-    """No process."""
-    STILL = auto()
-    """A process that stands still."""
-    SLOW = auto()
-    """A process that is stopped and continued again and again; it stays stopped while another wants it `STILL`."""
 
 
 class Holds:

@@ -6,16 +6,16 @@ value; healing is witnessed by the protocol: the node answers and, if a broker, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import NodeFault
+from ackproof.experiment.fault import WHERE_IT_LIVES, WHERE_IT_RUNS, Grip, NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, SpecT, injects
 from ackproof.rundir.timeline import fault_name
 
@@ -31,6 +31,8 @@ class OfProcesses(NodeFault):
     """A fault of whole processes."""
 
     ASKS = frozenset({Ability.PROCESSES})
+    GRIP = Grip.DOWN
+    OVER = WHERE_IT_RUNS
 
 
 class Kill(OfProcesses):
@@ -38,6 +40,8 @@ class Kill(OfProcesses):
 
     KIND = "kill"
     DONE = "killed"
+    OVER = WHERE_IT_LIVES
+    IN_FORCE_S = 1.0
     PER_NODE = Incidents(kills=1)
     ENDS_NODES = True
     SUMMARY = "End the process at once (SIGKILL)."
@@ -62,6 +66,8 @@ class Pause(OfProcesses):
 
     KIND = "pause"
     DONE = "paused"
+    GRIP = Grip.STILL
+    IN_FORCE_S = 1.0
     SUMMARY = "Freeze the node (SIGSTOP; a container's control group is frozen); its connections stay open."
     HEALING = "resume"
     HOLD_KEY = "for"
@@ -93,23 +99,32 @@ class ProcessInjection(Injection[SpecT]):
         self.refused = False
         """Whether there was nothing to break, and so nothing to heal: what is dead then is another fault's."""
 
-    def _strike(self, act: Callable[[LocalNode], None], word: str, grip: Grip, *states: NodeState) -> str:
-        """Take hold of the nodes and do it to each, if all of them are in one of these states; else to none."""
-        with ExitStack() as stack:
-            for node in sorted(self.nodes, key=lambda node: node.id):
-                stack.enter_context(self.holds.acting_on(node.id))
-            self._must_be(*states)
+    def _strike(self, act: Callable[[LocalNode], None], word: str) -> str:
+        """Take hold of the nodes and do it to each, if there is something to break at all of them; else to none."""
+        with self._alone():
+            self._must_live()
             for node in self.nodes:
-                self.holds.take(node.id, self.fault.number, grip)
+                if self.fault.grip is not None:
+                    self.holds.take(node.id, self.fault.number, self.fault.grip)
                 act(node)
         return f"{word} to {self._names()}"
 
-    def _must_be(self, *states: NodeState) -> None:
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Nobody else acts on the nodes meanwhile."""
+        with ExitStack() as stack:
+            for node in sorted(self.nodes, key=lambda node: node.id):
+                stack.enter_context(self.holds.acting_on(node.id))
+            yield
+
+    def _must_live(self) -> None:
+        """Whether each node is as the fault's `OVER` says. Raises `FaultNotConfirmed`."""
         for node in self.nodes:
             state = node.state()
-            if state is NodeState.STOPPED and self._runs_in_turns(node):
-                state = NodeState.RUNNING
-            if state not in states:
+            breakable = state is NodeState.STOPPED and (
+                Grip.STILL in self.fault.OVER or self._runs_in_turns(node)
+            )
+            if state is not NodeState.RUNNING and not breakable:
                 self.refused = True
                 raise FaultNotConfirmed(
                     f"{self.fault.kind} is aimed at node {node.id}, which is {state.value}: nothing to break"
@@ -220,9 +235,7 @@ class KillInjection(ProcessInjection[Kill]):
     """SIGKILL; healed by starting the node again."""
 
     def inject(self) -> str:
-        return self._strike(
-            lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED
-        )
+        return self._strike(lambda node: node.kill(), "SIGKILL")
 
 
 @injects(Stop)
@@ -230,7 +243,7 @@ class StopInjection(ProcessInjection[Stop]):
     """SIGTERM and a controlled shutdown; healed by starting the node again."""
 
     def inject(self) -> str:
-        return self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
+        return self._strike(lambda node: node.terminate(), "SIGTERM")
 
     def confirm(self) -> str:
         """The process is gone."""
@@ -246,7 +259,7 @@ class PauseInjection(ProcessInjection[Pause]):
         self._standing: dict[int, int | None] = {}
 
     def inject(self) -> str:
-        return self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
+        return self._strike(lambda node: node.pause(), "SIGSTOP")
 
     def confirm(self) -> str:
         """All threads stand still."""
@@ -285,7 +298,7 @@ class RestartInjection(ProcessInjection[Restart]):
 
     def inject(self) -> str:
         self._before = {node.id: node.pid for node in self.nodes}
-        self._strike(lambda _: None, "a bounce", Grip.DOWN, NodeState.RUNNING)
+        self._strike(lambda _: None, "a bounce")
         for node in self.nodes:
             node.terminate()
             self._gone(node)

@@ -17,13 +17,13 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-import pyarrow.parquet as pq
 
 from ackproof.reference.explain.rows import final_rows, ledger_rows
+from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import FINDINGS
 
 WHY = "sent again by the client in a new producer epoch: no broker can know those for copies"
 _UNKNOWN = (-1, -1)
@@ -38,9 +38,8 @@ def sent_again(run: CaseDir) -> int:
     """
     if not run.replica_batches.exists():
         return 0
-    found = ds.dataset(run.findings, format="parquet").to_table(
-        columns=["topic", "partition", "producer", "seq"], filter=pc.field("class") == "duplicate"
-    )
+    names = ["topic", "partition", "producer", "seq"]
+    found = storage.rows_of(run.finding_parts, names, pc.field("class") == "duplicate", FINDINGS)
     copies: Counter[tuple[str, int, int, int]] = Counter(
         zip(*(found[name].to_pylist() for name in found.column_names), strict=True)
     )
@@ -75,7 +74,7 @@ def _sessions(run: CaseDir, place: TopicPartition, offsets: np.ndarray) -> Itera
     """Producer id and epoch of the batch at each offset, as the replica with the longest log has it."""
     wanted = (pc.field("topic") == place.topic) & (pc.field("partition") == place.partition)
     names = ["node", "first_offset", "last_offset", "producer_id", "producer_epoch"]
-    table = pq.read_table(run.replica_batches, columns=names, filters=wanted)
+    table = storage.table(run.replica_batches, columns=names, filters=wanted)
     if table.num_rows == 0:
         yield from [_UNKNOWN] * len(offsets)
         return

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from ackproof.experiment.case import Case
 from ackproof.judge.copies import sent_again
 from ackproof.judge.retention import GONE, Expired, expired
 from ackproof.plan.cases import case_from_json
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import MetadataRecord, read_metadata
+from ackproof.rundir.metadata import MetadataRecord, TopicRemoved, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
+from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
 from ackproof.rundir.samples import Sample, read_samples
-from ackproof.rundir.timeline import Event, PhaseBegan, read_timeline
+from ackproof.rundir.schema import FINDINGS
+from ackproof.rundir.timeline import Event, FaultAsked, PhaseBegan, read_timeline
 
 
 @dataclass(frozen=True)
@@ -28,6 +35,8 @@ class Facts:
 
     run: CaseDir
     backend: str
+    environment: Mapping[str, str]
+    """What the run says of the ground it stood on; empty: nothing."""
     clients: tuple[Client, ...]
     case: Case
     audit: AuditFile
@@ -46,6 +55,7 @@ class Facts:
         return cls(
             run=run,
             backend=file.backend,
+            environment=file.environment,
             clients=file.clients,
             case=case_from_json(file.resolved),
             audit=AuditFile.load(run.audit_json),
@@ -55,6 +65,11 @@ class Facts:
             timeline_whole=whole,
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
         )
+
+    @property
+    def sealed(self) -> bool:
+        """Whether the run says what it wrote: those of older versions lack facts, and are judged as they lie."""
+        return self.run.seal.exists()
 
     @cached_property
     def phases(self) -> dict[str, int]:
@@ -67,6 +82,22 @@ class Facts:
         return read_samples(self.run.samples)
 
     @cached_property
+    def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
+        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation."""
+        found: dict[TopicPartition, list[Sample]] = defaultdict(list)
+        for sample in self.samples:
+            mine = found[TopicPartition(sample.topic, sample.partition)]
+            if mine and sample.leader_epoch < mine[-1].leader_epoch and sample.topic in self.removed:
+                mine.clear()
+            mine.append(sample)
+        return found
+
+    @cached_property
+    def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
+        """The ISR of each partition when it was seen last."""
+        return {TopicPartition(one.topic, one.partition): one.isr for one in self.samples if one.isr}
+
+    @cached_property
     def pulses(self) -> list[Pulse]:
         """How the machine was doing, once a second."""
         return read_pulses(self.run.pulse)
@@ -75,6 +106,32 @@ class Facts:
     def metadata(self) -> list[MetadataRecord]:
         """What the controllers decided; nothing where their log could not be looked at."""
         return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
+
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """Topics that were deleted, whether or not they were created again."""
+        return frozenset(record.topic for record in self.metadata if isinstance(record, TopicRemoved))
+
+    @cached_property
+    def replicas(self) -> ReplicasFile | None:
+        """The logs on disk; None where nobody looked at them. Raises `BadInput`."""
+        return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
+
+    @cached_property
+    def batches(self) -> pa.Table:
+        """The batches of those logs. Raises `BadInput`."""
+        return read_batches(self.run.replica_batches, BATCHES.names)
+
+    def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
+        """Each of these faults that was asked for, with a node at which it was aimed."""
+        for event in self.events:
+            if isinstance(event.what, FaultAsked) and event.fault is not None and event.fault in faults:
+                yield from ((event.fault, node) for node in event.what.nodes)
+
+    def count(self, anomaly: str, wanted: pc.Expression) -> int:
+        """How many findings of a class are such."""
+        findings = storage.dataset(self.run.finding_parts, FINDINGS)
+        return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))
 
     @cached_property
     def expired(self) -> Sequence[Expired]:

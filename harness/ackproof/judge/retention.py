@@ -15,16 +15,14 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.promises import in_force
+from ackproof.reference.explain.rows import ledger_rows
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import PartitionRead
-from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import read_batches
 
 if TYPE_CHECKING:
     from ackproof.judge.facts import Facts
@@ -121,9 +119,9 @@ def _explained(facts: Facts, read: PartitionRead) -> str:
 
 def _bytes_left(facts: Facts, place: TopicPartition) -> int | None:
     """The bytes of the shortest log of the partition; None where no log was seen."""
-    if not facts.run.replica_batches.exists():
+    if facts.replicas is None:
         return None
-    batches = read_batches(facts.run.replica_batches, ["node", "topic", "partition", "bytes"])
+    batches = facts.batches
     mine = batches.filter((pc.field("topic") == place.topic) & (pc.field("partition") == place.partition))
     sums = mine.group_by("node").aggregate([("bytes", "sum")])["bytes_sum"].to_pylist()
     return min(sums, default=None)
@@ -131,13 +129,10 @@ def _bytes_left(facts: Facts, place: TopicPartition) -> int | None:
 
 def _newest_sent_ns(facts: Facts, read: PartitionRead) -> int | None:
     """When the youngest record that was acknowledged below the log's start was sent; None where there is none."""
-    files = [str(path) for path in parts(facts.run.produced)]
-    if not files:
-        return None
     below = Expired(TopicPartition(read.topic, read.partition), read.start, "").below
     wanted = below & (pc.field("outcome") == int(Outcome.ACKED))
     try:
-        rows = ds.dataset(files, format="parquet").to_table(columns=["sent_ns"], filter=wanted)
+        rows = ledger_rows(facts.run.produced, ["sent_ns"], wanted)
     except (OSError, pa.ArrowException):
-        return None  # the audit says that a part cannot be read
+        return None  # there is no part, or the audit says that one cannot be read
     return int(pc.max(rows["sent_ns"]).as_py()) if rows.num_rows else None

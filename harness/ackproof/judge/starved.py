@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
-import pyarrow.parquet as pq
 
 from ackproof.judge.facts import Facts
+from ackproof.rundir import storage
 from ackproof.rundir.documents import Calm
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.timeline import EventKind
@@ -121,7 +121,7 @@ def _median_ms(series: Path, spans: Spans) -> float:
     """The median over 100 ms of the median acknowledgement time in ms; -1 where nothing was acknowledged."""
     if not series.exists():
         return -1
-    table = pq.read_table(series, columns=["start_ns", "acked", "p50_ms"])
+    table = storage.table(series, columns=["start_ns", "acked", "p50_ms"])
     start, acked, p50 = (table[name].to_numpy() for name in table.column_names)
     inside = np.zeros(len(start), np.bool_)
     for first, last in spans:

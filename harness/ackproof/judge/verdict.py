@@ -21,13 +21,21 @@ from ackproof.judge.checks import (
 )
 from ackproof.judge.checks.classes import judged_classes, opinions_on
 from ackproof.judge.coherence import (
+    aims,
     clients,
+    controllers,
     course,
+    departures,
     disks,
     ends,
+    ground,
+    looks,
+    marks,
     processes,
+    reader_epochs,
     rows,
     settings,
+    told,
     transactions,
     watching,
 )
@@ -52,6 +60,24 @@ def _reach(facts: Facts) -> Iterator[Opinion]:
         yield not_judged(f"predictions: {reason}")
 
 
+OF_SEALED_RUNS: Final[tuple[Check, ...]] = (
+    ground.check,
+    aims.check,
+    controllers.check,
+    departures.check,
+    told.check,
+    looks.check,
+    marks.check,
+    reader_epochs.check,
+)
+
+
+def _sealed(facts: Facts) -> Iterator[Opinion]:
+    """What is asked of runs that are known to be whole."""
+    for check in OF_SEALED_RUNS if facts.sealed else ():
+        yield from check(facts)
+
+
 COHERENCE: Final[tuple[Check, ...]] = (
     course.check,
     settings.check,
@@ -62,6 +88,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     disks.check,
     transactions.check,
     watching.check,
+    _sealed,
 )
 """What is asked first: whether one fact agrees with another …"""
 EVIDENCE: Final[tuple[Check, ...]] = (

@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
+import pyarrow.compute as pc
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.backends import BACKENDS
 from ackproof.plan.cases import case_from_json
+from ackproof.rundir import storage
+from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
@@ -38,6 +40,7 @@ def not_as_written(run: CaseDir) -> tuple[str, ...]:
         *_beside_the_seal(audit, SealFile.load(run.seal)),
         *_out_of_range(audit),
         *_beside_findings(run, audit),
+        *_beside_series(run, audit),
     )
 
 
@@ -51,7 +54,7 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
         (run.pulse, lambda path: _whole(path, len(read_pulses(path)))),
         (run.replicas, ReplicasFile.load),
         (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
-        (run.series, lambda path: pq.read_table(path).select(SERIES.names)),
+        (run.series, lambda path: storage.table(path).select(SERIES.names)),
     )
     for path, read in readers:
         try:
@@ -102,6 +105,15 @@ def _beside_the_seal(audit: AuditFile, seal: SealFile) -> Iterator[str]:
         yield f"audit.json calls itself complete and did not count {', '.join(uncounted[:3])}"
     elif audit.complete and (rows := sum(written.rows for written in ledgers.values())) != _rows_of(audit):
         yield f"audit.json tells of {_rows_of(audit):,} rows, and {rows:,} were written"
+    # What was acknowledged and is not lost is there; but a transaction may be aborted.
+    there = audit.records.acked - audit.counts.get(Anomaly.LOST, 0)
+    if there > audit.records.consumed_final and not any(
+        n.startswith("ledger/transactions/") for n in seal.files
+    ):
+        yield (
+            f"audit.json counts {there:,} acked records that are not lost, and the final read has "
+            f"{audit.records.consumed_final:,}"
+        )
 
 
 def _rows_of(audit: AuditFile) -> int:
@@ -129,12 +141,24 @@ def _out_of_range(audit: AuditFile) -> Iterator[str]:
 def _beside_findings(run: CaseDir, audit: AuditFile) -> Iterator[str]:
     try:
         found: Counter[str] = Counter()
-        for path in sorted(run.findings.glob("*.parquet")):
-            for batch in pq.ParquetFile(path).iter_batches(columns=["class"]):
-                found.update(batch.column(0).to_pylist())
+        for path in run.finding_parts:
+            with storage.parquet(path) as file:
+                for batch in file.iter_batches(columns=["class"]):
+                    found.update(batch.column(0).to_pylist())
     except (OSError, pa.ArrowException) as error:
         yield f"findings: cannot be read ({str(error).splitlines()[0]})"
         return
     for name in sorted({*found, *audit.counts}):
         if found[name] != audit.counts.get(name, 0):
             yield f"audit.json counts {audit.counts.get(name, 0):,} {name}, and findings has {found[name]:,}"
+
+
+def _beside_series(run: CaseDir, audit: AuditFile) -> Iterator[str]:
+    """Every attempt, and every record that a live reader was handed, is in one bin."""
+    if not run.series.exists():
+        return
+    table = storage.table(run.series, columns=["acked", "failed", "indeterminate", "read"])
+    counts = audit.records.model_dump() | {"read": audit.records.consumed_live}
+    for name in table.column_names:
+        if (told := int(pc.sum(table[name]).as_py() or 0)) != counts[name]:
+            yield f"audit.json counts {counts[name]:,} {name}, and series.parquet {told:,}"

@@ -30,6 +30,7 @@ from ackproof.plan.checks_backend import check_on_model, check_possible, check_s
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
+from ackproof.plan.meetings import check_meetings
 from ackproof.rundir.partition import TopicPartition
 
 _METADATA_TOPIC: Final = "__cluster_metadata"
@@ -45,6 +46,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
     check_workload(spec, found)
     for fault in spec.faults:
         _check_fault(spec, fault, found)
+    check_meetings(spec, found)
     _check_evidence(spec, found)
     check_on_model(spec, found)
     if not found.problems:

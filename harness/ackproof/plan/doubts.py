@@ -9,7 +9,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
 from ackproof.experiment.quantities import duration_text
-from ackproof.experiment.roles import Role, RoleKind, minority_of
+from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import After, At, When
 from ackproof.faults.links.of_links import OfLinks
 from ackproof.faults.processes import Kill, Pause, Stop
@@ -98,23 +98,9 @@ def _left(spec: ExperimentSpec, targets: tuple[Role, ...], topic: str) -> int | 
     factor, brokers = spec.topics[topic].replication_factor, spec.cluster.brokers
     left = []
     for role in targets:
-        hit = _brokers_hit(role, brokers)
-        if hit is not None:
+        nodes, hit = role.reach(spec.cluster.broker_ids, spec.cluster.controller_ids)
+        if hit and nodes <= set(spec.cluster.broker_ids):
             left.append(min(factor, brokers - hit))
         elif role.topic == topic and spec.topics[topic].partitions == 1:
             left.append(1 if role.kind is RoleKind.FOLLOWERS else factor - 1)
     return min(left, default=None)
-
-
-def _brokers_hit(role: Role, brokers: int) -> int | None:
-    match role.kind:
-        case RoleKind.BROKERS:
-            return brokers
-        case RoleKind.MAJORITY:
-            return brokers - minority_of(brokers)
-        case RoleKind.MINORITY:
-            return minority_of(brokers)
-        case RoleKind.BROKER:
-            return 1
-        case _:
-            return None

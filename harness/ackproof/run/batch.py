@@ -22,10 +22,11 @@ from ackproof.faults.command import require
 from ackproof.provision.progress import in_words
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
-from ackproof.run.options import BatchOptions, command_of
+from ackproof.run.options import BatchOptions, command_of, require_disks
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
 from ackproof.run.space import require_room
+from ackproof.run.upload import upload
 from ackproof.rundir.documents import BatchCase, BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode
@@ -104,6 +105,13 @@ class Batch:
     experiments: dict[Path, str] = field(default_factory=dict)
     """What the experiments of several files are called beside each other; empty for one file."""
     interrupted: bool = False
+    uploaded: BatchDir | None = None
+    """Where it is in the end, if that is a store."""
+
+    @property
+    def kept(self) -> BatchDir:
+        """Where it is."""
+        return self.uploaded or self.directory
 
     def document(self) -> BatchFile:
         """What `batch.json` says now."""
@@ -162,7 +170,9 @@ def run_batch(options: BatchOptions, watcher: BatchWatcher, planned: Sequence[tu
     """
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
-    require_room(options.out, [case for _, case in planned])
+    require_room(options.here, [case for _, case in planned])
+    for file, case in planned:
+        require_disks(file, case)
     ready = _provision([case for _, case in planned], watcher)
     batch = _lay_out(options, planned)
     batch.save()
@@ -176,9 +186,13 @@ def run_batch(options: BatchOptions, watcher: BatchWatcher, planned: Sequence[tu
         interrupt.add_note(f"in {batch.directory.path}")
         raise
     finally:
-        batch.point_latest()
+        if options.here == options.out:
+            batch.point_latest()
     if all(one.refused for one in batch.planned):
         raise BadInput("\n".join(dict.fromkeys(str(one.error) for one in batch.planned)))
+    if options.here != options.out:
+        watcher.step(f"copying the batch to {options.out}")
+        batch.uploaded = upload(batch.directory, options.out)
     return batch
 
 
@@ -207,7 +221,10 @@ def told_apart(planned: Sequence[tuple[Path, Case]]) -> dict[Path, str]:
     if len(names) < 2:
         return {}
     count = Counter(names.values())
-    return {file: name if count[name] == 1 else f"{name} ({file.name})" for file, name in names.items()}
+    # As far as their paths differ: by base names in one folder, by folders where two have one base name.
+    shared = os.path.commonpath([file.absolute().parent for file in names])
+    called = {file: os.path.relpath(file.absolute(), shared) for file in names}
+    return {file: name if count[name] == 1 else f"{name} ({called[file]})" for file, name in names.items()}
 
 
 def same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
@@ -224,7 +241,7 @@ def _lay_out(options: BatchOptions, planned: Sequence[tuple[Path, Case]]) -> Bat
     several = len({file for file, _ in planned}) > 1
     name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned))
     seed = options.seed if options.seed is not None else planned[0][1].experiment.seed
-    batch = new_batch(options.out, name, seed, command_of(options, seed))
+    batch = new_batch(options.here, name, seed, command_of(options, seed))
     batch.experiments = told_apart(planned)
     for number, (file, case) in enumerate(planned, start=1):
         run = batch.directory.case(case.id)

@@ -117,7 +117,7 @@ def _audit_uncounted(runs: Sequence[CaseDir], step: Step) -> dict[CaseDir, str]:
     if not new:
         return {}
     step(f"auditing {len(new)} {'case' if len(new) == 1 else 'cases'}")
-    results = audit.run([run.path for run in new])
+    results = audit.run([run.path for run in new], progress=step)
     return {
         run: "audit: " + "; ".join(result.reasons)
         for run, result in zip(new, results, strict=True)

@@ -9,11 +9,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ackproof.base.errors import BadInput
+from ackproof.cluster.disks.file_systems import refusal
+from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
-from ackproof.experiment.problems import Problem
+from ackproof.experiment.problems import InvalidExperiment, Problem
 from ackproof.plan.cases import case_from_json, cases, load
+from ackproof.plan.diagnostics import Problems
+from ackproof.plan.source import lines_of, parse, read
 from ackproof.rundir.documents import BatchFile, CaseFile
 from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.storage import is_stored
+from ackproof.rundir.timeline import DRAWN_FROM, fault_name
 
 if TYPE_CHECKING:
     from ackproof.cluster.backends.attach.cluster import Attachment
@@ -42,6 +48,11 @@ class BatchOptions:
     stored: bool = False
     """Whether `files` are runs on disk, whose cases are repeated as they were drawn (`stored_cases`)."""
 
+    @property
+    def here(self) -> Path:
+        """Where the batch is made: in `out`, or on this machine where that is a store."""
+        return RUNS if is_stored(self.out) else self.out
+
 
 def plan_cases(
     options: BatchOptions, warn: Callable[[Problem], None] = lambda _: None
@@ -64,6 +75,21 @@ def plan_cases(
             warn(warning)
         found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]
     return _only(found, options.only)
+
+
+def require_disks(file: Path, case: Case) -> None:
+    """Raises `BadInput` that names the first fault, with its line, whose file systems this machine cannot give."""
+    first = next((fault for fault in case.faults if Need.DISKS in fault.needs), None)
+    if first is None or not case.experiment.ground.lays or (why := refusal()) is None:
+        return
+    told = f"fault {fault_name(first.number)} ({first}) needs file systems of their own for the nodes: {why}"
+    if not file.is_file():
+        raise BadInput(f"{file}: {told}")  # a run on disk
+    name, raw = read(file)
+    number = first.number // DRAWN_FROM or first.number
+    error = InvalidExperiment([Problems(name, parse(raw, name)).problem(("faults", number - 1), told)])
+    error.lines = lines_of(raw)
+    raise error
 
 
 def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[tuple[Path, Case]]:

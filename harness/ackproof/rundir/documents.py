@@ -156,6 +156,9 @@ class AuditFile(Document):
     final_read: FinalReadFlaws = FinalReadFlaws()
     contents: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """Partition → what the final readers wrote down of it, summed (`rundir.content`), the second at read_committed."""
+    findings: tuple[str, ...] = ()
+    """The files in `findings/` that hold them; none in files of older versions, of which all that stand there count."""
+    series: str = "series.parquet"
 
     def told(self, final: FinalReadFile | None) -> dict[str, int]:
         """The counts that may be shown. Where nobody read the logs out, what was not read is not lost, and that nothing

@@ -13,6 +13,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from ackproof.rundir import storage
+
 if TYPE_CHECKING:  # Arrow takes a second to load, which clients have when they end and not when they begin
     import pyarrow.parquet as pq
 
@@ -54,13 +56,18 @@ def digest(path: Path) -> str:
 
 def span(metadata: pq.FileMetaData) -> tuple[int, int]:
     """Least and greatest number of the rows of a part, by its footer; -1, -1: none, or it does not say."""
-    leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-    column = next((leaves[name] for name in ORDER if name in leaves), None)
-    found = (
-        [] if column is None else [group_span(metadata, at, column) for at in range(metadata.num_row_groups)]
-    )
+    there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
+    column = next((name for name in ORDER if name in there), None)
+    return (column_span(metadata, column) if column is not None else None) or (-1, -1)
+
+
+def column_span(metadata: pq.FileMetaData, name: str) -> tuple[int, int] | None:
+    """Least and greatest value of a column of a part; None: it has no rows, or its footer does not say."""
+    leaf = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == name), None)
+    groups = range(metadata.num_row_groups) if leaf is not None else ()
+    found = [group_span(metadata, at, leaf) for at in groups if leaf is not None]
     if not found or None in found:
-        return -1, -1
+        return None
     return min(first for first, _ in filter(None, found)), max(last for _, last in filter(None, found))
 
 
@@ -74,12 +81,11 @@ def group_span(metadata: pq.FileMetaData, group: int, leaf: int) -> tuple[int, i
 
 def mark_end(folder: Path) -> None:
     """Say that the client of this folder closed in good order, and what it wrote. Raises OSError."""
-    import pyarrow.parquet as pq
-
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
     for path in sorted(folder.glob("part-*.parquet")):
-        metadata = pq.read_metadata(path)
+        with storage.parquet(path) as file:
+            metadata = file.metadata
         parts.append(
             PartEnd(
                 path.name, metadata.num_rows, *span(metadata), path.stat().st_size, digest(path)

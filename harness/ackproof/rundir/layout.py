@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
+SERIES_NAMES: Final = ("series.parquet", "series-anew.parquet")
+"""The audit's series: an audit made anew writes the one that the older audit's file is not."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._=,+-]+")
 
 
@@ -74,9 +78,7 @@ class CaseDir:
     audit_json = _At("audit.json")
     """Counts of the audit."""
     findings = _At("findings")
-    """Folder of Parquet files, one row per unit counted."""
-    series = _At("series.parquet")
-    """Acks, reads and latencies per partition and 100 ms."""
+    """Folder of Parquet files, one row per unit counted; see `finding_parts`."""
     conformance_json = _At("conformance.json")
     """The run replayed through the reference implementation: forbidden steps, and what explains each loss."""
     prediction_json = _At("prediction.json")
@@ -85,6 +87,26 @@ class CaseDir:
     """What simulated runs of the case came to."""
     verdict_json = _At("verdict.json")
     """The verdict and its reasons."""
+
+    @property
+    def finding_parts(self) -> list[Path]:
+        """The files of `findings/` that `audit.json` says to be its own; all, where none says so."""
+        told = self._published("findings")
+        if isinstance(told, list) and told:
+            return [self.findings / str(name) for name in told]
+        return sorted(self.findings.glob("*.parquet"))
+
+    @property
+    def series(self) -> Path:
+        """Acks, reads and latencies per partition and 100 ms: the file that `audit.json` says to be its own."""
+        told = self._published("series")
+        return self.path / (told if told in SERIES_NAMES else SERIES_NAMES[0])
+
+    def _published(self, name: str) -> object:
+        try:
+            return json.loads(self.audit_json.read_bytes()).get(name)
+        except (OSError, ValueError, AttributeError):
+            return None  # there is no audit, or none that can be read, which whoever reads it says
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from ackproof.rundir import storage
 from ackproof.rundir.arrow import numbers, texts
 from ackproof.rundir.part_order import Column, Shelf, order_of
 from ackproof.rundir.partition import TopicPartition
@@ -154,7 +155,7 @@ def parts(folder: Path) -> list[Path]:
 
 def read_parts(folder: Path, schema: pa.Schema) -> pa.Table:
     """All rows of a client's folder or of a whole ledger, part by part; empty if there are none."""
-    tables = [pq.read_table(path, schema=schema, partitioning=None) for path in parts(folder)]
+    tables = [storage.table(path, schema=schema) for path in parts(folder)]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 
 

@@ -9,7 +9,7 @@ import base64
 import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter
 
@@ -17,6 +17,8 @@ from ackproof.base.errors import BadInput
 from ackproof.rundir.documents import Document, write_atomically
 
 Nodes: TypeAlias = tuple[int, ...]
+CONTROL: Final = -1
+"""Instead of an API key: no log has a hole where such a record stands."""
 
 
 def id_of(text: str) -> str:
@@ -137,10 +139,20 @@ class EligibleCleared(Decided):
 
 
 class OtherDecided(Decided):
-    """A record of another kind, by its API key."""
+    """A record of another kind, by its API key; `CONTROL` is one that the quorum wrote for itself (a new leader's)."""
 
     kind: Literal["other"] = "other"
     api_key: int
+
+
+class LogEnded(Decided):
+    """The last line, behind the last record: that log ended at `offset`, and so many records stand before this.
+
+    Runs of older versions, and of the model, do not have it.
+    """
+
+    kind: Literal["end"] = "end"
+    records: int
 
 
 MetadataRecord: TypeAlias = Annotated[
@@ -153,7 +165,8 @@ MetadataRecord: TypeAlias = Annotated[
     | FeatureDecided
     | ConfigDecided
     | EligibleCleared
-    | OtherDecided,
+    | OtherDecided
+    | LogEnded,
     Field(discriminator="kind"),
 ]
 _RECORD: TypeAdapter[MetadataRecord] = TypeAdapter(MetadataRecord)

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
 from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.documents import Document
 
@@ -49,10 +49,11 @@ _ADDED: Final = {"sound": pa.array([True]), "content": pa.array([UNKNOWN], pa.in
 
 def read_batches(path: Path, columns: Sequence[str]) -> pa.Table:
     """Some columns of a run's batches. Raises OSError and `pa.ArrowException`, `BadInput` where one is missing."""
-    there = pq.read_schema(path).names
+    with storage.parquet(path) as file:
+        there = file.schema_arrow.names
     if missing := sorted(set(columns) - set(there) - _ADDED.keys()):
         raise BadInput(f"{path}: there is no column {', '.join(missing)}")
-    table = pq.read_table(path, columns=[name for name in columns if name in there])
+    table = storage.table(path, columns=[name for name in columns if name in there])
     for name in _ADDED.keys() - set(there) & set(columns):
         table = table.append_column(name, pa.repeat(_ADDED[name][0], table.num_rows))
     return table

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile, Document
 from ackproof.rundir.end import digest
 from ackproof.rundir.layout import CaseDir
@@ -114,6 +115,5 @@ def _rows(path: Path) -> int:
             return sum(1 for _ in file)
     if path.suffix != ".parquet":
         return -1
-    import pyarrow.parquet as pq
-
-    return int(pq.read_metadata(path).num_rows)
+    with storage.parquet(path) as file:
+        return int(file.metadata.num_rows)

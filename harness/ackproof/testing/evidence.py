@@ -114,7 +114,7 @@ def _findings(cluster: KafkaCluster, book: Book) -> list[Finding]:
             row["detail"],
             _attempt(book, row["producer"], row["seq"]),
         )
-        for part in sorted(cluster.run.findings.glob("*.parquet"))
+        for part in cluster.run.finding_parts
         for row in pq.read_table(part, partitioning=None).to_pylist()
     ]
 

@@ -12,8 +12,8 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.nodes import Data, root_of
 from ackproof.experiment.problems import InvalidExperiment, hint
-from ackproof.experiment.roles import Role, RoleKind
-from ackproof.experiment.spec import FIRST_CONTROLLER, ClusterSpec, TopicSpec
+from ackproof.experiment.roles import Role
+from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.cases import cases, reseeded
 from ackproof.plan.entries import spelt_out
@@ -94,7 +94,7 @@ def read_fault(
 def _role(whom: object) -> object:
     """A node's number as the role that a file names it by."""
     if isinstance(whom, int):
-        return str(Role(RoleKind.CONTROLLER if whom >= FIRST_CONTROLLER else RoleKind.BROKER, node=whom))
+        return str(Role.of_node(whom))
     return whom
 
 

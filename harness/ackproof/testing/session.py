@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ackproof import audit
 from ackproof.audit.results import AuditResult
-from ackproof.audit.session import spark_context
+from ackproof.audit.session import Where, spark_context
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.cluster.install import Installation, install
 from ackproof.experiment.case import Case
@@ -35,6 +35,7 @@ class PluginSession:
     _batch: Batch | None = field(default=None, init=False)
     _installed: dict[str, Installation] = field(default_factory=dict, init=False)
     _spark: ExitStack = field(default_factory=ExitStack, init=False)
+    _has_spark: bool = field(default=False, init=False)
 
     def installed(self, version: str) -> Installation:
         """This version of Kafka, provisioned once. Raises as `ackproof.provision` does."""
@@ -84,11 +85,9 @@ class PluginSession:
 
     def _with_spark(self) -> None:
         """Have a context, which every audit in this process then finds by itself."""
-        from pyspark import SparkContext
-
-        if SparkContext._active_spark_context is None:
-            self._spark.close()
-            self._spark.enter_context(spark_context(None, lambda _: None))
+        if not self._has_spark:
+            self._spark.enter_context(spark_context(Where(), lambda _: None))
+            self._has_spark = True
 
     def _batch_with(self, case: Case) -> Batch:
         if self._batch is None:

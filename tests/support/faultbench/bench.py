@@ -17,7 +17,7 @@ from ackproof.base.processes import RunTag, end_children, find_children
 from ackproof.base.wait import wait_until
 from ackproof.cluster.backends.choice import make_cluster
 from ackproof.cluster.install import Installation
-from ackproof.cluster.protocol import NodeEvent, RunningCluster
+from ackproof.cluster.protocol import NodeEvent, NodeState, RunningCluster
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
@@ -203,6 +203,17 @@ class Bench:
         if record:
             TABLE.rows.append(bite)
         return bite
+
+    def mend(self) -> None:
+        """Whatever was done to them, all nodes run again and take part."""
+        for node in self.cluster.nodes.values():
+            match node.state():
+                case NodeState.STOPPED:
+                    node.resume()
+                case NodeState.GONE:
+                    node.start()
+        for node in self.cluster.nodes.values():
+            node.await_ready(ISR_BACK_WITHIN_S)
 
     def aimed_at_the_dead(self, *faults: str, back_within_s: float = 30.0) -> dict[str, Bite]:
         """What becomes of each of these faults, as in a file, while broker 2 is stopped; it runs afterwards."""

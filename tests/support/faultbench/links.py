@@ -1,14 +1,8 @@
-"""Faults of links that every backend can do, in the words of a file, and rules that are laid astray."""
+"""Faults of links that every backend can do, in the words of a file."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-import pytest
-
-from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import packets
-from faultbench.bench import Bench
 
 LINK_FAULTS = (
     "cut: {link: follower(t/0) -> leader(t/0)}",
@@ -36,19 +30,3 @@ PACKET_FAULTS = (
 def tables_of(pid: int) -> list[str]:
     """The tables of rules of the runs that this process drives; others may be at work beside it."""
     return [name for name in packets.tables() if name.startswith(f"{packets.PREFIX}{pid}_")]
-
-
-def no_bite_astray(bench: Bench, monkeypatch: pytest.MonkeyPatch, fault: str, elsewhere: str) -> None:
-    """Rules for the address `elsewhere`, where nobody is, must not pass for a bite of `fault`."""
-    lay = packets.PacketRules.lay
-
-    def astray(
-        self: packets.PacketRules, mark: str, addresses: Iterable[Address], effect: packets.Effect
-    ) -> None:
-        lay(self, mark, [Address(elsewhere, address.port) for address in addresses], effect)
-
-    monkeypatch.setattr(packets.PacketRules, "lay", astray)
-    monkeypatch.setattr("ackproof.faults.links.of_links.BITES_WITHIN_S", 1.5)
-    bite = bench.bite(fault, record=False)
-    assert not bite.bit
-    assert "to show on" in bite.failures[0]

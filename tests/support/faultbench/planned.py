@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ackproof.base.wait import wait_until
 from ackproof.rundir.partition import TopicPartition
 from faultbench.bench import Bench
@@ -21,8 +24,9 @@ REASSIGNMENTS = (
 """Of t/0, which starts on brokers 1, 2 and 3 of four; each finds what the one before it left."""
 
 
-def elect_unclean(bench: Bench) -> Bite:
-    """Both followers of t/0 fall out of the ISR, the leader dies, they return, and one of them is made the leader."""
+@contextmanager
+def leaderless(bench: Bench) -> Iterator[list[int]]:
+    """Both followers of t/0 fall out of the ISR, the leader dies, they return: only they run, and nobody leads."""
     bench.await_full_isr()
     state = bench.cluster.topic_state(["t"])[PLACE]
     leader = bench.cluster.node(state.leader)
@@ -35,12 +39,6 @@ def elect_unclean(bench: Bench) -> Bite:
         timeout_s=30.0,
     )
     leader.kill()
-
-    def bring_back() -> None:
-        if not leader.alive:
-            leader.start()
-            leader.await_ready(30.0)
-
     try:
         wait_until(
             lambda: bench.cluster.topic_state(["t"]).get(PLACE, state).leader < 0,
@@ -50,10 +48,16 @@ def elect_unclean(bench: Bench) -> Bite:
         for node in followers:
             node.start()
             node.await_ready(30.0)
-        bite = bench.bite("elect_unclean: {partition: t/0}", settled=False, then=bring_back)
+        yield [node.id for node in followers]
     finally:
-        bring_back()
-    assert bench.cluster.topic_state(["t"])[PLACE].leader in [node.id for node in followers]
+        bench.mend()
+
+
+def elect_unclean(bench: Bench) -> Bite:
+    """One of them is made the leader."""
+    with leaderless(bench) as followers:
+        bite = bench.bite("elect_unclean: {partition: t/0}", settled=False, then=bench.mend)
+    assert bench.cluster.topic_state(["t"])[PLACE].leader in followers
     return bite
 
 

@@ -18,6 +18,7 @@ from ackproof.rundir.metadata import (
     BrokerChanged,
     BrokerRegistered,
     ConfigDecided,
+    LogEnded,
     PartitionDecided,
     TopicCreated,
     TopicRemoved,
@@ -81,7 +82,9 @@ def log(server: Path, entries: list[tuple[int, int, bytes]], tail: bytes = b"\0"
 def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
     run = CaseDir(tmp_path / "run")
     assert write_metadata_log(ZOOKEEPER, [log(tmp_path / "zk", TRANSACTIONS)], run) == ""
-    records = list(read_metadata(run.metadata_log))
+    *records, end = read_metadata(run.metadata_log)
+    assert isinstance(end, LogEnded)
+    assert (end.offset, end.records) == (records[-1].offset + 1, len(records))
     assert [type(one).__name__ for one in records] == [
         "BrokerRegistered",
         "BrokerRegistered",

@@ -21,14 +21,14 @@ from ackproof.cluster.messages import kafka_python
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import Unreachable
 from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import At
 from ackproof.faults import clocks, injection
 from ackproof.faults.clocks import ClockJump
 from ackproof.faults.crashes.starve import Starve, StarveInjection
 from ackproof.faults.disks.flip_bits import FlipBits, FlipBitsInjection
-from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.planned import views
 from ackproof.faults.planned.reassignments import Reassign, Reassignment
@@ -178,6 +178,27 @@ def test_a_broker_that_ends_while_it_is_asked_is_replaced_by_another(
     monkeypatch.setattr(admin, "reassign", lambda link, moves: _refuse("the node closed the connection"))
     with pytest.raises(FaultNotConfirmed, match="the node closed the connection"):
         _move(cluster, Holds(), 2, (3, 2, 1)).inject()
+
+
+def test_settings_are_put_back_by_the_first_broker_that_runs_again(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other faults had ended all of them when the time for it came."""
+    asked: list[object] = []
+    setting = admin.Setting("1", own=False)
+    monkeypatch.setattr(admin, "describe_config", lambda link, owner, names: {"flush.ms": setting})
+    monkeypatch.setattr(admin, "alter_config", lambda link, changes: asked.append(changes))
+    fault = SetConfig(number=1, trigger=At(0.0), topic="t", config={"flush.ms": "9"})
+    change = ConfigChange(fault, Aim(), _context(cluster, Holds()))
+    change.inject()
+    gone = dict(cluster.nodes)
+    cluster.nodes.clear()
+    threading.Timer(0.1, cluster.nodes.update, (gone,)).start()
+    assert change.heal() == "asked broker 1 to put topic t back: flush.ms inherited"
+    assert len(asked) == 2
+    cluster.nodes.clear()
+    with pytest.raises(FaultNotConfirmed, match="no broker runs that could be asked"):
+        change.heal()
 
 
 def _refuse(why: str) -> None:

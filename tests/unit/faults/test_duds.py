@@ -17,7 +17,7 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionEnds, PartitionState
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import Unreachable
-from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.releases import KRAFT
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
@@ -27,7 +27,7 @@ from ackproof.faults.crashes import lose_quorum as control
 from ackproof.faults.crashes import remove_controller as voters
 from ackproof.faults.crashes.lose_quorum import LoseQuorum
 from ackproof.faults.crashes.remove_controller import RemoveController
-from ackproof.faults.holds import Grip, Holds
+from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext
 from ackproof.faults.planned import recreate, views
 from ackproof.faults.planned.recreate import Recreate
@@ -219,6 +219,18 @@ def test_a_node_that_starts_on_the_old_release_is_no_upgrade(cluster: FakeCluste
     with pytest.raises(FaultNotConfirmed, match=r"of release 4\.3\.1.*it logged \['4\.3\.0'\]"):
         _upgrade(cluster).inject()
     assert cluster.releases == {102: "4.3.1"}
+
+
+def test_a_roll_out_that_never_bit_has_healed_when_its_nodes_answer(cluster: FakeCluster) -> None:
+    """A storm counts it as missed; that no node was gone through is no healing that failed."""
+    upgrade = _upgrade(cluster)
+    with pytest.raises(FaultNotConfirmed):
+        upgrade.inject()
+    assert upgrade.heal() == "went through node none"
+    assert "answers, registered and unfenced" in upgrade.confirm_healed()
+    cluster.nodes[102].now = NodeState.GONE
+    with pytest.raises(FaultNotConfirmed, match="node 102 to be running"):
+        upgrade.confirm_healed()
 
 
 def test_a_node_that_does_not_go_down_is_no_upgrade(cluster: FakeCluster) -> None:

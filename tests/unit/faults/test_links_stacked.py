@@ -9,7 +9,8 @@ import pytest
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.network.mesh import Cut, Delay, Effect, Link, SlowClose, Throttle
 from ackproof.cluster.protocol import NodeState
-from ackproof.faults.holds import Grip
+from ackproof.experiment.fault import Grip
+from ackproof.faults.links import of_links as links
 from fake_links import Ground, spec_of
 
 LINK = "follower(t/0) -> leader(t/0)"
@@ -19,6 +20,7 @@ STACKED = [
     ("delay", {"latency": "100ms"}, Throttle(2000)),
     ("throttle", {"rate": "10KB/s"}, Delay(0.1)),
     ("throttle", {"rate": "2KB/s"}, Throttle(10_000)),
+    ("loss", {"share": "30%"}, Delay(0.1)),
     ("cut", {}, Throttle(2000)),
     ("black_hole", {}, Delay(0.1)),
     ("slow_close", {"delay": "100ms"}, SlowClose(0.1)),
@@ -49,7 +51,7 @@ def test_effects_stack_and_each_is_lifted_alone(
     assert bool(ground.mesh.laid[Link(2, 1)]) is (first == "own" and not hidden)
 
 
-@pytest.mark.parametrize(("kind", "body", "below"), STACKED[:6])
+@pytest.mark.parametrize(("kind", "body", "below"), STACKED[:7])
 def test_a_stacked_effect_that_goes_astray_is_not_confirmed(
     ground: Ground, kind: str, body: dict[str, object], below: Effect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,6 +93,28 @@ def test_a_healing_of_which_nothing_can_be_seen_any_more_is_not_confirmed(ground
         injection.confirm_healed()
 
 
+def test_what_hinders_a_look_may_end_between_two_looks_at_it(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a machine that stands still meanwhile: the bound is over, but the other fault went on until now."""
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    injection.heal()
+    monkeypatch.setattr(links, "BITES_WITHIN_S", -1.0)
+    mesh, there = ground.mesh, ground.mesh.imposed
+    mesh.impose("fault-12", Link(2, 1), Cut())
+
+    def ends_after_a_look(link: Link) -> tuple[str, ...]:
+        seen = there(link)
+        mesh.lift("fault-12", link)
+        return seen
+
+    monkeypatch.setattr(mesh, "imposed", ends_after_a_look)
+    injection.confirm_healed()
+
+
 def test_a_link_that_carried_something_before_it_was_mended_was_not_cut_all_the_time(ground: Ground) -> None:
     assert ground.mesh is not None
     injection = ground.injection(spec_of("cut", link=LINK))
@@ -112,6 +136,84 @@ def test_a_delay_that_does_not_last_is_seen_before_it_is_mended(ground: Ground) 
         injection.heal()
 
 
+@pytest.mark.parametrize("goes_astray", [False, True])
+def test_a_flap_over_a_cut_stays_silent_and_is_seen_once_the_cut_has_healed(
+    ground: Ground, goes_astray: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), Cut())
+    if goes_astray:
+        monkeypatch.setattr(ground.mesh, "impose", lambda *_: None)
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    assert injection.confirm().startswith("2→1: probe refused")
+    ground.mesh.lift("fault-9", Link(2, 1))
+    if goes_astray:
+        with pytest.raises(FaultNotConfirmed, match="2→1 to be seen down"):
+            injection.heal()
+    else:
+        assert injection.heal().endswith("; 2→1 until then: seen down, seen up")
+        injection.confirm_healed()
+    assert not ground.mesh.broken
+
+
+def test_a_flap_over_a_cut_that_lasts_longer_is_ended_below_it(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), Cut())
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    injection.confirm()
+    assert injection.heal().endswith("cuts")
+    assert ground.mesh.laid[Link(2, 1)] == {"fault-9": Cut()}
+    threading.Timer(0.3, ground.mesh.lift, ("fault-9", Link(2, 1))).start()
+    injection.confirm_healed()
+
+
+def test_a_flap_that_another_fault_cuts_before_it_was_seen_up(ground: Ground) -> None:
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    ground.mesh.impose("fault-12", Link(2, 1), Cut())
+    assert "2→1: seen down, not seen up (broken already: fault-12)" in injection.confirm()
+    ground.mesh.lift("fault-12", Link(2, 1))
+    injection.heal()
+    injection.confirm_healed()
+
+
+def test_a_cut_of_a_link_that_flaps_is_confirmed_though_it_was_down_at_each_look(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What flaps lies on the link at one look, and does not at the next."""
+    assert ground.mesh is not None
+    flaps = iter([(), ("fault-9",), ()])
+    monkeypatch.setattr(ground.mesh, "imposed", lambda link: next(flaps, ()))
+    ground.mesh.broken = {Link(2, 1)}
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    assert injection.confirm().endswith("2→1 was not looked at (broken already: fault-9)")
+
+
+def test_a_flap_over_a_thin_line_is_seen_up(ground: Ground) -> None:
+    assert ground.mesh is not None
+    ground.mesh.impose("fault-9", Link(2, 1), Throttle(2000))
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: seen down, seen up"
+    injection.heal()
+
+
+def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Ground) -> None:
+    """Nobody holds the node: that nothing passes may be no fault's doing."""
+    assert ground.mesh is not None
+    injection = ground.injection(spec_of("flap", link=LINK, down="50ms", up="50ms"))
+    injection.inject()
+    ground.mesh.stuck = {Link(2, 1)}
+    ground.nodes[2].now = NodeState.GONE
+    with pytest.raises(FaultNotConfirmed, match="2→1 to be seen up"):
+        injection.confirm()
+    injection.heal()
+
+
 SPLIT = {"groups": [[2], [1, 3]]}
 
 
@@ -125,7 +227,7 @@ def test_links_of_a_node_that_another_fault_holds_are_vouched_for_by_that(ground
     assert Link(2, 1) in ground.mesh.broken
     ground.holds.release(2, 9)
     ground.nodes[2].now = NodeState.RUNNING
-    assert "2→1 since its ends are back: probe refused" in injection.heal()
+    assert "2→1 until then: probe refused" in injection.heal()
     injection.confirm_healed()
     assert not ground.mesh.broken
 

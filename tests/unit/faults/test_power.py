@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 
+import pytest
+
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.faults.disks.power_loss import CANARY, Canary
 
@@ -34,6 +37,12 @@ def test_a_mere_kill_is_no_power_loss(system: FileSystem) -> None:
     canary = Canary.sit("broker-1", system)
     system.remount()
     assert canary.lives()
+
+
+def test_on_a_full_disk_nobody_could_see_it(system: FileSystem) -> None:
+    system.fill()
+    with pytest.raises(FaultNotConfirmed, match=r"takes no file .*: No space left on device"):
+        Canary.sit("broker-1", system)
 
 
 def test_what_was_filled_is_freed_although_another_fault_has_shut_it_down(system: FileSystem) -> None:

@@ -18,6 +18,7 @@ from ackproof.rundir.timeline import (
     Event,
     EventKind,
     FaultAsked,
+    FaultHealed,
     Happening,
     NodeEnded,
     NodeStarted,
@@ -133,6 +134,18 @@ COURSE: dict[str, tuple[Change, str]] = {
     "confirmed twice": (
         lambda e: e.insert(first(e, EventKind.FAULT_HEALED), e[first(e, EventKind.FAULT_CONFIRMED)]),
         "fault 1 has fault-confirmed twice",
+    ),
+    "asked twice": (
+        add(FaultAsked(kind="kill", nodes=(2,)), 1.05, EventKind.FAULT_CONFIRMED, fault=1),
+        "fault 1 has fault-asked twice",
+    ),
+    "healed twice": (
+        add(FaultHealed(), 1.25, EventKind.FAULT_RECOVERED, fault=1),
+        "fault 1 has fault-healed twice",
+    ),
+    "healed and never asked": (
+        drop(EventKind.FAULT_ASKED),
+        "has fault-healed at 1.200 s and no fault-asked before",
     ),
     "never asked": (drop(EventKind.FAULT_ASKED), "has fault-confirmed at 1.100 s and no fault-asked before"),
     "recovered without healing": (

@@ -93,3 +93,29 @@ def test_a_run_that_did_not_go_through_may_lack_clients(make_run: MakeRun) -> No
     facts = _facts(make_run)
     cut = replace(facts, clients=(F0,), events=facts.events[:-1])
     assert not any("clients of kind" in text for text in said(cut))
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        (0, "which the timeline does not know"),
+        (-9, "and no fault was asked to"),
+        ("SIGKILL", "and no fault was asked to"),
+    ],
+    ids=["a good end", "killed", "by name"],
+)
+def test_a_client_that_a_fault_is_said_to_have_killed(
+    make_run: MakeRun, status: int | str, words: str
+) -> None:
+    """The one fault of this run killed a node: nobody was asked to kill a client."""
+    facts = _facts(make_run)
+    ended = Event(t_ns=SECOND, wall_ns=0, kind=EventKind.CLIENT_ENDED, client="p0", detail={"status": status})
+    killed = P0.model_copy(update={"killed": True})
+    changed = replace(facts, clients=(killed, F0), events=(*facts.events[:-1], ended, facts.events[-1]))
+    assert said(changed) == [f"case.json says that a fault killed client p0, {words}"]
+
+
+def test_a_client_that_was_never_started(make_run: MakeRun) -> None:
+    facts = _facts(make_run)
+    events = tuple(event for event in facts.events if not isinstance(event.what, ClientStarted))
+    assert said(replace(facts, events=events)) == ["case.json lists client p0, which was never started"]

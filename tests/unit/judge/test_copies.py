@@ -182,6 +182,10 @@ def test_the_longest_log_knows_and_a_gap_excuses_nothing(judged: Judged) -> None
     assert judged([short, long, _batch(14, 19, 7, 1)])[0] == 0
 
 
+def test_a_short_log_of_another_replica_hides_nothing(judged: Judged) -> None:
+    assert judged([_batch(0, 9, 7, 0, node=2), *TWO_EPOCHS])[0] == 1
+
+
 def test_what_is_outside_of_all_batches_excuses_nothing(judged: Judged) -> None:
     """Before the first, between two, behind the last: nobody knows the epoch there. A batch's ends belong to it."""
     assert judged([_batch(5, 9, 7, 0), _batch(10, 19, 7, 1)], offsets=(3, 6))[0] == 0

@@ -206,6 +206,26 @@ def test_each_fault_has_its_own_events(make_run: MakeRun) -> None:
     lacks(run, "fault 2 (kill leader(orders/0)) was never injected")
 
 
+STEPS = [kind for kind in HEALTHY if kind is not EventKind.END]
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        (STEPS[:0], " was never injected"),
+        (STEPS[:1], " was not confirmed"),
+        ([STEPS[0], *STEPS[2:]], " was not confirmed"),
+        (STEPS[:2], " was not confirmed as healed"),
+        (STEPS[:3], " was not confirmed as healed"),
+    ],
+    ids=["none", "asked", "healed unconfirmed", "confirmed", "not seen to be healed"],
+)
+def test_each_step_of_a_fault_is_asked_for(make_run: MakeRun, told: list[EventKind], reason: str) -> None:
+    verdict = judge_case(make_run(events=[*((kind, 1, 1.0) for kind in told), END]))
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert f"fault 1 (kill leader(orders/0)){reason}" in verdict.reasons
+
+
 def test_what_failed_is_not_said_twice(make_run: MakeRun) -> None:
     events = [(EventKind.FAULT_ASKED, 1, 1.0), (EventKind.FAULT_FAILED, 1, 1.1), END]
     lacks(make_run(events=events), "fault 1 (kill leader(orders/0)): because")
@@ -239,6 +259,11 @@ def test_a_fault_that_was_missed_and_failed_is_said(make_run: MakeRun) -> None:
 def test_a_death_that_the_experiment_allows(make_run: MakeRun) -> None:
     events = (*HEALTHY[:4], EventKind.NODE_DIED, EventKind.END)
     passes(make_run(expect="evidence: {node_deaths: true}", events=events))
+
+
+def test_a_death_of_a_client_is_never_allowed(make_run: MakeRun) -> None:
+    events = (*HEALTHY[:4], EventKind.CLIENT_DIED, EventKind.END)
+    lacks(make_run(expect="evidence: {node_deaths: true}", events=events), "ended by itself")
 
 
 # the final read ----------------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
         fault: str = "kill: {target: leader(orders/0)}",
         replicas: Sequence[int] = (1, 2, 3),
         node: int = 3,
+        base: int = 0,
     ) -> VerdictFile:
         run = make_run(
             experiment=EXPERIMENT.format(min_insync=2, producers="acks: all", expect="").replace(
@@ -42,7 +43,7 @@ def left(make_run: Callable[..., CaseDir], tmp_path: Path) -> Left:
             data = log if each == node else (FIRST, SECOND, THIRD)
             folder = tmp_path / str(each) / "orders-0"
             folder.mkdir(parents=True)
-            (folder / f"{0:020d}.log").write_bytes(b"".join(data))
+            (folder / f"{base if each == node else 0:020d}.log").write_bytes(b"".join(data))
         collect([LogDir(each, tmp_path / str(each)) for each in (1, 2, 3)], ["orders"], run, "ab" * 8)
         last, stayed = in_sync("orders", 0), tuple(each for each in (1, 2, 3) if each != node)
         samples = [
@@ -67,6 +68,7 @@ def _odd(said: VerdictFile) -> list[str]:
     [
         pytest.param((FIRST, SECOND), id="it stopped there"),
         pytest.param((FIRST, SECOND, batch(60, [b"?"] * 5)), id="it differs behind"),
+        pytest.param((FIRST, SECOND, batch(60, [b"?"])), id="it differs right behind"),
         pytest.param((FIRST, SECOND, THIRD), id="it has all"),
     ],
 )
@@ -89,6 +91,14 @@ def test_below_it_holds_the_same(left: Left, log: tuple[bytes, ...], first: int)
         "orders/0: node 3 was in the ISR when the high watermark was 60, and below that its log differs from that of "
         f"node 1 from offset {first} on"
     ]
+
+
+def test_not_of_what_its_log_has_deleted_already(left: Left) -> None:
+    assert _odd(left(SECOND, base=40)) == []
+
+
+def test_but_of_what_it_still_has(left: Left) -> None:
+    assert _odd(left(OTHER, base=40))
 
 
 def test_not_where_a_fault_was_at_its_disk(left: Left) -> None:

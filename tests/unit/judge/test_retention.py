@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,10 +18,10 @@ from ackproof.rundir.documents import FinalReadFile, VerdictFile
 from ackproof.rundir.layout import CaseDir
 from broker_files import batch
 
-from .conftest import EXPERIMENT, WHOLE, attempt, finding
+from .conftest import EXPERIMENT, SECOND, WHOLE, attempt, finding
 
 WEEK_MS = 604_800_000
-LOG = batch(40, [b"x" * 50] * 60)
+LOG, LESS = (batch(40, [b"x" * size] * 60) for size in (50, 49))
 Judged = Callable[..., VerdictFile]
 
 
@@ -28,12 +29,12 @@ Judged = Callable[..., VerdictFile]
 def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
     """Judges a run whose log of 60 records begins at offset `start`, and of which the records at `lost` are gone.
 
-    They were sent at 0 s, and the run ended after some 1.5 s.
+    They were sent at 0 s, one (`late`) at 1 s, and the run ended after some 1.5 s. `short`: broker 2 has fewer bytes.
     """
 
     def judge(
         config: str, *, start: int = 40, lost: tuple[int, ...] = (3, 39), logs: bool = True, expect: str = "",
-        anomaly: str = "lost",
+        anomaly: str = "lost", short: bool = False, late: int | None = None,
     ) -> VerdictFile:  # fmt: skip
         (one,) = WHOLE.partitions
         run = make_run(
@@ -44,14 +45,14 @@ def judged(make_run: Callable[..., CaseDir], tmp_path: Path) -> Judged:
                 complete=True, partitions=(one.model_copy(update={"start": start, "records": -1}),)
             ),
             findings=[{**finding(anomaly), "offset": at, "seq": at} for at in lost],
-            attempts=[attempt(seq, 0.1) for seq in range(100)],
+            attempts=[attempt(seq, 0.1) | {"sent_ns": SECOND * (seq == late)} for seq in range(100)],
             **{anomaly: len(lost)},
         )
         if logs:
             for node in (1, 2, 3):
                 folder = tmp_path / str(node) / "orders-0"
                 folder.mkdir(parents=True)
-                (folder / f"{start:020d}.log").write_bytes(LOG)
+                (folder / f"{start:020d}.log").write_bytes(LESS if short and node == 2 else LOG)
             collect([LogDir(node, tmp_path / str(node)) for node in (1, 2, 3)], ["orders"], run, "ab" * 8)
         return judge_case(run)
 
@@ -87,14 +88,20 @@ def test_by_its_age(judged: Judged) -> None:
     [
         pytest.param(f"retention.bytes: {len(LOG) + 1}", {}, id="less is left than it keeps"),
         pytest.param(f"retention.bytes: {len(LOG)}", {"logs": False}, id="no log was seen"),
+        pytest.param(f"retention.bytes: {len(LOG)}", {"short": True}, id="less is left on one broker"),
+        pytest.param("retention.ms: 1000", {"late": 39}, id="the youngest is not old enough"),
         pytest.param("retention.ms: 100000", {}, id="not old enough"),
         pytest.param("segment.ms: 1000", {}, id="no retention but Kafka's own"),
         pytest.param("cleanup.policy: compact, retention.ms: 1000", {}, id="compacted, not deleted"),
     ],
 )
-def test_what_no_setting_explains_is_lost(judged: Judged, config: str, changes: dict[str, bool]) -> None:
+def test_what_no_setting_explains_is_lost(judged: Judged, config: str, changes: dict[str, Any]) -> None:
     count, forbidden, why = _lost(judged(config, **changes))
     assert (count, forbidden, "expired" in why) == (2, True, False)
+
+
+def test_how_young_the_next_one_is_says_nothing_of_those_before(judged: Judged) -> None:
+    assert _lost(judged("retention.ms: 1000", late=40))[:2] == (2, False)
 
 
 def test_what_the_log_could_still_hold_is_lost(judged: Judged) -> None:
@@ -154,3 +161,10 @@ def test_the_retention_in_force(
     found = retention(_spec(facts, topic, cluster), "orders")
     assert found == Retention(*expected)
     assert found.usual is (expected == (WEEK_MS, math.inf))
+
+
+def test_the_shortest_that_any_broker_has_is_in_force(facts: Facts) -> None:
+    spec = _spec(facts, {}, {"log.retention.ms": "9", "log.retention.bytes": "9"})
+    brokers = {1: {"log.retention.ms": "3"}, 2: {"log.retention.bytes": "4"}, 3: {"log.retention.ms": "99"}}
+    mixed = spec.cluster.model_copy(update={"broker_config": brokers})
+    assert retention(spec.model_copy(update={"cluster": mixed}), "orders") == Retention(3, 4)

@@ -179,7 +179,8 @@ def test_a_hole_of_the_sampler_is_a_lack(run: Run, dead: range, hole: str | None
 
 @pytest.mark.parametrize(("sent", "lacks"), [(100, False), (101, True)])
 def test_what_was_handed_over_is_in_the_ledgers(facts: Facts, sent: int, lacks: bool) -> None:
-    """The audit of the run counted 100."""
-    facts.run.pulse.write_text(Pulse(t_ns=1, late_ms=0, looks=1, sent=sent, acked=0).model_dump_json())
+    """The audit of the run counted 100; the last look knows of all."""
+    looks = (Pulse(t_ns=t_ns, late_ms=0, looks=1, sent=told, acked=0) for t_ns, told in ((1, 7), (2, sent)))
+    facts.run.pulse.write_text("".join(f"{one.model_dump_json()}\n" for one in looks))
     told = "101 records were handed to the producers' libraries, and their ledgers have 100"
     assert (told in judge(facts).reasons) is lacks

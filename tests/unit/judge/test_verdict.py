@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
 import pytest
 
 from ackproof.experiment.promises import Ruling
-from ackproof.judge import judge_case
+from ackproof.judge import checks, coherence, judge_case, verdict
+from ackproof.judge.checks import logs
 from ackproof.judge.checks.classes import strictest
+from ackproof.rundir.conformance import ConformanceFile, ForbiddenStep
 from ackproof.rundir.documents import FinalReadFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.prediction import Chance
 from ackproof.rundir.timeline import EventKind
 
-from .conftest import HEALTHY, MakeRun
+from .conftest import HEALTHY, MakeRun, Replayed
 
 
 def test_nothing_wrong_is_a_pass(make_run: MakeRun) -> None:
@@ -207,3 +211,39 @@ def test_of_several_topics_the_strictest_ruling_is_shown() -> None:
     )
     assert strictest([lax, open_]) is open_
     assert strictest([open_, strict, lax]) is strict
+
+
+@pytest.mark.parametrize(
+    ("replayed", "forbidden", "agrees"),
+    [(7, 0, True), (0, 0, False), (7, 2, False)],
+    ids=["7", "none", "two bad"],
+)
+def test_a_replay_agrees_only_where_it_looked_and_found_all_allowed(
+    make_run: MakeRun, replay: Replayed, replayed: int, forbidden: int, agrees: bool
+) -> None:
+    step = ForbiddenStep(rule="r", text="t", state_before="b", source="s") if forbidden else None
+    replay.file = ConformanceFile(replayed=replayed, forbidden=step, forbidden_steps=forbidden)
+    verdict = judge_case(make_run())
+    assert [text for text in verdict.witnesses if "replayed" in text] == (
+        ["7 observed steps were replayed; the protocol allows each"] if agrees else []
+    )
+    assert verdict.reasons == (
+        ("a step that the protocol forbids: r: t; s (the first of 2 such steps)",) if forbidden else ()
+    )
+
+
+def test_every_check_that_there_is_is_asked_once() -> None:
+    """One that nobody asks would be missed by nobody: its own tests may call it themselves."""
+    there = {
+        module.check
+        for room in (checks, coherence)
+        for found in iter_modules(room.__path__)
+        if hasattr(module := import_module(f"{room.__name__}.{found.name}"), "check")
+    }
+    coherent = [*verdict.COHERENCE, *verdict.OF_SEALED_RUNS]
+    asked = [*coherent, *verdict.EVIDENCE, *verdict.BEHIND_THEM]
+    assert len(asked) == len(set(asked))
+    assert set(asked) == {*there, verdict._reach, verdict._sealed, logs.check_presence}
+    assert {check.__module__ for check in coherent} - {verdict.__name__} == {
+        f"{coherence.__name__}.{found.name}" for found in iter_modules(coherence.__path__)
+    }

@@ -274,7 +274,9 @@ def test_each_partition_has_logs_of_its_own(judged: Judged) -> None:
 def test_of_a_batch_over_an_end_of_the_read_some_records_are_handed(
     judged: Judged, log: bytes, final: FinalReadFile
 ) -> None:
-    said = judged(log, log, log, final=final, consumed=final.partitions[0].records)
+    said = judged(
+        log, log, log, final=final, consumed=final.partitions[0].records, policy="delete, retention.ms: 1000"
+    )
     assert (said.verdict, said.reasons) == (Verdict.PASS, ())
 
 
@@ -333,7 +335,9 @@ def test_what_every_log_holds_behind_the_end_of_the_read_is_not_gone(judged: Jud
 def test_of_what_a_reader_began_above_the_logs_are_not_asked(judged: Judged) -> None:
     """It was handed what lies from 60 on; what differs below it was not looked at."""
     other = batch(0, [b"z"] * 60) + batch(60, [b"y"] * 40, epoch=1)
-    said = judged(GOOD, other, GOOD, final=_read(40, start=60), consumed=40)
+    said = judged(
+        GOOD, other, GOOD, final=_read(40, start=60), consumed=40, policy="delete, retention.ms: 1000"
+    )
     assert said.verdict is Verdict.PASS, said.reasons
 
 

@@ -6,7 +6,10 @@ import threading
 import time
 from pathlib import Path
 
-from ackproof.observe.pulse import Counts, PulseTaker
+import pytest
+
+from ackproof.observe import pulse as watching
+from ackproof.observe.pulse import Counts, PulseTaker, _look, _Machine, _pulse
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.pulse import Pulse, read_pulses
 from ackproof.rundir.timeline import Timeline, read_timeline
@@ -46,6 +49,35 @@ def test_a_busy_processor_is_seen(tmp_path: Path) -> None:
     pulses = _watched(tmp_path, 1.5)
     spinning.join()
     assert max(one.busy for one in pulses) > 0.05
+
+
+def test_what_a_second_comes_to() -> None:
+    """Of two seconds: 40 ticks of 200 busy, 10 stolen; somebody waited half of them for one, longer for the next."""
+    before = _Machine(100.0, (1000, 500, 50), (0, 7_000_000, -1))
+    now = _Machine(102.0, (1200, 540, 60), (1_000_000, 10_000_000, -1))
+    seen = _pulse(RunClock.start(), Counts(25, 300, 200), 10, before, now, 0.25)
+    assert (seen.looks, seen.sent, seen.acked, seen.late_ms) == (15, 300, 200, 250.0)
+    assert (seen.busy, seen.stolen) == (0.2, 0.05)
+    assert sorted((seen.cpu_pressure, seen.io_pressure, seen.memory_pressure)) == [-1.0, 0.5, 1.0]
+    still = _pulse(RunClock.start(), Counts(0, 0, 0), 0, now, now, 0.0)
+    assert (still.busy, still.stolen, still.cpu_pressure) == (-1, -1, -1)
+
+
+def test_the_kernels_counters(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """user nice system idle iowait irq softirq steal, then guests, who are in user already."""
+    (tmp_path / "stat").write_text("cpu  10 20 30 400 50 6 7 80 9 9\ncpu0 1 1 1 1 1 1 1 1 1 1\n")
+    (tmp_path / "cpu").write_text(
+        "some avg10=1.00 avg60=2.00 avg300=3.00 total=12345\nfull avg10=0 total=9\n"
+    )
+    (tmp_path / "io").write_text("nothing that is known\n")
+    monkeypatch.setattr(watching, "Path", lambda name: tmp_path / name.rpartition("/")[2])
+    seen = _look()
+    assert seen.ticks == (603, 603 - 400 - 50 - 80, 80)
+    assert dict(zip(watching._RESOURCES, seen.waited_us, strict=True)) == {
+        "cpu": 12345,
+        "io": -1,
+        "memory": -1,
+    }
 
 
 def test_its_end_is_told(tmp_path: Path) -> None:

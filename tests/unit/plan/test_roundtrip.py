@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
 from ackproof.experiment.drawing import Range
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.quantities import FASTEST
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
 from ackproof.experiment.spec import (
@@ -217,7 +218,12 @@ def test_everything_comes_back(spec: ExperimentSpec, tmp_path_factory: pytest.Te
     SCHEMA.validate(data)
     path = Path(tmp_path_factory.getbasetemp()) / "roundtrip.yaml"
     path.write_text(json.dumps(data), encoding="utf-8")
-    plan = load(path)
+    try:
+        plan = load(path)
+    except InvalidExperiment as refused:
+        # Of faults that surely meet and cannot there are tests of their own (test_meetings).
+        assume(not all("nothing to break" in problem.message for problem in refused.problems))
+        raise
     assert plan.spec == spec
     for case in cases(plan):
         assert case_from_json(json.loads(json.dumps(case_to_json(case)))) == case

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.schema import FINDINGS
 from ackproof_reports.findings import read_findings
 from ackproof_reports.ranges import MOST, SPANS, Range, groups_of, stretches
@@ -59,6 +60,13 @@ def test_ranges_by_partition_and_offset() -> None:
     ]
 
 
+@pytest.fixture
+def findings(tmp_path: Path) -> Path:
+    """The folder of that name of a run."""
+    (tmp_path / "findings").mkdir()
+    return tmp_path / "findings"
+
+
 def test_unknown_offsets_are_told_by_producer_and_seq() -> None:
     rows = [{"offset": -1, "seq": 3 * n} for n in range(10)] + [{"offset": -1, "seq": 500, "producer": 1}]
     assert ranges_of(table(*rows, {"offset": -1, "seq": 900})) == [
@@ -68,49 +76,49 @@ def test_unknown_offsets_are_told_by_producer_and_seq() -> None:
     ]
 
 
-def test_offsets_beyond_two_to_the_53(tmp_path: Path) -> None:
+def test_offsets_beyond_two_to_the_53(findings: Path) -> None:
     big = 2**60
-    pq.write_table(table({"offset": big}, {"offset": big + 1}), tmp_path / "a.parquet")
-    found = read_findings(tmp_path, 10, (), [])
+    pq.write_table(table({"offset": big}, {"offset": big + 1}), findings / "a.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), [])
     assert found is not None and found.groups[0].ranges == (Range("lost", "t", 0, None, big, big + 1, 2),)
 
 
-def test_what_matters_is_embedded_first(maker: ModuleType, tmp_path: Path) -> None:
+def test_what_matters_is_embedded_first(maker: ModuleType, findings: Path) -> None:
     recipe = replace(maker.matrix()[2], lost=30, findings={"surfaced": 500, "duplicate": 40, "reordered": 9})
-    maker.write_findings(tmp_path / "a.parquet", recipe)
-    found = read_findings(tmp_path, 60, ("reordered",), [])
+    maker.write_findings(findings / "a.parquet", recipe)
+    found = read_findings(CaseDir(findings.parent), 60, ("reordered",), [])
     assert found is not None
     assert found.counts == {"lost": 30, "surfaced": 500, "duplicate": 40, "reordered": 9}
     assert found.embedded_of() == {"reordered": 9, "lost": 30, "duplicate": 21}
     assert found.total == 579 and found.embedded == 60
 
 
-def test_no_folder_and_broken_files_are_told(tmp_path: Path) -> None:
+def test_no_folder_and_broken_files_are_told(findings: Path) -> None:
     absent: list[str] = []
-    assert read_findings(tmp_path / "none", 10, (), absent) is None
-    (tmp_path / "torn.parquet").write_bytes(b"PAR1 and then nothing")
-    pq.write_table(table({}).drop_columns(["detail"]), tmp_path / "odd.parquet")
-    pq.write_table(table({}), tmp_path / "good.parquet")
-    found = read_findings(tmp_path, 10, (), absent)
+    assert read_findings(CaseDir(findings / "none"), 10, (), absent) is None
+    (findings / "torn.parquet").write_bytes(b"PAR1 and then nothing")
+    pq.write_table(table({}).drop_columns(["detail"]), findings / "odd.parquet")
+    pq.write_table(table({}), findings / "good.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), absent)
     assert found is not None and found.counts == {"lost": 1}
     assert len(absent) == 3
     assert any("torn.parquet: cannot be read" in text for text in absent)
     assert "findings/odd.parquet: has no column detail" in absent
 
 
-def test_dictionary_columns_and_extra_columns_are_read(tmp_path: Path) -> None:
+def test_dictionary_columns_and_extra_columns_are_read(findings: Path) -> None:
     encoded = table({"offset": 4}).append_column("extra", pa.array([1]))
     encoded = encoded.set_column(0, "class", encoded.column("class").dictionary_encode())
-    pq.write_table(encoded, tmp_path / "a.parquet")
-    found = read_findings(tmp_path, 10, (), [])
+    pq.write_table(encoded, findings / "a.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), [])
     assert found is not None and found.counts == {"lost": 1} and found.embedded == 1
 
 
-def test_files_with_other_classes_have_other_dictionaries(tmp_path: Path) -> None:
+def test_files_with_other_classes_have_other_dictionaries(findings: Path) -> None:
     """So have the parts of one long file: its row groups, and its batches of 131,072 rows."""
-    pq.write_table(table({"offset": 4}, {"offset": 5}), tmp_path / "a.parquet")
-    pq.write_table(table({"class": "vanished", "offset": 4, "topic": "u"}), tmp_path / "b.parquet")
-    found = read_findings(tmp_path, 10, (), [])
+    pq.write_table(table({"offset": 4}, {"offset": 5}), findings / "a.parquet")
+    pq.write_table(table({"class": "vanished", "offset": 4, "topic": "u"}), findings / "b.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), [])
     assert found is not None
     assert [(group.anomaly, group.topic, group.count) for group in found.groups] == [
         ("lost", "t", 2),
@@ -119,9 +127,9 @@ def test_files_with_other_classes_have_other_dictionaries(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_hardly_any_rows(tmp_path: Path, rows: int) -> None:
-    pq.write_table(table(*[{}] * rows), tmp_path / "a.parquet")
-    found = read_findings(tmp_path, 10, (), [])
+def test_hardly_any_rows(findings: Path, rows: int) -> None:
+    pq.write_table(table(*[{}] * rows), findings / "a.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), [])
     assert found is not None and found.total == rows and found.embedded == rows
 
 
@@ -132,11 +140,11 @@ def test_more_ranges_than_a_page_shows() -> None:
     assert len(group.spans) <= SPANS + 1 and group.spans[-1][1] == 9998
 
 
-def test_topic_and_class_as_dictionaries(tmp_path: Path) -> None:
+def test_topic_and_class_as_dictionaries(findings: Path) -> None:
     rows = table({"topic": "b", "offset": 1}, {"topic": "a", "offset": 2})
     for at, name in ((0, "class"), (1, "topic")):
         rows = rows.set_column(at, name, rows.column(name).dictionary_encode())
-    pq.write_table(rows, tmp_path / "a.parquet")
-    found = read_findings(tmp_path, 10, (), [])
+    pq.write_table(rows, findings / "a.parquet")
+    found = read_findings(CaseDir(findings.parent), 10, (), [])
     assert found is not None and found.rows is not None
     assert found.rows.column("topic").to_pylist() == ["a", "b"]

@@ -177,16 +177,19 @@ class FileSystem:
         finally:
             os.close(filler)
 
-    def unfill(self) -> None:
-        """Give back what `fill` took. One that is shut down, by whom ever, is mounted anew for it."""
+    def unfill(self) -> bool:
+        """Give back what `fill` took, if it did. One that is shut down, by whom ever, is mounted anew for it."""
         filler = self.at / FILLER
         try:
-            filler.unlink(missing_ok=True)
+            filler.unlink()
+        except FileNotFoundError:
+            return False
         except OSError as error:
             if error.errno != errno.EIO:
                 raise DiskError(f"{filler} cannot be removed: {error.strerror}") from error
             self.remount()
             filler.unlink(missing_ok=True)
+        return True
 
 
 def thaw(at: Path) -> bool:
@@ -270,7 +273,7 @@ def require(needs: Set[Need]) -> None:
     """Raises `BadInput` where nodes must have file systems of their own and cannot."""
     why = refusal() if Need.DISKS in needs else None
     if why is not None:
-        raise BadInput(f"a fault of this experiment needs file systems of their own for the nodes: {why}")
+        raise BadInput(f"a fault needs file systems of their own for the nodes: {why}")
 
 
 def to_be_made(needs: Set[Need]) -> bool:

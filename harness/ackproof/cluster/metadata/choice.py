@@ -12,7 +12,7 @@ from ackproof.cluster.metadata.protocol import Metadata, NotDecoded
 from ackproof.cluster.metadata.zookeeper.mode import ZooKeeperMode
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import write_metadata
+from ackproof.rundir.metadata import LogEnded, write_metadata
 
 _BY_MODE: Final[Mapping[str, Metadata]] = MappingProxyType({"kraft": Kraft(), "zookeeper": ZooKeeperMode()})
 
@@ -30,5 +30,9 @@ def write_metadata_log(spec: ClusterSpec, servers: Sequence[Path], run: CaseDir)
         return f"the metadata log was not decoded: {error}"
     if not records:
         return "there is no metadata log"
-    write_metadata(run.metadata_log, records)
+    last = records[-1]
+    end = LogEnded(
+        offset=last.offset + 1, epoch=last.epoch, timestamp_ms=last.timestamp_ms, records=len(records)
+    )
+    write_metadata(run.metadata_log, [*records, end])
     return ""

@@ -128,7 +128,13 @@ class ProxiedMesh:
             for way in self._ways.get(link, ()):
                 proxy = self._server.api.proxy(way.name)
                 words += [f"{toxic.name} on {proxy.name}" for toxic in proxy.toxics]
-                words += [] if proxy.enabled else [f"{proxy.name} is closed"]
+                if not proxy.enabled:
+                    owners = [
+                        owner for (owner, of), effect in self._laid.items() if (of, effect) == (link, Cut())
+                    ]
+                    words += [f"{owner} closed {proxy.name}" for owner in owners] or [
+                        f"{proxy.name} is closed"
+                    ]
             return tuple(words)
 
     def _rules(self, link: Link) -> PacketRules | None:

@@ -11,7 +11,6 @@ from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.base import Whole
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import Duration
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
 
@@ -46,7 +45,7 @@ class CrashLoopInjection(ProcessInjection[CrashLoop]):
 
     def _crash(self) -> str:
         pids = [node.pid for node in self.nodes]
-        did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+        did = self._strike(lambda node: node.kill(), "SIGKILL")
         self._until(NodeState.GONE, GONE_WITHIN_S)
         self._crashed += pids
         return did

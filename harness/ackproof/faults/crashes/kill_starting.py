@@ -12,7 +12,6 @@ from pydantic import Field
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import Duration
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, OfProcesses, ProcessInjection
 
@@ -45,7 +44,7 @@ class KillStartingInjection(ProcessInjection[KillStarting]):
         self._last_line: dict[int, str] = {}
 
     def inject(self) -> str:
-        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+        self._strike(lambda node: node.kill(), "SIGKILL")
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._last_line[node.id] = (self._log(node) or [""])[-1]

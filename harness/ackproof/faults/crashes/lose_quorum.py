@@ -12,11 +12,10 @@ from pydantic import Field
 
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
 
@@ -33,6 +32,7 @@ class LoseQuorum(FaultSpec):
     HEALING = "bring them back"
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.PROCESSES})
+    OVER = WHERE_IT_RUNS
     NOT_IN = MappingProxyType(
         {"zookeeper": "there is no quorum of controllers; aim kill or pause at zookeeper"}
     )
@@ -43,6 +43,15 @@ class LoseQuorum(FaultSpec):
     def targets(self) -> tuple[Role, ...]:
         """All controllers; which of them go follows from who is active."""
         return (Role(RoleKind.CONTROLLERS),)
+
+    @property
+    def grip(self) -> Grip:
+        return Grip.DOWN if self.by == "kill" else Grip.STILL
+
+    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+        """As many as leave no majority."""
+        nodes, every = super().reach(spec)
+        return nodes, (every + 1) // 2
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """Combined nodes would take their partitions with them, which is another fault."""
@@ -76,9 +85,9 @@ class LoseQuorumInjection(ProcessInjection[LoseQuorum]):
 
     def inject(self) -> str:
         if self.fault.by == "kill":
-            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+            did = self._strike(lambda node: node.kill(), "SIGKILL")
         else:
-            did = self._strike(lambda node: node.pause(), "SIGSTOP", Grip.STILL, NodeState.RUNNING)
+            did = self._strike(lambda node: node.pause(), "SIGSTOP")
         return f"{did}, of {len(self.voters)} controllers"
 
     def confirm(self) -> str:

@@ -16,12 +16,10 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
-from ackproof.experiment.roles import Role, RoleKind
-from ackproof.faults.holds import Grip
+from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 
-_WITHOUT_CLIENTS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 _TAIL_LINES: Final = 300
 OOM: Final = "java.lang.OutOfMemoryError"
 REQUEST_BYTES: Final = 100 << 20
@@ -47,7 +45,7 @@ class OutOfMemory(OfProcesses):
     @field_validator("target")
     @classmethod
     def _with_clients(cls, value: Role) -> Role:
-        if value.kind in _WITHOUT_CLIENTS:
+        if value.kind in OF_METADATA:
             raise wrong(f"{value} takes no requests of clients: aim at brokers")
         return value
 
@@ -63,7 +61,7 @@ class OutOfMemoryInjection(ProcessInjection[OutOfMemory]):
     def inject(self) -> str:
         self._said = {node.id: node.log_tail(_TAIL_LINES).count(OOM) for node in self.nodes}
         number = 2 + self.context.cluster.spec.heap // REQUEST_BYTES
-        self._strike(lambda node: node.expect_end(), "requests", Grip.DOWN, NodeState.RUNNING)
+        self._strike(lambda node: node.expect_end(), "requests")
         for node in self.nodes:
             self._fill(node, number)
         return f"{number} requests of {REQUEST_BYTES >> 20} MB announced to {self._names()}"

@@ -18,7 +18,7 @@ from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import Complaints, NodeFault
+from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.releases import KRAFT, numbers
@@ -62,6 +62,11 @@ class RemoveController(NodeFault):
                 ("target",),
                 f"Kafka {spec.cluster.kafka} cannot change a running quorum; it takes 4.1 or later",
             )
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Who is no voter cannot be removed."""
+        met = self.meets(first, spec) if isinstance(first, RemoveController) else ""
+        return f"keeps {met} out of the quorum" if met else ""
 
     def planned(self, exposure: Exposure) -> Incidents:
         """A quorum is left, and no broker is touched; whoever is the active controller next gives each broker a whole

@@ -16,8 +16,8 @@ from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.fault import Grip
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 
@@ -35,6 +35,7 @@ class Starve(OfProcesses):
 
     KIND = "starve"
     DONE = "starved of processor time"
+    GRIP = Grip.SLOW
     SUMMARY = "Let the process run for a share of the time only, ten times a second."
     HEALING = "let it run"
     HOLD_KEY = "for"
@@ -57,7 +58,7 @@ class StarveInjection(ProcessInjection[Starve]):
         self._changes: dict[int, int] = {}
 
     def inject(self) -> str:
-        self._strike(lambda _: None, "a cycle", Grip.SLOW, NodeState.RUNNING)
+        self._strike(lambda _: None, "a cycle")
         self._changes = {node.id: self.holds.changes(node.id) for node in self.nodes}
         self._thread = threading.Thread(target=self._cycle, name=f"starve-{self.fault.number}", daemon=True)
         self._thread.start()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
+from typing import ClassVar, Final
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState, PartitionState
 from ackproof.experiment.backends import Ability
-from ackproof.experiment.fault import Complaints, NodeFault
+from ackproof.experiment.fault import WHERE_IT_LIVES, Complaints, Grip, NodeFault
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import FaultContext, SpecT
 from ackproof.faults.processes import GONE_WITHIN_S, ProcessInjection
@@ -23,6 +23,9 @@ class DiskFault(NodeFault):
     """What all of them have in common."""
 
     ASKS = frozenset({Ability.DISKS})
+    GRIP: ClassVar[Grip | None] = Grip.DOWN
+    OVER = WHERE_IT_LIVES
+    IN_FORCE_S = 5.0
 
     def misfits(self, experiment: SystemUnderTest) -> Iterable[tuple[str, str]]:
         """What does not fit together with the rest of the experiment: one of its fields, and a sentence, each."""

@@ -15,7 +15,6 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import RoleKind
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
@@ -58,7 +57,7 @@ class EmptyDiskInjection(DiskInjection[EmptyDisk]):
         self._emptied: dict[int, int] = {}
 
     def inject(self) -> str:
-        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
+        self._strike(lambda node: node.kill(), "SIGKILL")
         self._until(NodeState.GONE, GONE_WITHIN_S)
         for node in self.nodes:
             self._emptied[node.id] = sum(1 for folder in node.disk.folders for _ in folder.rglob("*.log"))

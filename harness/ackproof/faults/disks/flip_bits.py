@@ -21,10 +21,11 @@ from ackproof.cluster.disks.log import Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.record_batches import Batch
 from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import Grip
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.log_files import PartitionFault, PartitionInjection, SegmentField
-from ackproof.faults.holds import FREE_WITHIN_S, LOOK_EVERY_S, Grip
+from ackproof.faults.holds import FREE_WITHIN_S, LOOK_EVERY_S
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 
@@ -41,12 +42,16 @@ class FlipBits(PartitionFault):
     """
 
     KIND = "flip_bits"
+    OVER = frozenset(Grip)
     NOT_SIMULATED = "what a broker does about a batch whose checksum is wrong is no part of the protocol"
     SUMMARY = "Flip a bit of a record batch on disk (`segment: active` or `closed`)."
     HEALING = "replicate anew"
     HOLD_KEY = "for"
 
     segment: SegmentField = Field("active", description="In which segment.")
+
+    def keeps(self, spec: SystemUnderTest) -> None:
+        """The broker runs on, until it is healed."""
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """Without another replica nothing mends it."""

@@ -21,12 +21,13 @@ from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Size, size_text
+from ackproof.experiment.roles import OF_METADATA
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 
 _BYTES: Final = "it knows batches and offsets, no files and no bytes"
@@ -46,9 +47,27 @@ _SIGNS: Final = (
 class LogDirFault(DiskFault):
     """A fault of one log dir: that of the role's partition, the only one, or `dir: 2`."""
 
+    OVER = WHERE_IT_RUNS
+    IN_FORCE_S = 60.0
     dir: Whole | None = Field(
         None, ge=1, le=8, description="Which log dir, from 1; by default that of the role's partition."
     )
+
+    @property
+    def spoils(self) -> bool:
+        """Whether nothing can be written to the log dir any more."""
+        return True
+
+    def keeps(self, spec: SystemUnderTest) -> Grip | None:
+        """A broker ends without its only log dir."""
+        ends = self.spoils and spec.cluster.log_dirs == 1 and self.target.kind not in OF_METADATA
+        return Grip.DOWN if ends else None
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Nor can a broker lose one log dir twice."""
+        spoilt = isinstance(first, LogDirFault) and first.spoils and None is not self.dir == first.dir
+        met = self.meets(first, spec) if spoilt else ""
+        return super().at_odds(first, spec) or (f"leaves {met} without log dir {self.dir}" if met else "")
 
     def misfits(self, experiment: SystemUnderTest) -> Iterator[tuple[str, str]]:
         """A log dir that does not exist, or none where there are several."""
@@ -84,6 +103,10 @@ class FullDisk(LogDirFault):
     leave: Size = Field(0, ge=0, description="Bytes that stay free.")
 
     NEEDS = frozenset({Need.DISKS})
+
+    @property
+    def spoils(self) -> bool:
+        return not self.leave
 
     def not_simulated(self, spec: SystemUnderTest) -> tuple[str, str] | None:
         return ("leave", _BYTES) if self.leave else None
@@ -144,13 +167,13 @@ class LogDirInjection(DiskInjection[LogDirT]):
 
     def _choose(self) -> Mapping[int, Path]:
         """The log dir of each node, and an ear at its log. Its end is expected from now on."""
-        self._must_be(NodeState.RUNNING)
+        self._must_live()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         for node in self.nodes:
             self._logged[node.id] = _Logged(node)
             node.expect_end()
-        self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING)
+        self._strike(lambda _: None, "an end to come")
         return self._dirs
 
     def _dir_of(self, node: LocalNode) -> Path:
@@ -219,10 +242,8 @@ class FullDiskInjection(LogDirInjection[FullDisk]):
 
     def _mend(self, node: LocalNode) -> str:
         folder = self._dirs.get(node.id)
-        if folder is None:
-            return ""
-        self._system(node).unfill()
-        return f"freed {node.name}'s file system"
+        system = None if folder is None else node.disk.system_of(folder)
+        return f"freed {node.name}'s file system" if system is not None and system.unfill() else ""
 
 
 @injects(FailLogDir)

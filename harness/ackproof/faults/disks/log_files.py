@@ -22,7 +22,6 @@ from ackproof.experiment.quantities import Size, wrong
 from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
@@ -152,7 +151,7 @@ class PartitionInjection(DiskInjection[PartitionT]):
         return found[-1]
 
     def _kill(self) -> None:
-        self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
+        self._strike(lambda node: node.kill(), "SIGKILL")
         self._until(NodeState.GONE, GONE_WITHIN_S)
         # Killed while it starts, it has not taken back yet that it was shut down in good order. Whose files were being
         # written has not been, and a broker that is told so looks at none of them.

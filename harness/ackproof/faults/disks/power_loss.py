@@ -7,7 +7,6 @@ root, cuts the logs after SIGKILL. Both say how far each log reached before and 
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Final, Literal, Self
 
 from pydantic import Field, model_validator
 
+from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
@@ -25,7 +25,6 @@ from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.quantities import wrong
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import GONE_WITHIN_S
 from ackproof.rundir.partition import TopicPartition
@@ -99,9 +98,13 @@ class Canary:
 
     @classmethod
     def sit(cls, name: str, system: FileSystem) -> Self:
-        """Write one. Raises OSError when the file system takes nothing."""
+        """Write one. Raises `FaultNotConfirmed` when the file system takes nothing."""
         made = cls(name, system.at / CANARY, os.urandom(_CANARY_BYTES))
-        made.path.write_bytes(made.content)
+        try:
+            made.path.write_bytes(made.content)
+        except OSError as error:
+            why = f"{name}'s disk takes no file by which a loss of power could be seen: {error.strerror}"
+            raise FaultNotConfirmed(why) from error
         return made
 
     def lives(self) -> bool:
@@ -131,13 +134,9 @@ class PowerLossInjection(DiskInjection[PowerLoss]):
         return self.fault.how != "cut" and all(node.disk.file_systems for node in self.nodes)
 
     def inject(self) -> str:
-        self._strike(lambda _: None, "an end to come", Grip.DOWN, NodeState.RUNNING, NodeState.STOPPED)
+        self._strike(lambda _: None, "an end to come")
         if self._by_device:
-            with contextlib.ExitStack() as alone:
-                for node in sorted(self.nodes, key=lambda node: node.id):
-                    alone.enter_context(
-                        self.holds.acting_on(node.id)
-                    )  # who heals there needs the disk mounted
+            with self._alone():  # who heals there needs the disk mounted
                 return self._lose_power()
         if self.fault.how == "device":
             raise self.unseen(f"{self._names()} has no file system of its own")

@@ -20,7 +20,7 @@ from pydantic import Field
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
-from ackproof.cluster.protocol import LocalNode, NodeState
+from ackproof.cluster.protocol import LocalNode
 from ackproof.experiment.backends import Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
@@ -46,6 +46,7 @@ class SlowDisk(LogDirFault):
 
     KIND = "slow_disk"
     DONE = "slowed down at the disk"
+    GRIP = None
     SUMMARY = "Let each write and each fsync of the node wait up to `stall` (root)."
     HEALING = "let it write freely"
     HOLD_KEY = "for"
@@ -55,6 +56,10 @@ class SlowDisk(LogDirFault):
     )
 
     NEEDS = frozenset({Need.DISKS})
+
+    @property
+    def spoils(self) -> bool:
+        return False
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
@@ -158,7 +163,7 @@ class SlowDiskInjection(LogDirInjection[SlowDisk]):
         self._stutter: Stutter | None = None
 
     def inject(self) -> str:
-        self._must_be(NodeState.RUNNING)
+        self._must_live()
         for node in self.nodes:
             self._dirs[node.id] = self._dir_of(node)
         self._stutter = Stutter(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from typing import Final
 
 from pydantic import Field, model_validator
 
@@ -22,13 +21,11 @@ from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import LinkField
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.quantities import Duration, wrong
-from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.links.of_links import BITES_WITHIN_S, Holders, LinksInjection, OfLinks, names
-from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S
-
-_METADATA_ROLES: Final = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
+from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, Look
 
 
 class LinkFault(OfLinks):
@@ -66,7 +63,7 @@ class LinkFault(OfLinks):
         if source is None:
             return NOTHING
         ends = (source, target)
-        others = [role for role in ends if role.kind not in _METADATA_ROLES]
+        others = [role for role in ends if role.kind not in OF_METADATA]
         if len(others) < len(ends):
             return exposure.noticed(self.hold, min(sum(map(exposure.brokers, others)), exposure.replicas))
         if not exposure.lasts(self.hold, LAG):
@@ -134,12 +131,15 @@ class FlapFault(LinkFault):
     def effect(self) -> Effect:
         return Cut()
 
+    @property
+    def keeps_silent(self) -> bool:
+        return False
+
 
 @injects(FlapFault)
 class FlapInjection(LinksInjection[FlapFault]):
-    """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again."""
-
-    SILENCES = False
+    """Cut and mended in turn by a thread of its own. It bit when a link was seen down, and then up again; one that
+    another fault had silenced stays silent, and flaps once that has healed."""
 
     def __init__(self, fault: FlapFault, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
@@ -154,18 +154,24 @@ class FlapInjection(LinksInjection[FlapFault]):
         return f"cut for {self.fault.down:g} s, whole for {self.fault.up:g} s: {names(self.links)}"
 
     def confirm(self) -> str:
-        """Probes are refused, then answered again."""
-        seen = self._on_each(tuple(self._before), self._until_flapped)
-        return "; ".join(f"{link}: {words}" for link, words in seen.items())
+        """Probes are refused, then answered again, wherever nothing else keeps them from it."""
+        seen = self._on_each(tuple(self._before), self._until_flapped) | self._still_silent()
+        return self._told(seen)
 
     def heal(self) -> str:
-        self._enough.set()
-        if self._thread.ident is not None:
-            self._thread.join()
-        self._lift()
+        """End it, after a look at the links that nothing else silences any more."""
+        flaps = self._thread.ident is not None
+        try:
+            free = [link for link in self._vouched if flaps and not self._excuse(link)]
+            back = self._on_each(free, self._until_flapped)
+        finally:
+            self._enough.set()
+            if flaps:
+                self._thread.join()
+            self._lift()
         if self._trouble:
             raise self.unseen(f"{self._trouble}")
-        return f"mended {names(self.links)} after {self._times} cuts"
+        return f"mended {names(self.links)} after {self._times} cuts{self._until_then(back)}"
 
     def _flap(self) -> None:
         try:
@@ -178,19 +184,24 @@ class FlapInjection(LinksInjection[FlapFault]):
         except (LinkError, FaultNotConfirmed) as error:
             self._trouble = str(error)
 
-    def _until_flapped(self, link: Link) -> str:
+    def _until_flapped(self, link: Link) -> Look:
         within_s = BITES_WITHIN_S + 2 * (self.fault.down + self.fault.up)
         told = []
         for passes, word in ((False, "down"), (True, "up")):
-            self.seen(
-                lambda passes=passes: self._answers(link) is passes,  # type: ignore[misc]
-                f"{link} to be seen {word}",
-                within_s,
-                interval_s=0.01,
-                state=lambda: self._trouble or "it flaps",
+            told.append(
+                self.seen(
+                    lambda passes=passes, word=word: self._seen(link, passes, word),  # type: ignore[misc]
+                    f"{link} to be seen {word}",
+                    within_s,
+                    interval_s=0.01,
+                    state=lambda: self._trouble or "it flaps",
+                )
             )
-            told.append(f"seen {word}")
-        return ", ".join(told)
+        return Look(True, 0.0, ", ".join(told))
 
-    def _answers(self, link: Link) -> bool:
-        return self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed
+    def _seen(self, link: Link, passes: bool, word: str) -> str:
+        """That a link passes, or does not; what another fault has done to it since may keep it from being seen up."""
+        if self.mesh.probe(link, timeout_s=ANSWERS_WITHIN_S).passed is passes:
+            return f"seen {word}"
+        why = self._excuse(link) if passes and self._is_hindered(link) else ""
+        return why and f"not seen {word} {why}"

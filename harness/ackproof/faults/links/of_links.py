@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import ClassVar, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.cluster.network.mesh import CLIENTS as CLIENTS
@@ -20,9 +20,9 @@ from ackproof.cluster.network.mesh import BlackHole, Cut, Effect, Link, LinkErro
 from ackproof.cluster.network.sockets import Traffic
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.backends import LINKS, Ability
-from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.fault import FaultSpec, Grip
 from ackproof.experiment.roles import Role
-from ackproof.experiment.spec import ClusterSpec
+from ackproof.experiment.spec import ClusterSpec, SystemUnderTest
 from ackproof.faults.holds import FREE_WITHIN_S, Holds
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.witnesses import Look, Unreachable, Witness
@@ -46,6 +46,7 @@ class OfLinks(FaultSpec):
     """What all of them have in common."""
 
     HEALING = "mend"
+    IN_FORCE_S = 5.0
     HOLD_KEY = "for"
     ASKS = frozenset({Ability.LINKS})
     NEEDS = LINKS
@@ -69,6 +70,29 @@ class OfLinks(FaultSpec):
     def in_silence(self) -> bool:
         """Whether nothing passes and nobody is told."""
         return isinstance(self.effect(), BlackHole)
+
+    @property
+    def keeps_silent(self) -> bool:
+        """Whether nothing passes as long as it lasts."""
+        return isinstance(self.effect(), SILENT)
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """What only shows where something passes. Silence on silence composes: what is silent stays so."""
+        if isinstance(self.effect(), SILENT) or not (links := self.sure_links(spec)):
+            return ""
+        silent = first.sure_links(spec) if isinstance(first, OfLinks) and first.keeps_silent else ()
+        nodes, least = first.reach(spec)
+        away = least == len(nodes) and first.keeps(spec) in {Grip.DOWN, Grip.STILL}
+        nothing = all(link in silent or (away and nodes & {*link}) for link in links)
+        return f"lets nothing pass over {names(links)}" if nothing else ""
+
+    def sure_links(self, spec: SystemUnderTest) -> tuple[Link, ...]:
+        """Its links where it is sure who holds each of its roles; else none. Raises as `links_there`."""
+        cluster = spec.cluster
+        held = {role: role.reach(cluster.broker_ids, cluster.controller_ids) for role in self.targets}
+        if any(least < len(nodes) for nodes, least in held.values()):
+            return ()
+        return self.links_there({role: tuple(nodes) for role, (nodes, _) in held.items()}, cluster)
 
     def witness(self) -> Witness:
         """Who sees the effect."""
@@ -98,9 +122,6 @@ class LinksInjection(Injection[LinksT]):
     Several faults may lie on a link: each is confirmed against what it found there, and lifts its own effect alone.
     """
 
-    SILENCES: ClassVar[bool] = True
-    """Whether a link that is silent already is as this fault wants it."""
-
     def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
         mesh = context.cluster.mesh
@@ -126,9 +147,7 @@ class LinksInjection(Injection[LinksT]):
 
     def confirm(self) -> str:
         """Every link of which both ends run shows the effect; what another fault had silenced stays silent."""
-        seen = self._on_each(tuple(self._before), self._until_bitten)
-        silenced = [link for link in self._vouched if not self._not_running(link)]
-        seen |= self._on_each(silenced, self._until_silent)
+        seen = self._on_each(tuple(self._before), self._until_bitten) | self._still_silent()
         if isinstance(self.effect, SILENT):
             mute = [link for link, look in seen.items() if not look.passes]
             self._silent = self._on_each(mute, self.mesh.traffic)
@@ -141,13 +160,11 @@ class LinksInjection(Injection[LinksT]):
         since it was imposed."""
         try:
             lasted = self._lasted()
-            back = self._on_each(
-                [link for link in self._vouched if not self._is_away(link)], self._until_silent
-            )
+            there = [link for link in self._vouched if not self._is_away(link)]
+            back = self._on_each(there, self._until_silent)
         finally:
             self._lift()
-        late = "".join(f"; {link} since its ends are back: {look.words}" for link, look in back.items())
-        return f"mended {names(self.links)}{lasted}{late}"
+        return f"mended {names(self.links)}{lasted}{self._until_then(back)}"
 
     def confirm_healed(self) -> str:
         """Links that were broken are seen to be whole; nodes whose links are all whole take part again."""
@@ -164,6 +181,15 @@ class LinksInjection(Injection[LinksT]):
         """The links of which somebody vouches that they were broken."""
         return (*self._before, *self._vouched)
 
+    def _still_silent(self) -> dict[Link, Look]:
+        """What another fault had silenced, and still is."""
+        ends_run = [link for link in self._vouched if not self._not_running(link)]
+        return self._on_each(ends_run, self._until_silent)
+
+    @staticmethod
+    def _until_then(looks: Mapping[Link, Look]) -> str:
+        return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
+
     def _lasted(self) -> str:
         """Nothing came over silent links until now, by the kernel's counters; what passes others is looked at again."""
         for link, first in self._silent.items():
@@ -176,8 +202,7 @@ class LinksInjection(Injection[LinksT]):
             for link in self._bitten
             if not self._excuse(link) and self._others(link) == self._below[link]
         ]
-        still = self._on_each(comparable, self._until_bitten)
-        return "".join(f"; {link} until then: {look.words}" for link, look in still.items())
+        return self._until_then(self._on_each(comparable, self._until_bitten))
 
     def _await_a_look(self) -> tuple[Link, ...]:
         """The links at which one can look. While there is none, what hinders it is awaited, if that will ever end."""
@@ -187,11 +212,13 @@ class LinksInjection(Injection[LinksT]):
 
         def look() -> tuple[Link, ...] | None:
             nonlocal hindered_at
+            if any(
+                map(self._is_hindered, self._broken)
+            ):  # asked first: what ends meanwhile is no excuse either
+                hindered_at = time.monotonic()
             if links := tuple(link for link in self._broken if not self._excuse(link)):
                 return links
-            if any(map(self._is_hindered, self._broken)):
-                hindered_at = time.monotonic()
-            elif time.monotonic() - hindered_at > BITES_WITHIN_S:
+            if time.monotonic() - hindered_at > BITES_WITHIN_S:
                 raise self.unseen(f"nothing can be seen of its healing: {self._excuses(self._broken)}")
             return None
 
@@ -202,7 +229,7 @@ class LinksInjection(Injection[LinksT]):
         """Whether another fault, which goes on, keeps from looking at a link, or an end of it is coming back."""
         if self._held(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
             return True
-        others = (_OWNER.match(words) for words in self.mesh.imposed(link))
+        others = map(_OWNER.match, self._others(link))
         return any(other and not self.holds.is_over(int(other[1])) for other in others)
 
     def _excuses(self, links: Iterable[Link]) -> str:
@@ -229,7 +256,8 @@ class LinksInjection(Injection[LinksT]):
             if look.passes:
                 return look
             answer = look.words
-        if why := self._not_running(link) or self._excuse(link, before=True):
+            self._below[link] |= self._others(link)  # what flaps is there at one look, and not at the next
+        if why := self._is_away(link) or _broken_by(self._below[link]):
             return Look(False, 0.0, why)
         raise self.unseen(f"{link} was broken before the fault: {answer}")
 
@@ -240,9 +268,8 @@ class LinksInjection(Injection[LinksT]):
 
     def _is_vouched_for(self, link: Link) -> bool:
         """Whether nothing passes a link as this fault wants it, and another fault is known to be the cause."""
-        if not self.SILENCES or not isinstance(self.effect, SILENT):
-            return False
-        return bool(self._held(link)) if self._not_running(link) else bool(self._below[link])
+        cause = self._held(link) if self._not_running(link) else self._below[link]
+        return isinstance(self.effect, SILENT) and bool(cause)
 
     def _not_running(self, link: Link) -> str:
         """Which end of a link does not run, and who holds it; empty when both run."""
@@ -259,17 +286,11 @@ class LinksInjection(Injection[LinksT]):
             fault for end in link if end != CLIENTS for fault in self.holds.others(end, self.fault.number)
         )
 
-    def _excuse(self, link: Link, *, before: bool = False) -> str:
+    def _excuse(self, link: Link) -> str:
         """Why nothing can be said of a link now: an end does not run or is only coming back, or other effects lie on
-        it than when this fault came. `before`: any other effect at all."""
-        if why := self._is_away(link):
-            return why
-        others = self._others(link)
-        # Beside what silences it too nothing can be told of this one.
-        before = before or link in self._vouched
-        if others - (frozenset() if before else self._below.get(link, frozenset())):
-            return f"(broken already: {', '.join(sorted(others))})"
-        return ""
+        it than when this fault came; on one that was silent then, any other effect at all."""
+        below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
+        return self._is_away(link) or _broken_by(self._others(link) - below)
 
     def _is_away(self, link: Link) -> str:
         """Which end of a link does not run, or is only coming back."""
@@ -368,6 +389,10 @@ class LinksInjection(Injection[LinksT]):
     def _on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
         with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
             return dict(zip(links, pool.map(act, links), strict=True))
+
+
+def _broken_by(others: Iterable[str]) -> str:
+    return f"(broken already: {', '.join(sorted(others))})" if others else ""
 
 
 def names(links: Sequence[Link]) -> str:

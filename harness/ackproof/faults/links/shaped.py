@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -74,19 +75,20 @@ class ThrottleFault(LinkFault):
 
 @dataclass(frozen=True)
 class _Late(Witness):
-    """Of a delayed link: how long a question and its answer take. `value` in seconds, the median of a few.
+    """Of a delayed link: how long a question and its answer take. `value` in seconds, the least of a few.
 
-    The median, because one look that a busy machine held up would hide the delay, or pass for it.
+    The least, because a busy machine and lost packets only add to it; the median where the jitter may take it all away.
     """
 
     latency: float
+    jitter: float
 
     def look(self, mesh: Mesh, link: Link) -> Look:
         rounds = [mesh.probe(link, timeout_s=ANSWERS_WITHIN_S + 6 * self.latency) for _ in range(ROUNDS)]
-        middle = statistics.median(answer.seconds for answer in rounds)
-        return Look(
-            all(answer.passed for answer in rounds), middle, f"a round trip takes {middle * 1000:.1f} ms"
-        )
+        took = [answer.seconds for answer in rounds if answer.passed]
+        one_of = min if 2 * self.jitter <= self.latency else statistics.median
+        value = one_of(took) if took else math.inf
+        return Look(bool(took), value, f"a round trip takes {value * 1000:.1f} ms")
 
     def bit(self, before: Look, now: Look) -> bool:
         return now.passes and now.value >= before.value + self.latency
@@ -122,23 +124,28 @@ class DelayFault(LinkFault):
         return Delay(self.latency, self.jitter)
 
     def witness(self) -> Witness:
-        return _Late(self.latency)
+        return _Late(self.latency, self.jitter)
 
 
 @dataclass(frozen=True)
 class _Lossy(Witness):
-    """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets."""
+    """Of lost packets: how often the kernel had to send those of a probe again. `value` in packets per answer.
+
+    That not all questions are answered in time is no sign: a delay below it, or a busy machine, does the same.
+    """
 
     def look(self, mesh: Mesh, link: Link) -> Look:
         answer = mesh.probe(link, timeout_s=2.5, asks=LOSS_ASKS)
         asked = f"{answer.answers} of {LOSS_ASKS} questions answered"
-        return Look(answer.passed, answer.resent, f"{asked}, {answer.resent} packets sent again")
+        value = answer.resent / max(1, answer.answers)
+        return Look(answer.answers > 0, value, f"{asked}, {answer.resent} packets sent again")
 
     def bit(self, before: Look, now: Look) -> bool:
-        return before.passes and (now.value > before.value or not now.passes)
+        # What is lost below varies from look to look.
+        return before.passes and (now.value > 3 * before.value or not now.passes)
 
     def whole(self, before: Look, now: Look) -> bool:
-        return now.passes and now.value == 0
+        return now.passes and now.value <= 2 * before.value
 
 
 class LossFault(LinkFault):

@@ -14,7 +14,7 @@ from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import PartitionField, Role, RoleField
@@ -32,6 +32,7 @@ class MoveLogDir(FaultSpec):
     PER_NODE = NOTHING
     SUMMARY = "Move replicas of a partition to another log dir of the same broker."
     ASKS = frozenset({Ability.DISKS})
+    OVER = WHERE_IT_RUNS
 
     partition: PartitionField
     target: RoleField

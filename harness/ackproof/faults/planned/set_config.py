@@ -13,7 +13,7 @@ from ackproof.cluster.admin import Owner, Setting, Whose
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.experiment.base import Config
 from ackproof.experiment.drawing import Draw
-from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.settings import Scope, refusal
@@ -47,6 +47,8 @@ class SetConfig(FaultSpec):
     SUMMARY = "Change settings of a topic, a broker or (with neither) all brokers while they run."
     HEALING = "put it back"
     HOLD_KEY = "for"
+    OVER = WHERE_IT_RUNS
+    IN_FORCE_S = 5.0
 
     topic: str | None = Field(None, strict=True, description="The topic whose settings change.")
     broker: BrokerId | None = Field(None, description="The broker whose settings change.")
@@ -75,6 +77,17 @@ class SetConfig(FaultSpec):
                     say.report(("config", name), wrong.message, wrong.nearest, key=wrong.name)
             elif (why := refusal(Scope.BROKER, name)) is not None:
                 say.report(("config", name), why, key=True)
+
+    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+        """A broker alone takes changes of its settings."""
+        return (frozenset(), 0) if self.broker is None else (frozenset({self.broker}), 1)
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Nor can two change one setting: each would put back what the other found."""
+        both: set[str] = set()
+        if isinstance(first, SetConfig) and (self.topic, self.broker) == (first.topic, first.broker):
+            both = self.config.keys() & first.config.keys()
+        return super().at_odds(first, spec) or (f"has changed {min(both)}" if both else "")
 
     def may_set(self, spec: SystemUnderTest, topic: str) -> Mapping[str, str]:
         """What it sets of this topic, or of brokers unless the topic has a setting of its own."""
@@ -122,10 +135,10 @@ class ConfigChange(Injection[SetConfig]):
             return Owner(Whose.TOPIC, self.fault.topic)
         return Owner(Whose.BROKER, "" if self.fault.broker is None else str(self.fault.broker))
 
-    def _ask(self, do: Callable[[Connection], T]) -> tuple[int, T]:
+    def _ask(self, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S) -> tuple[int, T]:
         """A broker takes changes of its own settings itself; any other is asked of one that lives."""
         if self.fault.broker is None:
-            return ask(self.context, do)
+            return ask(self.context, do, within_s)
         link = self.context.cluster.running_links().get(self.fault.broker)
         if link is None:
             raise FaultNotConfirmed(
@@ -155,7 +168,7 @@ class ConfigChange(Injection[SetConfig]):
             name: setting.value if (setting := self._before.get(name)) is not None and setting.own else None
             for name in self.fault.config
         }
-        asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: own}))
+        asked, _ = self._ask(lambda link: admin.alter_config(link, {self.owner: own}), BACK_WITHIN_S)
         back = ", ".join(f"{name} {'inherited' if value is None else value}" for name, value in own.items())
         return f"asked broker {asked} to put {self.owner} back: {back}"
 

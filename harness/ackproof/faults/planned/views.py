@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import PartitionState
@@ -68,23 +68,29 @@ def _lives(context: FaultContext, broker: int, link: Connection) -> bool:
         return False
 
 
-def ask(context: FaultContext, do: Callable[[Connection], T]) -> tuple[int, T]:
-    """Ask a broker that lives; where it ends meanwhile, the next one. Returns which one did, and its answer.
+def ask(
+    context: FaultContext, do: Callable[[Connection], T], within_s: float = SEEN_WITHIN_S
+) -> tuple[int, T]:
+    """Ask a broker that lives; where it ends meanwhile, the next one, and where none runs the first that does again.
+
+    Returns which one did, and its answer.
 
     Only for requests that may be done twice: one that broke off may have been done. Raises `FaultNotConfirmed` when
     nobody does it.
     """
-    broken: list[Unreachable] = []
+    broken: list[AckproofError] = []
 
     def asked() -> tuple[int, T] | None:
-        look = views(context)
         try:
+            look = views(context)
             return look.asked, do(look.asked_link)
-        except Unreachable as error:
+        except (FaultNotConfirmed, Unreachable) as error:
             broken[:] = [error]
             return None
 
-    return seen(context, asked, "a broker to do what it is asked for", state=lambda: str(broken[0]))
+    return seen(
+        context, asked, "a broker to do what it is asked for", state=lambda: str(broken[0]), within_s=within_s
+    )
 
 
 def state_at(link: Connection, place: TopicPartition) -> PartitionState | None:

@@ -18,15 +18,13 @@ from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.quantities import wrong
-from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import all_topics
 from ackproof.faults.processes import OfProcesses, ProcessInjection
 from ackproof.rundir.partition import TopicPartition
 
-_NOT_BROKERS = frozenset({RoleKind.CONTROLLER, RoleKind.CONTROLLERS, RoleKind.ZOOKEEPER})
 MOVED_WITHIN_S: Final = 90.0
 
 
@@ -49,7 +47,7 @@ class Decommission(OfProcesses):
     @field_validator("target")
     @classmethod
     def _brokers_only(cls, value: Role) -> Role:
-        if value.kind in _NOT_BROKERS:
+        if value.kind in OF_METADATA:
             raise wrong(f"{value} holds no partitions: aim at brokers")
         return value
 
@@ -86,12 +84,12 @@ class DecommissionInjection(ProcessInjection[Decommission]):
         self._moved = 0
 
     def inject(self) -> str:
-        self._must_be(NodeState.RUNNING)
+        self._must_live()
         if self.fault.drain:
             self._move_all()
-            did = self._strike(lambda node: node.terminate(), "SIGTERM", Grip.DOWN, NodeState.RUNNING)
+            did = self._strike(lambda node: node.terminate(), "SIGTERM")
         else:
-            did = self._strike(lambda node: node.kill(), "SIGKILL", Grip.DOWN, NodeState.RUNNING)
+            did = self._strike(lambda node: node.kill(), "SIGKILL")
             self._until(NodeState.GONE, 10.0)
             self._move_all()
         return f"{did}; {self._moved} replicas went to other brokers"

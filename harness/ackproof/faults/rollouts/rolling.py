@@ -20,12 +20,11 @@ from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
-from ackproof.experiment.fault import Complaints, FaultSpec
+from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.incidents import Exposure, Incidents
 from ackproof.experiment.quantities import Duration
 from ackproof.experiment.releases import ELR, METADATA, Version, features_of, numbers, unsupported
 from ackproof.experiment.spec import SystemUnderTest
-from ackproof.faults.holds import Grip
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.planned.views import await_all_in_sync, views
 from ackproof.faults.processes import STOPPED_WITHIN_S, OfProcesses, ProcessInjection
@@ -63,6 +62,8 @@ class Upgrade(FaultSpec):
     KIND = "upgrade"
     DONE = "upgraded"
     PER_NODE = Incidents(clean_stops=1)
+    GRIP = Grip.DOWN
+    OVER = WHERE_IT_RUNS
     SUMMARY = "Restart node after node on a newer release of Kafka, then raise the feature levels."
     ASKS = frozenset({Ability.PROCESSES, Ability.RELEASES})
     NOT_IN = MappingProxyType({"zookeeper": "no release after 3.9 runs with ZooKeeper"})
@@ -76,6 +77,10 @@ class Upgrade(FaultSpec):
     def releases(self) -> tuple[str, ...]:
         """The one that it goes to."""
         return (self.to,)
+
+    def reach(self, spec: SystemUnderTest) -> tuple[frozenset[int], int]:
+        nodes = {*spec.cluster.broker_ids, *spec.cluster.controller_ids}
+        return frozenset(nodes), len(nodes)
 
     def check(self, spec: SystemUnderTest, say: Complaints) -> None:
         """There is such a release, and it is newer."""
@@ -149,7 +154,7 @@ class _Rollout(ProcessInjection[RolloutT]):
         """What must be seen of the node as soon as it is ready."""
 
     def inject(self) -> str:
-        self._must_be(NodeState.RUNNING)
+        self._must_live()
         first = self.nodes[0]
         self._begun = True
         self._bounce(first)
@@ -175,8 +180,8 @@ class _Rollout(ProcessInjection[RolloutT]):
 
     def confirm_healed(self) -> str:
         """Another process runs every node, and all replicas are in sync."""
-        if not self._begun:
-            return "nothing was begun"
+        if not self._done:  # the first did not come back in time: all that is left of it is that it answers
+            return self._until_ready() if self._begun else "nothing was begun"
         if len(self._done) != len(self.nodes):
             raise FaultNotConfirmed(
                 f"{self.fault.kind} went through {len(self._done)} of {len(self.nodes)} nodes"

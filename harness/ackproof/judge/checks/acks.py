@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, lacks
 from ackproof.reference.explain.rows import ledger_rows
+from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
@@ -77,7 +77,7 @@ def _acked(run: CaseDir, place: TopicPartition, when: pc.Expression) -> bool:
 def _acked_bins(series: Path) -> dict[TopicPartition, list[int]]:
     if not series.exists():
         return {}
-    table = pq.read_table(series, columns=["topic", "partition", "start_ns", "acked"])
+    table = storage.table(series, columns=["topic", "partition", "start_ns", "acked"])
     bins: dict[TopicPartition, list[int]] = {}
     for row in table.to_pylist():
         if row["acked"] > 0:

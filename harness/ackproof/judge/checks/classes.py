@@ -8,7 +8,6 @@ from operator import or_
 from typing import Final
 
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from ackproof.experiment.promises import Promises, Ruling
 from ackproof.judge.checks.replay import LOSSES
@@ -17,10 +16,10 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import acked_inversions_only, proves_itself, ruling
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.retention import GONE, Expired, below
+from ackproof.judge.unappended import unappended
 from ackproof.reference.predict.cases import promises_for
 from ackproof.rundir.anomalies import Anomaly, Inversion
 from ackproof.rundir.documents import ClassJudgement
-from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import Chance, PredictedClass
 from ackproof_reference.chance import GRAVEST_FIRST
@@ -45,8 +44,8 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
     for anomaly, whole in facts.audit.counts.items():
         apart = facts.prediction.apart(anomaly) if whole else ()
         gone = facts.expired if whole and anomaly in GONE else ()
-        count = whole - _count(facts.run, anomaly, _at(apart)) if apart else whole
-        excused = _count(facts.run, anomaly, below(gone) & ~_at(apart)) if gone else 0
+        count = whole - facts.count(anomaly, _at(apart)) if apart else whole
+        excused = facts.count(anomaly, below(gone) & ~_at(apart)) if gone else 0
         count -= excused
         rulings = {
             topic: ruling(facts.prediction, anomaly, topic, promises, experiment.expect)
@@ -60,7 +59,7 @@ def judged_classes(facts: Facts) -> Iterator[ClassJudgement]:
                 facts, anomaly, count, rulings[next(iter(forbidden))], forbidden, topics.keys(), apart, gone
             )
         else:
-            said = _said(facts.run, anomaly, count, rulings, topics, apart, gone)
+            said = _said(facts, anomaly, count, rulings, topics, apart, gone)
             not_seen = count == 0 and said.predicted is Chance.POSSIBLE
             why = said.why.removeprefix("predicted possible: ") if not_seen else said.why
             one = ClassJudgement(
@@ -94,7 +93,7 @@ def _with_those_apart(
     traced &= any(found.anomaly == Anomaly.LOST for found in facts.replay.classes)
     words, opens = [], False
     for one in apart:
-        if seen := _count(facts.run, rest.anomaly, _at([one])):
+        if seen := facts.count(rest.anomaly, _at([one])):
             known = traced and one.chance is Chance.POSSIBLE
             opens |= not known
             said = "predicted possible" if known else "of which nothing can be said"
@@ -120,20 +119,22 @@ def _forbidden(
     gone: Sequence[Expired],
 ) -> ClassJudgement:
     """A class that was seen and that some topics forbid: it counts where it is not on a topic that permits it."""
-    against = _count_against(facts.run, anomaly, count, forbidden, topics - forbidden.keys(), apart, gone)
+    against = _count_against(facts, anomaly, count, forbidden, topics - forbidden.keys(), apart, gone)
     why = first.why
     if anomaly == Anomaly.DUPLICATE and (excused := min(facts.sent_again, against)):
         against -= excused
         why += f"; {excused} were {SENT_AGAIN}"
     if against != count:
         why += f" ({against} of {count} stand against that)"
+    if anomaly == Anomaly.LOST:
+        why += unappended(facts)
     return ClassJudgement(
         anomaly=anomaly, count=count, forbidden=against > 0, why=why, predicted=first.predicted or ""
     )
 
 
 def _said(
-    run: CaseDir,
+    facts: Facts,
     anomaly: str,
     count: int,
     rulings: Mapping[str, Ruling],
@@ -144,7 +145,7 @@ def _said(
     """The strictest ruling of those topics that count: what is unknown on one is open only if it was seen there."""
     unknown = {topic: topics[topic] for topic, one in rulings.items() if one.predicted is Chance.UNKNOWN}
     elsewhere = topics.keys() - unknown.keys()
-    if count and unknown and _count_against(run, anomaly, count, unknown, elsewhere, apart, gone) == 0:
+    if count and unknown and _count_against(facts, anomaly, count, unknown, elsewhere, apart, gone) == 0:
         return strictest([one for one in rulings.values() if one.predicted is not Chance.UNKNOWN])
     return strictest(list(rulings.values()))
 
@@ -155,7 +156,7 @@ def strictest(rulings: Sequence[Ruling]) -> Ruling:
 
 
 def _count_against(
-    run: CaseDir,
+    facts: Facts,
     anomaly: str,
     count: int,
     forbidden: Mapping[str, Promises],
@@ -176,7 +177,7 @@ def _count_against(
     if acked_only:
         wanted &= pc.field("detail") == Inversion.BOTH_ACKED.value
     wanted &= ~_at(apart) & ~below(gone)
-    return _count(run, anomaly, wanted)
+    return facts.count(anomaly, wanted)
 
 
 def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
@@ -187,9 +188,3 @@ def _at(apart: Sequence[PredictedClass]) -> pc.Expression:
         ((pc.field("topic") == place.topic) & (pc.field("partition") == place.partition) for place in places),
         pc.scalar(False),
     )
-
-
-def _count(run: CaseDir, anomaly: str, wanted: pc.Expression) -> int:
-    """How many findings of a class are such."""
-    findings = ds.dataset(run.findings, format="parquet")
-    return int(findings.count_rows(filter=(pc.field("class") == anomaly) & wanted))

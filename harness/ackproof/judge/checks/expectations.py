@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import pyarrow.compute as pc
-import pyarrow.dataset as ds
-
 from ackproof.judge.copies import WHY as SENT_AGAIN
 from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
@@ -42,11 +39,7 @@ def _without_the_expired(facts: Facts) -> Mapping[str, int]:
     """Nobody means by `lost: 0` that retention must not do what it is set to."""
     if not facts.expired:
         return facts.audit.counts
-    findings = ds.dataset(facts.run.findings, format="parquet")
-    gone: dict[str, int] = {
-        anomaly: int(findings.count_rows(filter=below(facts.expired) & (pc.field("class") == anomaly)))
-        for anomaly in GONE
-    }
+    gone: dict[str, int] = {anomaly: facts.count(anomaly, below(facts.expired)) for anomaly in GONE}
     return {anomaly: count - gone.get(anomaly, 0) for anomaly, count in facts.audit.counts.items()}
 
 

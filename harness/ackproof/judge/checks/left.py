@@ -12,13 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.experiment.backends import Ability
-from ackproof.judge.coherence.ends import by_partition
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.metadata import TopicRemoved
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
-from ackproof.rundir.timeline import FaultAsked
+from ackproof.rundir.replicas import Replica
 
 _COLUMNS = ["first_offset", "last_offset", "leader_epoch", "crc"]
 """What copies of a batch share."""
@@ -26,24 +23,23 @@ _COLUMNS = ["first_offset", "last_offset", "leader_epoch", "crc"]
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Compare each of them with a replica that is in sync. Raises `BadInput` for files that are broken."""
-    if not facts.run.replicas.exists():
+    if facts.replicas is None:
         return
     replicas: dict[TopicPartition, dict[int, Replica]] = {}
-    for replica in ReplicasFile.load(facts.run.replicas).replicas:
+    for replica in facts.replicas.replicas:
         place = TopicPartition(replica.topic, replica.partition)
         replicas.setdefault(place, {})[replica.node] = replica
     known = left_at(facts)
     if not any(known.values()):
         return
-    batches = read_batches(facts.run.replica_batches, ["node", "topic", "partition", *_COLUMNS])
     for place, left in sorted(known.items()):
         own = replicas.get(place, {})
-        stayed = [node for node in _in_sync(facts, place) if node in own and not own[node].reason]
+        stayed = [node for node in facts.in_sync.get(place, ()) if node in own and not own[node].reason]
         for node, until in sorted(left.items()):
             if not stayed or node not in own or own[node].reason:
                 continue
             start = max(own[node].log_start, own[stayed[0]].log_start)
-            one, other = (_below(batches, place, each, start, until) for each in (node, stayed[0]))
+            one, other = (_below(facts.batches, place, each, start, until) for each in (node, stayed[0]))
             if odd := sorted(set(one) ^ set(other)):
                 yield lacks(
                     f"{place}: node {node} was in the ISR when the high watermark was {until}, and below that its log "
@@ -53,11 +49,11 @@ def check(facts: Facts) -> Iterator[Opinion]:
 
 def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
     """Replicas that are not in sync at the end → the high watermark when they were seen in the ISR last."""
-    removed = {record.topic for record in facts.metadata if isinstance(record, TopicRemoved)}
-    touched = _touched(facts)
+    at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
+    touched = {node for _, node in facts.aimed_at(at_disks)}
     found = {}
-    for place, samples in by_partition(facts).items():
-        if place.topic in removed or "compact" in _policy(facts, place):
+    for place, samples in facts.samples_of.items():
+        if place.topic in facts.removed or "compact" in _policy(facts, place):
             continue
         marks: dict[int, int] = {}
         for sample in samples:
@@ -65,7 +61,7 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
             if sample.high_watermark >= 0:
                 marks |= dict.fromkeys(sample.isr, sample.high_watermark)
         cut = [one.from_offset for one in facts.replay.truncations if (one.topic, one.partition) == place]
-        now = _in_sync(facts, place)
+        now = facts.in_sync.get(place, ())
         found[place] = {
             node: min([mark, *cut]) for node, mark in marks.items() if node not in now and node not in touched
         }
@@ -75,28 +71,6 @@ def left_at(facts: Facts) -> Mapping[TopicPartition, Mapping[int, int]]:
 def _policy(facts: Facts, place: TopicPartition) -> str:
     topic = facts.case.experiment.topics.get(place.topic)
     return str(topic.config.get("cleanup.policy", "delete")) if topic is not None else "delete"
-
-
-def _touched(facts: Facts) -> set[int]:
-    """Nodes at whose disks a fault was."""
-    at_disks = {fault.number for fault in facts.case.faults if Ability.DISKS in fault.ASKS}
-    return {
-        node
-        for event in facts.events
-        if isinstance(event.what, FaultAsked) and event.fault in at_disks
-        for node in event.what.nodes
-    }
-
-
-def _in_sync(facts: Facts, place: TopicPartition) -> tuple[int, ...]:
-    return next(
-        (
-            sample.isr
-            for sample in reversed(facts.samples)
-            if (sample.topic, sample.partition) == place and sample.isr
-        ),
-        (),
-    )
 
 
 def _below(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,8 +19,8 @@ from ackproof.judge.opinion import Opinion, agrees, breaks, contradicts, lacks, 
 from ackproof.judge.retention import retention
 from ackproof.rundir.documents import PartitionRead
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
-from ackproof.rundir.timeline import FaultAsked, fault_name
+from ackproof.rundir.replicas import Replica
+from ackproof.rundir.timeline import fault_name
 
 _proves = partial(breaks, proven=True)
 
@@ -43,18 +43,12 @@ class _Row(NamedTuple):
         return self._replace(sound=True)
 
 
-_PLACE: Final = ("node", "topic", "partition")
-
-
 def check(facts: Facts) -> Iterator[Opinion]:
     """Compare the logs with each other and with the final read. Raises `BadInput` for files that are broken."""
-    final, run = facts.final_read, facts.run
-    if final is None or not run.replicas.exists():
+    final, seen = facts.final_read, facts.replicas
+    if final is None or seen is None:
         return
-    seen = ReplicasFile.load(run.replicas)
     yield from (lacks(f"the logs on disk: {reason}") for reason in seen.reasons)
-    in_sync = _in_sync(facts)
-    batches = read_batches(run.replica_batches, [*_PLACE, *_Row._fields, "content", "producer_id"])
     for read in final.partitions:
         place = TopicPartition(read.topic, read.partition)
         topic = facts.case.experiment.topics.get(read.topic)
@@ -65,14 +59,14 @@ def check(facts: Facts) -> Iterator[Opinion]:
             continue  # the one says so itself; of the other each replica may have compacted another part
         mine = [replica for replica in seen.replicas if (replica.topic, replica.partition) == place]
         may_expire = not retention(facts.case.experiment, read.topic).usual
-        logs = _Logs(read, mine, in_sync.get(place, ()), _rotten(facts, place), may_expire)
-        yield from _of_a_partition(facts, batches, logs)
-        yield from _at_read_committed(facts, batches, logs)
+        logs = _Logs(read, mine, facts.in_sync.get(place, ()), _rotten(facts, place), may_expire)
+        yield from _of_a_partition(facts, logs)
+        yield from _at_read_committed(facts, logs)
 
 
 def check_presence(facts: Facts) -> Iterator[Opinion]:
     """Whether there is a second witness at all."""
-    if facts.final_read is None or not facts.run.replicas.exists():
+    if facts.final_read is None or facts.replicas is None:
         yield not_judged("the logs on disk were not seen, so the final read has no second witness")
 
 
@@ -92,16 +86,11 @@ def _rotten(facts: Facts, place: TopicPartition) -> dict[int, str]:
     rots = {
         fault.number: f"fault {fault_name(fault.number)}" for fault in facts.case.faults if fault.rots(place)
     }
-    return {
-        node: rots[event.fault]
-        for event in facts.events
-        if isinstance(event.what, FaultAsked) and event.fault in rots
-        for node in event.what.nodes
-    }
+    return {node: rots[fault] for fault, node in facts.aimed_at(rots)}
 
 
-def _of_a_partition(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
-    read, rotten = logs.read, logs.rotten
+def _of_a_partition(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
+    read, rotten, batches = logs.read, logs.rotten, facts.batches
     name = f"{read.topic}/{read.partition}"
     present = {replica.node: replica for replica in logs.replicas if replica.node in logs.in_sync}
     missing = sorted(set(logs.in_sync) - present.keys())
@@ -159,7 +148,7 @@ def _summed(facts: Facts, read: PartitionRead) -> tuple[int | None, int | None]:
     return facts.audit.contents.get(f"{read.topic}/{read.partition}", (None, None))
 
 
-def _at_read_committed(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator[Opinion]:
+def _at_read_committed(facts: Facts, logs: _Logs) -> Iterator[Opinion]:
     """What transactions promise has a second witness too: their markers in the log."""
     place = TopicPartition(logs.read.topic, logs.read.partition)
     own = facts.final_read.committed if facts.final_read is not None else ()
@@ -167,7 +156,7 @@ def _at_read_committed(facts: Facts, batches: pa.Table, logs: _Logs) -> Iterator
     sound = [one for one in logs.replicas if one.node in logs.in_sync and one.node not in logs.rotten]
     if read is None or not sound or sound[0].reason:
         return
-    log = _of(batches, sound[0])
+    log = _of(facts.batches, sound[0])
     start = max(read.start, sound[0].log_start)
     compared = compare(facts.run, place, log, start, read.end, committed=True, summed=_summed(facts, read)[1])
     if compared.other:
@@ -270,13 +259,6 @@ def _of(batches: pa.Table, replica: Replica) -> pa.Table:
 def _rows(batches: pa.Table, replica: Replica, start: int, end: int) -> list[_Row]:
     mine = _of(batches, replica).filter((pc.field("last_offset") >= start) & (pc.field("first_offset") < end))
     return [_Row(*row) for row in zip(*(mine[name].to_pylist() for name in _Row._fields), strict=True)]
-
-
-def _in_sync(facts: Facts) -> dict[TopicPartition, tuple[int, ...]]:
-    """The ISR of each partition when it was seen last."""
-    return {
-        TopicPartition(sample.topic, sample.partition): sample.isr for sample in facts.samples if sample.isr
-    }
 
 
 def _nodes(numbers: Sequence[int]) -> str:

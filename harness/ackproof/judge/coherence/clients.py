@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.faults.clients import KillClient
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.rundir import storage
 from ackproof.rundir.documents import Client
+from ackproof.rundir.end import column_span
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import ReadPhase
 from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Event, EventKind, seconds
 
-_KILLED: Final = frozenset({-9, "SIGKILL", 137})
+KILLED: Final = frozenset({-9, "SIGKILL", 137})
 _SLACK_NS: Final = 1_000_000_000
 """A client's end is seen after it has ended, and what it did last it did before that."""
 _PHASES: Final = {
@@ -97,24 +98,38 @@ def _life(facts: Facts, client: Client) -> tuple[int, int | None]:
 
 def _values(folder: Path, column: str) -> set[int]:
     """The values of a column in all parts; none of parts that cannot be read, of which the audit tells."""
-    return {int(one) for table in _tables(folder, column) for one in pc.unique(table[column]).to_pylist()}
+    found: set[int] = set()
+    for told in _columns(folder, column, lambda least, greatest: least == greatest):
+        found.update(told[:1] if isinstance(told, tuple) else pc.unique(told).to_pylist())
+    return found
 
 
 def _span(folder: Path, column: str) -> tuple[int | None, int | None]:
     """The least value that is no -1, and the greatest."""
-    found = [
-        pc.min_max(table[column].filter(pc.not_equal(table[column], -1))) for table in _tables(folder, column)
-    ]
-    known = [(one["min"].as_py(), one["max"].as_py()) for one in found if one["min"].is_valid]
+    known: list[tuple[int, int]] = []
+    for told in _columns(folder, column, lambda least, _: least != -1):
+        if isinstance(told, tuple):
+            known.append(told)
+            continue
+        both = pc.min_max(told.filter(pc.not_equal(told, -1)))
+        known += [(both["min"].as_py(), both["max"].as_py())] if both["min"].is_valid else []
     return min((low for low, _ in known), default=None), max((high for _, high in known), default=None)
 
 
-def _tables(folder: Path, column: str) -> Iterator[pa.Table]:
+def _columns(
+    folder: Path, column: str, enough: Callable[[int, int], bool]
+) -> Iterator[tuple[int, int] | pa.ChunkedArray]:
+    """Of each part the least and greatest value of a column, by its footer where that is enough; else all values."""
     for path in parts(folder):
         try:
-            yield pq.read_table(path, columns=[column], partitioning=None)
+            with storage.parquet(path) as file:
+                span = column_span(file.metadata, column)
+            told = span if span is not None and enough(*span) else None
+            if told is None:
+                told = storage.table(path, columns=[column])[column]
         except (OSError, pa.ArrowException):
             continue
+        yield told
 
 
 def _processes(facts: Facts) -> Iterator[str]:
@@ -129,7 +144,7 @@ def _processes(facts: Facts) -> Iterator[str]:
         ended = [
             event.what.status for event in told[client.id] if isinstance(event.what, ClientEnded | ClientDied)
         ]
-        if client.killed and not _KILLED & set(ended):
+        if client.killed and not KILLED & set(ended):
             yield f"case.json says that a fault killed client {client.id}, which the timeline does not know"
         elif client.killed and not any(fault.number in asked for fault in kills):
             yield f"case.json says that a fault killed client {client.id}, and no fault was asked to"

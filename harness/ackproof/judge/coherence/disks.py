@@ -5,22 +5,30 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.rundir.content import UNKNOWN
 from ackproof.rundir.metadata import TopicCreated
-from ackproof.rundir.replicas import Replica, ReplicasFile, read_batches
+from ackproof.rundir.replicas import Replica
 
 _PLACE = ["node", "topic", "partition"]
+_BATCH = ["topic", "partition", "first_offset"]
+_COVERED = [
+    "last_offset", "records", "control", "transactional", "producer_id", "producer_epoch", "base_sequence",
+    "max_timestamp_ms", "content", "bytes",
+]  # fmt: skip
+"""What the checksum of a batch covers, or what follows from that."""
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Contradictions about logs on disk. Raises `BadInput` for files that are broken."""
-    if not facts.run.replicas.exists():
+    if facts.replicas is None:
         return
-    replicas = ReplicasFile.load(facts.run.replicas).replicas
+    replicas = facts.replicas.replicas
     for folder, count in Counter((one.node, one.folder) for one in replicas).items():
         if count > 1:
             yield contradicts(
@@ -32,7 +40,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     for record in facts.metadata:
         if isinstance(record, TopicCreated):
             ids[record.topic].add(record.topic_id)
-    read = read_batches(facts.run.replica_batches, [*_PLACE, "last_offset", "records", "control"])
+    read = facts.batches
     kept = pc.if_else(read["control"], 0, read["records"])
     read = read.set_column(read.column_names.index("records"), "records", kept)
     seen = {
@@ -48,6 +56,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
             last, records = seen.get(place, (None, 0))
             counted = -1 if BACKENDS[facts.backend].simulated else records  # the model counts markers, too
             yield from map(contradicts, _beside_batches(name, replica, last, counted))
+    yield from map(contradicts, _copies(facts.batches))
 
 
 def _beside_batches(name: str, replica: Replica, last: int | None, records: int) -> Iterator[str]:
@@ -59,3 +68,31 @@ def _beside_batches(name: str, replica: Replica, last: int | None, records: int)
         yield f"{name} has {replica.records} records, and its batches {records}"
     if replica.log_start > replica.log_end:
         yield f"{name} begins at {replica.log_start} and ends at {replica.log_end}"
+
+
+def _copies(batches: pa.Table) -> Iterator[str]:
+    """A batch is copied byte by byte, but for the end of its header: what its checksum covers is as equal as that is.
+
+    The other way round, where a checksum alone differs in what is sound, somebody wrote the same records in other
+    words, at the same time, into as many bytes: no broker does.
+    """
+    sound = batches.filter(pc.field("sound"))
+    known = pc.if_else(pc.equal(sound["content"], UNKNOWN), None, sound["content"])
+    sound = sound.set_column(sound.column_names.index("content"), "content", known)
+    for key in ("crc", "content"):
+        group = [*_BATCH, key] if key == "crc" else [*_BATCH, *_COVERED]
+        covered = [name for name in (*_COVERED, "crc") if name not in group]
+        known_too = sound if key == "crc" else sound.filter(pc.is_valid(sound["content"]))
+        spans = known_too.group_by(group).aggregate(
+            [(name, side) for name in covered for side in ("min", "max")]
+        )
+        for name in covered:
+            odd = spans.filter(pc.field(f"{name}_min") != pc.field(f"{name}_max"))
+            if odd.num_rows:
+                one = odd.slice(0, 1).to_pylist()[0]
+                how = "one checksum" if key == "crc" else "all else alike"
+                yield (
+                    f"{one['topic']}/{one['partition']}: the logs on disk have the batch at offset "
+                    f"{one['first_offset']} with {how}, and {name} {one[f'{name}_min']} and {one[f'{name}_max']} "
+                    f"({odd.num_rows} such batches)"
+                )

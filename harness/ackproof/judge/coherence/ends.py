@@ -9,15 +9,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from ackproof.experiment.backends import BACKENDS
 from ackproof.judge.facts import Facts, partitions_of
 from ackproof.judge.opinion import Opinion, contradicts, lacks
+from ackproof.judge.retention import retention
 from ackproof.rundir.documents import FinalReadFile, PartitionRead
-from ackproof.rundir.metadata import PartitionDecided, TopicRemoved
+from ackproof.rundir.metadata import PartitionDecided
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Contradictions about the ends of logs, and holes in what was watched of them."""
-    samples = by_partition(facts)
+    samples = facts.samples_of
     yield from map(contradicts, _epochs(facts, samples))
     final = facts.final_read
     if final is None:
@@ -30,21 +31,6 @@ def check(facts: Facts) -> Iterator[Opinion]:
         yield from map(contradicts, _while_it_was_read(facts, read, samples.get(place, ())))
         yield from map(lacks, _beginning(facts, read))
         yield from _watched_at_rest(facts, place, samples.get(place, ()))
-
-
-def by_partition(facts: Facts) -> dict[TopicPartition, list[Sample]]:
-    """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation."""
-    found: dict[TopicPartition, list[Sample]] = defaultdict(list)
-    for sample in facts.samples:
-        mine = found[TopicPartition(sample.topic, sample.partition)]
-        if mine and sample.leader_epoch < mine[-1].leader_epoch and _was_made_anew(facts, sample.topic):
-            mine.clear()
-        mine.append(sample)
-    return found
-
-
-def _was_made_anew(facts: Facts, topic: str) -> bool:
-    return any(isinstance(record, TopicRemoved) and record.topic == topic for record in facts.metadata)
 
 
 def _of_the_file(final: FinalReadFile) -> Iterator[str]:
@@ -91,15 +77,11 @@ def _beside_the_case(facts: Facts, final: FinalReadFile) -> Iterator[str]:
 def _beginning(facts: Facts, read: PartitionRead) -> Iterator[str]:
     """Without retention nothing of a run is old enough to be deleted, so that every log begins at 0."""
     experiment = facts.case.experiment
-    topic = experiment.topics.get(read.topic)
-    if topic is None or BACKENDS[facts.backend].foreign:
+    if read.topic not in experiment.topics or BACKENDS[facts.backend].foreign:
         return
-    settings = [*topic.config, *experiment.cluster.config]
-    settings += [name for own in experiment.cluster.broker_config.values() for name in own]
-    deletes = any("retention" in name or "cleanup.policy" in name for name in settings)
-    if read.complete and read.start > 0 and not deletes:
+    if read.complete and read.start > 0 and retention(experiment, read.topic).usual:
         yield f"{read.topic}/{read.partition}: the final read begins at {read.start}, and no setting deletes records"
-    if read.complete and read.records < 0 and facts.run.seal.exists():
+    if read.complete and read.records < 0 and facts.sealed:
         yield f"{read.topic}/{read.partition}: nobody counted what the final reader was handed"
 
 

@@ -6,10 +6,9 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 
 from ackproof.experiment.backends import BACKENDS
-from ackproof.judge.coherence.ends import by_partition
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
-from ackproof.rundir.metadata import BrokerRegistered, TopicRemoved
+from ackproof.rundir.metadata import BrokerRegistered
 from ackproof.rundir.timeline import (
     EventKind,
     FaultAsked,
@@ -80,12 +79,11 @@ def _dethroned(facts: Facts) -> Iterator[str]:
     """
     if not facts.case.experiment.cluster.metadata.registers_once:
         return
-    removed = {record.topic for record in facts.metadata if isinstance(record, TopicRemoved)}
     ends = [(event.node, event.t_ns) for event in facts.events if isinstance(event.what, Gone)]
     asked = {event.fault: event.what.nodes for event in facts.events if isinstance(event.what, FaultAsked)}
     back = [(event.fault, event.t_ns) for event in facts.events if event.kind is EventKind.FAULT_RECOVERED]
-    for place, samples in sorted(by_partition(facts).items()):
-        for node, ended in ends if place.topic not in removed else ():
+    for place, samples in sorted(facts.samples_of.items()):
+        for node, ended in ends if place.topic not in facts.removed else ():
             before = next((one for one in reversed(samples) if one.t_ns <= ended), None)
             again = [
                 at for fault, at in back if node in asked.get(fault, ()) and ended < at < samples[-1].t_ns

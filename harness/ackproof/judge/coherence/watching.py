@@ -7,10 +7,10 @@ from itertools import pairwise
 from typing import Final
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks, not_judged
+from ackproof.rundir import storage
 from ackproof.rundir.anomalies import TABLE, Anomaly
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import seconds
@@ -54,7 +54,7 @@ def _behind(facts: Facts) -> list[str]:
     """Partitions on which live readers were handed nothing for long before the last acknowledgement, or never."""
     if not facts.run.series.exists():
         return []
-    table = pq.read_table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
+    table = storage.table(facts.run.series, columns=["topic", "partition", "start_ns", "acked", "read"])
     last: dict[str, dict[TopicPartition, int]] = {"acked": {}, "read": {}}
     for name, latest in last.items():
         some = table.filter(pc.greater(table[name], 0)).group_by(["topic", "partition"])

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.reference.replay.account import LOSSES, PRESENT
+from ackproof.rundir import storage
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts, read_parts
 from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
@@ -79,18 +80,9 @@ def identity(producer: Ints, seq: Ints) -> Ints:
     return (producer << _SEQ_BITS) + seq
 
 
-def _read(
-    source: list[str] | Path, columns: list[str], wanted: pc.Expression, schema: pa.Schema | None = None
-) -> pa.Table:
-    # It imports pandas: half of the time that `ackproof validate` took, which reads no rows.
-    import pyarrow.dataset as ds
-
-    return ds.dataset(source, format="parquet", schema=schema).to_table(columns=columns, filter=wanted)
-
-
 def ledger_rows(folder: Path, columns: list[str], wanted: pc.Expression) -> pa.Table:
     """The rows of a ledger that are wanted. Raises OSError or ArrowException where a part cannot be read."""
-    return _read([str(path) for path in parts(folder)], columns, wanted)
+    return storage.rows_of(parts(folder), columns, wanted)
 
 
 def final_rows(
@@ -102,7 +94,7 @@ def final_rows(
         & (pc.field("topic") == place.topic)
         & (pc.field("partition") == place.partition)
     )
-    return _read([str(path) for path in parts(run.consumed)], columns, wanted, CONSUMED)
+    return storage.rows_of(parts(run.consumed), columns, wanted, CONSUMED)
 
 
 def _committed(run: CaseDir, table: pa.Table) -> Bools:
@@ -120,9 +112,9 @@ def _committed(run: CaseDir, table: pa.Table) -> Bools:
 def _findings(run: CaseDir) -> tuple[Ints, npt.NDArray[np.int8]]:
     """Identities that the audit found gone, sorted, with their class."""
     keys, kinds = [], []
-    if list(run.findings.glob("*.parquet")):
+    if files := run.finding_parts:
         for number, anomaly in enumerate(LOSSES):
-            table = _read(run.findings, ["producer", "seq"], pc.field("class") == anomaly, FINDINGS)
+            table = storage.rows_of(files, ["producer", "seq"], pc.field("class") == anomaly, FINDINGS)
             producer = table["producer"].to_numpy().astype(np.int64)
             keys.append(identity(producer, table["seq"].to_numpy().astype(np.int64)))
             kinds.append(np.full(len(producer), number, np.int8))

@@ -13,13 +13,13 @@ from functools import cached_property
 from typing import Final, TypeVar
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.faults.disks.slow_disk import SlowDisk
 from ackproof.faults.planned.elections import ElectUnclean
+from ackproof.rundir import storage
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, read_metadata
@@ -162,7 +162,7 @@ class Observed:
 
     def batches(self, replica: Replica) -> pa.Table:
         """First and last offset, leader epoch and newest timestamp of each batch of one replica, by offset."""
-        table: pa.Table = pq.read_table(
+        table: pa.Table = storage.table(
             self.run.replica_batches,
             columns=["first_offset", "last_offset", "leader_epoch", "max_timestamp_ms"],
             filters=[

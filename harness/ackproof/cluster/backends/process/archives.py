@@ -19,8 +19,8 @@ from ackproof.provision.warm_up import warm_up
 from ackproof.rundir.layout import CaseDir
 
 _WRITER, _PEER = 1, 2
-_STOP_WITHIN_S: Final = 60.0
-"""An archive is written at the JVM's exit: some seconds, on a loaded machine more."""
+_STOP_WITHIN_S: Final = 300.0
+"""An archive is written at the JVM's exit: some seconds, on a loaded machine minutes."""
 
 
 class _Writers(ProcessCluster):
@@ -56,11 +56,12 @@ def write_archives(installed: Installation, progress: ProgressSink, folder: Path
         tell("writing the archives", 2)
         # the controller last: a broker's orderly shutdown needs it
         for role, node in zip(ROLES, (cluster.node(_WRITER), *cluster.controllers()), strict=True):
-            node.stop(_STOP_WITHIN_S)
+            in_time = node.stop(_STOP_WITHIN_S)
             written = work.nodes / f"{role}.jsa"
-            if not written.is_file():
+            if not in_time or not written.is_file():
+                late = "" if in_time else f"; it was ended after {_STOP_WITHIN_S:g} s"
                 said = " ".join(node.files.stdout.read_text(encoding="utf-8", errors="replace").split())
-                raise ProvisionFailed(f"no class-data archive was written for a {role}: {said[-400:]}")
+                raise ProvisionFailed(f"no class-data archive was written for a {role}: {said[-400:]}{late}")
             written.rename(folder / written.name)
     shutil.rmtree(work.path)
     tell("class-data archives are ready", 3)

@@ -17,6 +17,7 @@ from ackproof.cluster.disks.log import segments
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.record_batches import records, unsigned_varint
 from ackproof.rundir.metadata import (
+    CONTROL,
     BrokerChanged,
     BrokerRegistered,
     BrokerUnregistered,
@@ -281,8 +282,7 @@ def decode(folder: Path) -> Iterator[MetadataRecord]:
         raise NotDecoded(f"{folder}: it begins at offset {files[0].base}, what was before is in a snapshot")
     for segment in files:
         for batch in segment.batches():
-            if batch.control:
-                continue
             for record in records(segment.path, batch):
                 when = When(record.offset, batch.epoch, record.timestamp_ms)
-                yield log.decode(record.value or b"", when)
+                control = OtherDecided(**vars(when), api_key=CONTROL) if batch.control else None
+                yield control or log.decode(record.value or b"", when)

@@ -1,0 +1,189 @@
+"""The JVM of a session that the audit starts: Spark's settings where nobody set them, and `spark-env.sh`.
+
+A setting of the user (`--conf`, spark-defaults.conf) counts whole, and ours only where there is none.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from importlib import resources
+from importlib.util import find_spec
+from pathlib import Path
+
+from ackproof.audit.edge_rdd import is_local
+from ackproof.audit.watch import Progress
+from ackproof.base import processes
+from ackproof.base.cache import cache_root
+from ackproof.provision.java import Java
+
+_FOLDER = "ackproof-spark-"
+_LEAN = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -Xlog:disable -Xlog:all=off"
+_TRAIN_TIMEOUT_S = 300.0
+
+
+def home() -> Path:
+    """`$SPARK_HOME`, else the folder of pyspark, found without importing it."""
+    if named := os.environ.get("SPARK_HOME"):
+        return Path(named)
+    spec = find_spec("pyspark")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent
+
+
+def _conf_dir() -> Path:
+    return Path(os.environ.get("SPARK_CONF_DIR") or home() / "conf")
+
+
+def _defaults() -> dict[str, str]:
+    """spark-defaults.conf: key, then blanks, `=` or `:`, then the value."""
+    file = _conf_dir() / "spark-defaults.conf"
+    lines = file.read_text(encoding="utf-8").splitlines() if file.exists() else []
+    found = (re.match(r"\s*([^\s#!=:][^\s=:]*)[\s=:]+(.*)", line) for line in lines)
+    return {one[1]: one[2].strip() for one in found if one is not None}
+
+
+def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], str]) -> dict[str, str]:
+    """What to start with: what is given, and ours where neither that nor spark-defaults.conf says anything.
+
+    Within spark-submit, or where PYSPARK_SUBMIT_ARGS says how to start, what is given alone.
+    """
+    if {"PYSPARK_GATEWAY_PORT", "PYSPARK_SUBMIT_ARGS"} & os.environ.keys():
+        return dict(given)
+    known = _defaults() | dict(given)
+    master = known.get("spark.master") or os.environ.get("MASTER") or default_master()
+    options = "spark.driver.extraJavaOptions"
+    logging = Path(str(resources.files("ackproof.audit") / "log4j2.properties")).as_uri()
+    ours = {
+        "spark.master": master,
+        "spark.app.name": "ackproof audit",
+        "spark.driver.memory": "1g",  # records never enter the JVM; what it shuffles are a few bits an identity
+        options: ""
+        if options in known
+        else " ".join(
+            [
+                _LEAN,
+                f'"-Djava.io.tmpdir={folder}" "-XX:ErrorFile={folder}/crash.log"',
+                f"-Dlog4j2.configurationFile={logging} {java_options()}",
+            ]
+        ),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+    }
+    if is_local(master):
+        ours |= {
+            "spark.driver.host": "127.0.0.1",
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.local.dir": str(folder),
+            "spark.executorEnv.PYTHONPATH": os.pathsep.join(
+                filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+            ),
+            "spark.executorEnv.PYTHONWARNINGS": "ignore",
+        }
+    return {name: value for name, value in ours.items() if name not in known} | dict(given)
+
+
+def default_master() -> str:
+    """All cores that this process may use."""
+    return f"local[{len(os.sched_getaffinity(0))}]"
+
+
+def own_folder() -> Path:
+    """A folder for what Spark writes, gone with this process; those of audits that were killed are removed."""
+    for left in processes.left_behind(Path(tempfile.gettempdir()), _FOLDER):
+        shutil.rmtree(left, ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{processes.mark()}-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@contextmanager
+def environment(java: Java, folder: Path, *, local: bool) -> Iterator[Path]:
+    """While this is in force spark-submit finds our spark-env.sh, which leads to the user's; the file of its output.
+
+    So the JVM carries our marks, runs on the Java that was found, and what it says stays out of our output.
+    """
+    log, theirs = folder / "spark.log", _conf_dir()
+    exported = processes.RunTag("audit", Path(tempfile.gettempdir()), folder).environment("spark") | {
+        "JAVA_HOME": str(java.path.resolve().parents[1]),
+        "SPARK_CONF_DIR": str(theirs),
+        "SPARK_LAUNCHER_OPTS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
+        **({"SPARK_LOCAL_IP": "127.0.0.1"} if local else {}),  # whatever the name of this machine resolves to
+    }
+    lines = [f"export {name}={shlex.quote(value)}" for name, value in exported.items()]
+    script = shlex.quote(str(theirs / "spark-env.sh"))
+    lines += [f"if [ -f {script} ]; then . {script}; fi", f"exec >>{shlex.quote(str(log))} 2>&1"]
+    (folder / "spark-env.sh").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    before = {name: os.environ.get(name) for name in ("SPARK_HOME", "SPARK_CONF_DIR")}
+    os.environ |= {"SPARK_HOME": str(home()), "SPARK_CONF_DIR": str(folder)}
+    try:
+        yield log
+    finally:
+        for name, value in before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+
+
+def archive_options(java: Java, progress: Progress) -> str:
+    """Start from the class-data archive of Spark's JVM, made once per pyspark and Java by a process of its own.
+
+    Its classes, parsed and linked, halve the time of its start. There is none where the JVM cannot make one: with a
+    folder of settings on its class path. One that does not fit is left aside by the JVM.
+    """
+    if not java.sharing or any(_conf_dir().glob("*")):
+        return ""
+    archive = archive_of(java)
+    if not archive.exists():
+        progress("making a class-data archive for Spark, once on this machine (audits start faster with it)")
+        archive.parent.mkdir(exist_ok=True)
+        _train(archive)
+    return (
+        f"-XX:SharedArchiveFile={archive} -Xshare:auto" if archive.exists() and archive.stat().st_size else ""
+    )
+
+
+def archive_of(java: Java) -> Path:
+    """Where it is, or would be."""
+    stamp = hashlib.sha256(f"{_conf_dir()}\0".encode())
+    for jar in sorted((home() / "jars").glob("*.jar")):
+        status = jar.stat()
+        stamp.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\n".encode())
+    return cache_root() / "spark" / f"{java.identity}-{stamp.hexdigest()[:16]}.jsa"
+
+
+def discarded(told: Mapping[str, str], progress: Progress) -> bool:
+    """Remove the archive that a JVM was told to start from and did not, if there was one: it may be damaged."""
+    found = re.search(r"-XX:SharedArchiveFile=(\S+)", told.get("spark.driver.extraJavaOptions", ""))
+    if found is None or not found[1].startswith(str(cache_root())):
+        return False
+    progress(
+        "Spark did not start from its class-data archive: it is removed, and the next audit makes it anew"
+    )
+    Path(found[1]).unlink(missing_ok=True)
+    return True
+
+
+def _train(archive: Path) -> None:
+    """It appears whole, by a rename; empty where it cannot be made, so that nobody tries again."""
+    for left in processes.left_behind(archive.parent, f".{archive.name}."):
+        left.unlink(missing_ok=True)
+    unfinished = archive.with_name(f".{archive.name}.{processes.mark()}")
+    command = [sys.executable, "-W", "ignore", "-m", "ackproof.audit.training", str(unfinished)]
+    try:
+        done = subprocess.run(command, capture_output=True, timeout=_TRAIN_TIMEOUT_S, check=False)
+    except subprocess.TimeoutExpired:
+        return  # a busy machine: another time
+    if done.returncode or not unfinished.exists():
+        unfinished.unlink(missing_ok=True)
+        unfinished.write_bytes(b"")
+    unfinished.replace(archive)

@@ -1,0 +1,87 @@
+"""The audit's job over Spark Connect, which has no RDDs: Arrow batches of pickled messages, grouped by their key."""
+
+from __future__ import annotations
+
+import pickle
+import secrets
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, cast
+
+import pyarrow as pa
+
+from ackproof.audit.planning import AnyUnit
+from ackproof.audit.stages import Job, Message
+from ackproof.audit.watch import Progress, watched
+from ackproof.audit.workers import carried, code, failed
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.connect.shell.progress import ProgressHandler, StageInfo
+
+_KEYED = "number int, share int, message binary"
+_PLAIN = "message binary"
+
+
+class FrameEdge:
+    """One session of Spark Connect. It gets our code, and keeps nothing else of us."""
+
+    def __init__(self, session: SparkSession, tell: Progress) -> None:
+        self._session = session
+        self._tell = tell
+        session.addArtifacts(str(code()), pyfile=True)
+
+    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
+        """Run it, with a tag of its own."""
+        from pyspark.errors import PySparkException
+
+        name, seen = f"ackproof-{secrets.token_hex(8)}", dict[int, tuple[int, int]]()
+
+        def hear(stages: Iterable[StageInfo] | None, **_: object) -> None:
+            seen.update({one.stage_id: (one.num_completed_tasks, one.num_tasks) for one in stages or ()})
+
+        def done() -> tuple[int, int]:
+            now = list(seen.values())
+            return sum(some for some, _ in now), sum(of for _, of in now)
+
+        def run() -> list[Message]:
+            self._session.addTag(name)
+            found = self._planned(job).select("message").toArrow()
+            return [pickle.loads(message) for message in found["message"].to_pylist()]
+
+        handler = cast("ProgressHandler", hear)
+        self._session.registerProgressHandler(handler)
+        try:
+            return watched(run, lambda: self._session.interruptTag(name), done, job.what, self._tell)
+        except (PySparkException, OSError) as error:
+            raise failed(error) from error
+        finally:
+            self._session.removeProgressHandler(handler)
+
+    def _planned(self, job: Job[AnyUnit]) -> DataFrame:
+        """A row, and a partition, for each group, whose units go with the function; then one call for each key.
+
+        The number of partitions is given, so that nothing adapts it.
+        """
+        units, count = [pickle.dumps(group) for group in job.groups], len(job.groups)
+        task = carried(job.task)
+
+        def work(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for (number, share), message in task(
+                pickle.loads(units[row]) for batch in batches for row in batch["id"].to_pylist()
+            ):
+                columns = [pa.array([number], pa.int32()), pa.array([share], pa.int32())]
+                columns.append(pa.array([pickle.dumps(message)], pa.binary()))
+                yield pa.record_batch(columns, names=["number", "share", "message"])
+
+        messages = self._session.range(0, count, 1, count).mapInArrow(work, _KEYED)
+        if job.judge is None:
+            return messages
+        judge = carried(job.judge)
+
+        def of_key(table: pa.Table) -> pa.Table:
+            rows = zip(*(table[name].to_pylist() for name in ("number", "share", "message")), strict=True)
+            found = judge(((number, share), pickle.loads(message)) for number, share, message in rows)
+            return pa.table({"message": pa.array([pickle.dumps(one) for one in found], pa.binary())})
+
+        spread = messages.repartition(job.partitions, "number", "share")
+        return spread.groupBy("number", "share").applyInArrow(of_key, _PLAIN)

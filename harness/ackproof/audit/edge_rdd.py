@@ -1,0 +1,59 @@
+"""The audit's job over a classic session: RDDs, whose elements are Python's from end to end (no SQL, no plans)."""
+
+from __future__ import annotations
+
+import re
+import secrets
+from typing import TYPE_CHECKING
+
+from ackproof.audit.planning import AnyUnit
+from ackproof.audit.stages import Job, Message
+from ackproof.audit.watch import Progress, watched
+from ackproof.audit.workers import carried, code, failed
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+
+
+def is_local(master: str | None) -> bool:
+    """Whether its workers are processes of this machine that run what is installed here."""
+    return re.match(r"local(\[|$)", master or "") is not None
+
+
+class RddEdge:
+    """One context. Nothing of it is changed but that, where its workers are elsewhere, they get our code."""
+
+    def __init__(self, context: SparkContext, tell: Progress) -> None:
+        self._context = context
+        self._tell = tell
+        if not is_local(context.master):
+            context.addPyFile(str(code()))
+
+    def __call__(self, job: Job[AnyUnit]) -> list[Message]:
+        """Run it, in a group of its own."""
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        name = f"ackproof-{secrets.token_hex(8)}"
+
+        def run() -> list[Message]:
+            self._context.setJobGroup(name, f"ackproof audit, {job.what}", interruptOnCancel=True)
+            messages = self._context.parallelize(job.groups, len(job.groups)).mapPartitions(carried(job.task))
+            if job.judge is None:
+                return messages.values().collect()
+            return messages.partitionBy(job.partitions, sum).mapPartitions(carried(job.judge)).collect()
+
+        def cancel() -> None:
+            self._context.cancelJobGroup(name)
+
+        try:
+            return watched(run, cancel, lambda: self._done(name), job.what, self._tell)
+        except (Py4JError, PySparkException, OSError, EOFError) as error:
+            raise failed(error) from error
+
+    def _done(self, name: str) -> tuple[int, int]:
+        tracker = self._context.statusTracker()
+        jobs = [job for number in tracker.getJobIdsForGroup(name) if (job := tracker.getJobInfo(number))]
+        numbers = [number for job in jobs for number in job.stageIds]
+        found = [stage for number in numbers if (stage := tracker.getStageInfo(number))]
+        return sum(stage.numCompletedTasks for stage in found), sum(stage.numTasks for stage in found)

@@ -1,0 +1,85 @@
+"""Our code at Spark's workers: how it comes there, and what is said where a worker cannot run it."""
+
+from __future__ import annotations
+
+import hashlib
+import pickle
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TypeVar
+
+import ackproof
+from ackproof.base import processes
+from ackproof.base.cache import cache_root
+from ackproof.base.errors import AuditFailed
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+_ROOMS = ("audit", "base", "rundir")
+"""What the tasks import; of other libraries numpy and Arrow alone."""
+
+
+def code() -> Path:
+    """A zip of the rooms that the tasks import, made once per version of them in the cache folder."""
+    package = Path(ackproof.__file__).parent
+    files = [package / "__init__.py", *(path for room in _ROOMS for path in (package / room).rglob("*.py"))]
+    files.sort()
+    stamp = hashlib.sha256()
+    for path in files:
+        stamp.update(f"{path.relative_to(package)}\0".encode() + path.read_bytes())
+    folder = cache_root() / "spark"
+    folder.mkdir(exist_ok=True)
+    whole = folder / f"ackproof-{ackproof.__version__}-{stamp.hexdigest()[:12]}.zip"
+    if not whole.exists():
+        unfinished = folder / f".{whole.name}.{processes.mark()}"
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_DEFLATED) as archive:
+            for path in files:
+                archive.write(path, path.relative_to(package.parent))
+        unfinished.replace(whole)
+    return whole
+
+
+def carried(
+    task: Callable[[Iterable[Item]], Iterator[Result]],
+) -> Callable[[Iterable[Item]], Iterator[Result]]:
+    """The task, by the name of its function, in one that can be read where no ackproof is, and says so."""
+    blob, version = pickle.dumps(task), ackproof.__version__
+
+    def run(items: Iterable[Item]) -> Iterator[Result]:
+        import pickle
+
+        import ackproof
+
+        if ackproof.__version__ != version:
+            raise RuntimeError(f"<ackproof {ackproof.__version__} at a worker, {version} here>")
+        given: Callable[[Iterable[Item]], Iterator[Result]] = pickle.loads(blob)
+        return given(items)
+
+    return run
+
+
+_UNFIT = {
+    r"No module named '([\w.]+)'": "a Spark worker has no {}: its Python needs numpy and pyarrow",
+    r"PYTHON_VERSION_MISMATCH\D*([\d.]+\d)\D*([\d.]+\d)": "a Spark worker runs Python {}, and this is {}",
+    r"<ackproof (\S+) at a worker, (\S+) here>": "a Spark worker has ackproof {}, and this is {}",
+}
+_HELP = " (PYSPARK_PYTHON or --conf spark.pyspark.python=… says which Python the workers run)"
+
+
+def failed(error: BaseException, what: str = "Spark died") -> AuditFailed:
+    """One line, out of a Java or Python trace."""
+    text = str(error) or type(error).__name__
+    for pattern, line in _UNFIT.items():
+        if found := re.search(pattern, text):
+            return AuditFailed(line.format(*found.groups()) + _HELP, code=2)
+    return AuditFailed(f"{what}: {cause(text)}", code=2)
+
+
+def cause(text: str) -> str:
+    """What happened, out of a trace."""
+    lines = [line.strip(": ") for line in text.splitlines() if line.strip(": ")]
+    told = [line for line in lines if re.match(r"(Caused by: )?[\w.]*(Error|Exception|Exit)\b.*:", line)]
+    return " / ".join(dict.fromkeys([*told[-1:], *told[:1], *lines[:1]]))[:500] or "no reason given"

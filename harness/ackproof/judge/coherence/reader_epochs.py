@@ -1,0 +1,94 @@
+"""The leader epoch of each record that the final reader was handed, beside the batch of the log that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion, contradicts
+from ackproof.rundir import storage
+from ackproof.rundir.layout import client_folder
+from ackproof.rundir.ledger import parts
+from ackproof.rundir.partition import TopicPartition
+
+_COLUMNS: Final = ["topic", "partition", "offset", "leader_epoch"]
+_KEY: Final = ["topic", "partition", "leader_epoch"]
+Spans: TypeAlias = dict[tuple[TopicPartition, int], tuple[int, int]]
+"""By place and leader epoch: first and last offset."""
+
+
+def check(facts: Facts) -> Iterator[Opinion]:
+    """An epoch's records stand together in a log: so do the rows that are of it."""
+    if facts.replicas is None or facts.final_read is None:
+        return
+    try:
+        read = _read(facts)
+    except (OSError, pa.ArrowException, KeyError):
+        return  # the audit says that a part cannot be read
+    held = _held(facts)
+    places = {place for place, _ in held}
+    for (place, epoch), (first, last) in sorted(read.items()):
+        if epoch < 0 or place not in places:
+            continue  # nobody said, or nobody saw a log of it
+        known = held.get((place, epoch))
+        if known is None or not known[0] <= first <= last <= known[1]:
+            has = f"has that from {known[0]} to {known[1]}" if known else "does not have that epoch"
+            yield contradicts(
+                f"{place}: the final reader was handed records of leader epoch {epoch} from offset {first} to {last}, "
+                f"and the log on disk {has}"
+            )
+
+
+def _read(facts: Facts) -> Spans:
+    folders = [facts.run.consumed / client_folder(one.id) for one in facts.clients if one.kind == "final"]
+    found: Spans = {}
+    for path in (path for folder in folders for path in parts(folder)):
+        with storage.parquet(path) as file:
+            for group in range(file.num_row_groups):
+                told = _by_footer(file.metadata, group)
+                rows = told if told is not None else file.read_row_group(group, columns=_COLUMNS)
+                _widen(found, rows, *(("first", "last") if told is not None else ("offset", "offset")))
+    return found
+
+
+def _by_footer(metadata: pq.FileMetaData, group: int) -> pa.Table | None:
+    """The one row that a row group comes to which is of one place and one epoch; None for another."""
+    leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
+    spans = [metadata.row_group(group).column(leaves[name]).statistics for name in _COLUMNS]
+    if any(one is None or not one.has_min_max for one in spans) or any(
+        one.min != one.max for name, one in zip(_COLUMNS, spans, strict=True) if name != "offset"
+    ):
+        return None
+    topic, partition, offset, epoch = spans
+    row = {"topic": topic.min, "partition": partition.min, "leader_epoch": epoch.min}
+    return pa.Table.from_pylist([{**row, "first": offset.min, "last": offset.max}])
+
+
+def _held(facts: Facts) -> Spans:
+    """Of the logs of replicas in sync, where these are whole: they agree, or are said to differ.
+
+    Where a log begins above 0 or is compacted, what the reader was handed may be gone since.
+    """
+    found: Spans = {}
+    for one in facts.replicas.replicas if facts.replicas is not None else ():
+        place = TopicPartition(one.topic, one.partition)
+        topic = facts.case.experiment.topics.get(one.topic)
+        if topic is None or "compact" in topic.config.get("cleanup.policy", "delete") or one.log_start > 0:
+            continue
+        if one.node in facts.in_sync.get(place, ()) and not one.reason and not one.rest:
+            mine = (pc.field("topic") == one.topic) & (pc.field("partition") == one.partition)
+            log = facts.batches.filter(mine & (pc.field("node") == one.node) & pc.invert(pc.field("control")))
+            _widen(found, log, "first_offset", "last_offset")
+    return found
+
+
+def _widen(spans: Spans, table: pa.Table, first: str, last: str) -> None:
+    for row in table.group_by(_KEY).aggregate([(first, "min"), (last, "max")]).to_pylist():
+        key = TopicPartition(row["topic"], row["partition"]), row["leader_epoch"]
+        low, high = spans.get(key, (row[f"{first}_min"], row[f"{last}_max"]))
+        spans[key] = min(low, row[f"{first}_min"]), max(high, row[f"{last}_max"])

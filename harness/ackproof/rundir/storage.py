@@ -1,0 +1,277 @@
+"""Where a run directory lies: on this machine, or in a store that Arrow knows, named by a URI.
+
+`located` makes a path of either. That of a store is written and read as any other path (pathlib), and what Arrow
+reads and writes goes through `parquet`, `table`, `dataset` and `writer`. Endpoint, region and the like stand in the
+URI's query as Arrow takes them (`s3://bucket/runs?region=eu-west-1&endpoint_override=…`), credentials in the
+environment (`AWS_ACCESS_KEY_ID`, `GOOGLE_APPLICATION_CREDENTIALS`, …) or in the libraries' own files: never in a URI,
+which is printed.
+
+A store has no rename that is one step, and no lock: what is published there says so by one file, written last.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shutil
+import stat
+from collections.abc import Generator, Sequence
+from fnmatch import fnmatchcase
+from functools import lru_cache
+from pathlib import Path, PosixPath
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import unquote, urlsplit
+
+from ackproof.base.errors import BadInput
+
+if TYPE_CHECKING:  # Arrow takes a second to load, which most commands do not have to spend
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.dataset as ds
+    import pyarrow.fs as pafs
+    import pyarrow.parquet as pq
+
+SCHEMES: Final = ("s3", "gs", "gcs", "abfs", "abfss", "hdfs", "viewfs")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+
+
+def located(where: str | os.PathLike[str]) -> Path:
+    """The path of a file or folder, by its name on this machine or its URI. Raises `BadInput` for a URI of no use."""
+    if isinstance(where, Path):
+        return where
+    text = os.fspath(where)
+    scheme = _URI.match(text)
+    if scheme is None:
+        return Path(text)
+    if scheme[1] == "file":
+        return Path(unquote(urlsplit(text).path))
+    if scheme[1] not in SCHEMES:
+        raise BadInput(f"{scheme[1]}:// is no store that can be read; these can: file, {', '.join(SCHEMES)}")
+    address, _, query = text[scheme.end() :].partition("?")
+    root, _, key = address.partition("/")
+    if ":" in root.rpartition("@")[0]:
+        raise BadInput(
+            f"{scheme[1]}://…@{root.rpartition('@')[2]}: a URI is printed and kept: give credentials by the environment"
+        )
+    if not root and scheme[1] not in ("hdfs", "viewfs"):
+        raise BadInput(f"{text}: names no {'container' if scheme[1].startswith('abfs') else 'bucket'}")
+    return Stored(f"{scheme[1]}:", f"{root}?{query.replace('/', '%2F')}", key)
+
+
+def is_stored(path: Path) -> bool:
+    """Whether it lies in a store."""
+    return isinstance(path, Stored)
+
+
+class Stored(PosixPath):
+    """A file or folder in a store: `("s3:", "bucket?query", "key", …)`.
+
+    What a store cannot do (links, modes, appending) raises TypeError or `io.UnsupportedOperation`: nothing here ever
+    falls through to a file of this machine, as `__fspath__`, by which pathlib reaches it, refuses.
+    """
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        if len(self.parts) < 2 or not self.parts[0].endswith(":"):
+            return "/".join(self.parts) or "."  # relative to another
+        root, _, query = self.parts[1].partition("?")
+        return f"{self.parts[0]}//{'/'.join((root, *self.parts[2:]))}{query and '?' + query}"
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self} is not on this machine")
+
+    @property
+    def at(self) -> tuple[pafs.FileSystem, str]:
+        """The file system of Arrow, and the path in it. Raises OSError."""
+        filesystem, root = _opened(self.parts[0], self.parts[1])
+        return filesystem, "/".join((root, *self.parts[2:]))
+
+    def _info(self) -> pafs.FileInfo:
+        filesystem, key = self.at
+        return filesystem.get_file_info(key)
+
+    def _there(self) -> pafs.FileInfo:
+        found = self._info()
+        if not (found.is_file or found.type.name == "Directory"):
+            raise FileNotFoundError(2, "No such file or directory", str(self))
+        return found
+
+    def absolute(self) -> Stored:
+        return self
+
+    def resolve(self, strict: bool = False) -> Stored:
+        if strict:
+            self._there()
+        return self
+
+    def is_absolute(self) -> bool:
+        return True
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        return bool(self._info().type.name != "NotFound")
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        return bool(self._info().type.name == "Directory")
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        return bool(self._info().is_file)
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
+        found = self._there()
+        mode, size = (stat.S_IFREG, found.size) if found.is_file else (stat.S_IFDIR, 0)
+        changed = found.mtime_ns // 1_000_000_000 if found.mtime_ns else 0
+        return os.stat_result((mode, 0, 0, 1, 0, 0, size, changed, changed, changed))
+
+    def open(
+        self,
+        mode: str = "r",
+        buffering: int = -1,
+        encoding: str | None = None,
+        errors: str | None = None,
+        newline: str | None = None,
+    ) -> Any:  # noqa: ANN401 - pathlib's own has eight overloads
+        """Opened for reading from its beginning, or for writing anew."""
+        filesystem, key = self.at
+        if set(mode) <= set("rbt"):
+            raw: io.BufferedIOBase = io.BufferedReader(filesystem.open_input_file(key), 1 << 20)
+        elif set(mode) <= set("wbt"):
+            raw = io.BufferedWriter(filesystem.open_output_stream(key), 1 << 20)
+        else:
+            raise io.UnsupportedOperation(f"{self}: cannot be opened as {mode!r} in a store")
+        return raw if "b" in mode else io.TextIOWrapper(raw, encoding, errors, newline)
+
+    def _listed(self, *, deep: bool = False) -> list[tuple[str, ...]]:
+        """What stands in it, each by the names of its path from here. Raises OSError."""
+        import pyarrow.fs as pafs
+
+        filesystem, key = self.at
+        found = filesystem.get_file_info(pafs.FileSelector(key, recursive=deep))
+        return sorted(tuple(one.path[len(key) :].strip("/").split("/")) for one in found)
+
+    def iterdir(self) -> Generator[Stored, None, None]:
+        for names in self._listed():
+            yield self.joinpath(*names)
+
+    def glob(self, pattern: str, **_: object) -> Generator[Stored, None, None]:
+        wanted = pattern.split("/")
+        deep = wanted[0] == "**"
+        wanted = wanted[1:] if deep else wanted
+        try:
+            listed = self._listed(deep=deep or len(wanted) > 1)
+        except FileNotFoundError:
+            return
+        for names in listed:
+            tail = names[-len(wanted) :]
+            as_deep = len(names) >= len(wanted) if deep else len(names) == len(wanted)
+            if as_deep and all(map(fnmatchcase, tail, wanted)):
+                yield self.joinpath(*names)
+
+    def rglob(self, pattern: str, **_: object) -> Generator[Stored, None, None]:
+        yield from self.glob(f"**/{pattern}")
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if not exist_ok and self.exists():
+            raise FileExistsError(17, "File exists", str(self))
+        filesystem, key = self.at
+        filesystem.create_dir(key)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        filesystem, key = self.at
+        if missing_ok and not self.exists():
+            return
+        filesystem.delete_file(key)
+
+    def replace(self, target: str | os.PathLike[str]) -> Stored:
+        """Copied and deleted: the target is the old file or the new one, and for a moment both are there."""
+        filesystem, key = self.at
+        filesystem.move(key, target.at[1] if isinstance(target, Stored) else str(target))
+        return self.joinpath(target)
+
+
+@lru_cache
+def _opened(scheme: str, address: str) -> tuple[pafs.FileSystem, str]:
+    import pyarrow as pa
+    import pyarrow.fs as pafs
+
+    root, _, query = address.partition("?")
+    if scheme == "s3:" and "allow_delayed_open" not in query:
+        query += "&allow_delayed_open=true"  # a small file is one request then, and not three
+    uri = f"{scheme}//{root}/{query and '?' + query}"
+    try:
+        filesystem, path = pafs.FileSystem.from_uri(uri)
+    except (pa.ArrowException, ValueError) as error:
+        raise BadInput(f"{uri}: {str(error).splitlines()[0]}") from error
+    return filesystem, path.rstrip("/")
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all in it, as far as that can be done."""
+    if not isinstance(path, Stored):
+        shutil.rmtree(path, ignore_errors=True)
+        return
+    filesystem, key = path.at
+    if path.is_dir():
+        filesystem.delete_dir(key)
+
+
+def _source(path: str | Path) -> tuple[str, pafs.FileSystem | None]:
+    found = located(path)
+    if isinstance(found, Stored):
+        filesystem, key = found.at
+        return key, filesystem
+    return str(found), None
+
+
+def parquet(path: str | Path, **options: object) -> pq.ParquetFile:
+    """An open Parquet file; options are those of `pyarrow.parquet.ParquetFile`. Raises OSError, ArrowException."""
+    import pyarrow.parquet as pq
+
+    name, filesystem = _source(path)
+    if filesystem is not None:
+        options["pre_buffer"] = True  # a request for each page would take its round trip each
+    return pq.ParquetFile(name, filesystem=filesystem, **options)
+
+
+def table(path: str | Path, columns: Sequence[str] | None = None, **options: object) -> pa.Table:
+    """A whole Parquet file, but for folders' names in its path. Raises OSError, ArrowException."""
+    import pyarrow.parquet as pq
+
+    name, filesystem = _source(path)
+    return pq.read_table(name, columns=columns, filesystem=filesystem, partitioning=None, **options)
+
+
+def dataset(paths: Sequence[str | Path], schema: pa.Schema | None = None) -> ds.Dataset:
+    """Parquet files of one place as one data set. Raises OSError, ArrowException."""
+    # It imports pandas: half of the time that `ackproof validate` took, which reads no rows.
+    import pyarrow.dataset as ds
+
+    sources = [_source(path) for path in paths]
+    return ds.dataset(
+        [name for name, _ in sources],
+        filesystem=sources[0][1] if sources else None,
+        format="parquet",
+        schema=schema,
+    )
+
+
+def rows_of(
+    paths: Sequence[str | Path],
+    columns: Sequence[str],
+    wanted: pc.Expression | None = None,
+    schema: pa.Schema | None = None,
+) -> pa.Table:
+    """Some columns of some rows of such files."""
+    return dataset(paths, schema).to_table(columns=list(columns), filter=wanted)
+
+
+def writer(path: str | Path, schema: pa.Schema, **options: object) -> pq.ParquetWriter:
+    """A new Parquet file. Raises OSError."""
+    import pyarrow.parquet as pq
+
+    name, filesystem = _source(path)
+    return pq.ParquetWriter(name, schema, filesystem=filesystem, compression="zstd", **options)

@@ -1,0 +1,227 @@
+"""Where Spark runs: a cluster, Spark Connect, sessions that are there. Each counts what was planted, to the unit."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from ackproof.audit.driver import home
+from ackproof.base.wait import wait_until
+from ackproof.rundir.documents import AuditFile
+
+from .ledgers import write_ledger
+from .rows import read, sent
+from .spark_cluster import LEAN, cluster, connect
+from .test_planted_ledgers import check, planted
+
+pytestmark = [pytest.mark.audit, pytest.mark.timeout(900)]
+
+CUT = {"whole_rows": 0, "split_rows": 500, "share_rows": 3_000, "range_rows": 1_000, "task_rows": 3_000}
+"""Many tasks of every sort, and shares."""
+CONF = {
+    "spark.cores.max": "1",
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": LEAN,
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.pyspark.python": sys.executable,
+}
+BEGIN = """
+import json, sys, time
+from functools import partial
+from pathlib import Path
+from ackproof import audit
+from ackproof.audit import edge_rdd
+from ackproof.audit.session import Where, opened
+from ackproof.audit.stages import Job
+from ackproof.audit.units import Limits
+given = json.loads(sys.argv[1])
+"""
+AUDIT = """
+results = audit.run(
+    [Path(given["ledger"])], master=given.get("master"), remote=given.get("remote"), conf=given.get("conf"),
+    limits=Limits(**given.get("limits", {})))
+print(json.dumps([results[0].code, results[0].reasons]))
+"""
+PLANTED = """
+honest = edge_rdd.carried
+def carried(task):
+    run = honest(task)
+    def attempt(items):
+        from pyspark import TaskContext
+        context = TaskContext.get()
+        found = list(run(items))
+        if context.partitionId() == 0 and context.attemptNumber() < {attempts}:
+            {then}
+        return iter(found)
+    return attempt
+edge_rdd.carried = carried
+"""
+"""What the first attempts of a task do once they have done its work."""
+FAILS_TWICE = PLANTED.format(attempts=2, then='raise RuntimeError("planted: it did its work, and failed")')
+LAGS = PLANTED.format(attempts=1, then="time.sleep(30)")
+SLEEPS = """
+with opened(Where("local[1]"), print) as edge:
+    print("there", flush=True)
+    edge(Job("sleeping", [300], partial(map, time.sleep)))
+"""
+GIVEN = """
+from pyspark.sql import SparkSession
+from ackproof import api
+spark = SparkSession.builder.getOrCreate()
+results = api.audit([given["ledger"]])
+assert spark.range(7).count() == 7, "it was left alone"
+print(json.dumps([results[0].code, results[0].reasons, spark.sparkContext.appName]))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("spark")
+
+
+@pytest.fixture(scope="module")
+def master(folder):
+    with cluster(folder) as running:
+        yield running.master
+
+
+def started(given: dict, *scripts: str, command: tuple[str, ...] = ()) -> subprocess.Popen[str]:
+    """A process of its own: a process has one context, and Spark Connect makes itself its mode."""
+    return subprocess.Popen(
+        [*(command or (sys.executable, "-W", "ignore", "-c", "".join([BEGIN, *scripts]))), json.dumps(given)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def answer(process: subprocess.Popen[str]) -> list:
+    out, err = process.communicate(timeout=600)
+    assert process.returncode == 0, err
+    return json.loads(out.splitlines()[-1])
+
+
+def counts(tmp_path: Path, *scripts: str, **given) -> None:
+    """What was planted is counted exactly."""
+    ledger = planted(9_000, 2, seed=1)
+    path = ledger.write(tmp_path / "case")
+    code, reasons = answer(started({"ledger": str(path), "limits": CUT, **given}, *scripts, AUDIT))
+    assert code == 2, reasons  # a producer whose end is lost is planted, too
+    assert len(reasons) == 1, reasons
+    check(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))
+    assert not list(path.glob(".audit*"))
+
+
+def test_a_cluster_counts_what_was_planted(tmp_path, master) -> None:
+    counts(tmp_path, master=master, conf=CONF)
+
+
+def test_spark_connect_counts_what_was_planted(tmp_path, folder) -> None:
+    with connect(folder, "local[2]") as remote:
+        counts(tmp_path, remote=remote)
+
+
+@pytest.mark.nightly
+def test_spark_connect_to_a_cluster_counts_what_was_planted(tmp_path, folder, master) -> None:
+    with connect(folder, master) as remote:
+        counts(tmp_path, remote=remote)
+
+
+def test_a_cluster_whose_python_lacks_what_is_needed_is_one_line(tmp_path, master) -> None:
+    bare = tmp_path / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -S "$@"\n')
+    bare.chmod(0o755)
+    ledger = write_ledger(tmp_path / "case", [sent(0)], [read(0)])
+    conf = {**CONF, "spark.pyspark.python": str(bare), "spark.task.maxFailures": "1"}
+    code, (reason,) = answer(started({"ledger": str(ledger), "master": master, "conf": conf}, AUDIT))
+    assert code == 2
+    assert reason.startswith("a Spark worker has no ")
+    assert "\n" not in reason
+
+
+def words(process: psutil.Process) -> str:
+    try:
+        return " ".join(process.cmdline())
+    except psutil.Error:
+        return ""  # gone since it was listed
+
+
+def test_ctrl_c_ends_the_job_the_jvm_and_the_workers() -> None:
+    process = started({}, SLEEPS)
+    assert process.stdout is not None
+    assert "there\n" in iter(process.stdout.readline, "")
+    own = psutil.Process(process.pid)
+
+    def sleeping() -> list[psutil.Process]:
+        tree = own.children(recursive=True)
+        return tree if any("pyspark.daemon" in words(one) for one in tree) else []
+
+    tree = wait_until(sleeping, what="a worker of Python", timeout_s=120)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGINT
+    assert "KeyboardInterrupt" in err
+    assert psutil.wait_procs(tree, timeout=30)[1] == []
+
+
+@pytest.mark.nightly
+def test_a_job_of_spark_submit_is_counted_in_its_session_and_leaves_it(tmp_path) -> None:
+    ledger = write_ledger(tmp_path / "case", [sent(0)], [read(0)])
+    script = tmp_path / "job.py"
+    script.write_text(BEGIN + GIVEN)
+    command = (str(home() / "bin" / "spark-submit"), "--name", "theirs", "--master", "local[1]", str(script))
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    assert answer(started({"ledger": str(ledger)}, command=command)) == [0, [], "theirs"]
+
+
+@pytest.mark.nightly
+def test_speculation_counts_nothing_twice(tmp_path, master) -> None:
+    speculating = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "5ms",
+        "spark.speculation.multiplier": "1.01",
+        "spark.speculation.quantile": "0.1",
+        "spark.speculation.minTaskRuntime": "1ms",
+        "spark.cores.max": "2",
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.eventLog.dir": str(tmp_path / "events"),
+    }
+    (tmp_path / "events").mkdir()
+    counts(tmp_path, LAGS, master=master, conf=CONF | speculating)
+    (events,) = (tmp_path / "events").iterdir()
+    assert '"Speculative":true' in events.read_text("utf-8"), "no task was done twice"
+
+
+@pytest.mark.nightly
+def test_a_task_that_did_its_work_and_failed_twice_is_counted_once(tmp_path, master) -> None:
+    counts(tmp_path, FAILS_TWICE, master=master, conf=CONF)
+
+
+@pytest.mark.nightly
+def test_a_worker_that_is_killed_in_the_middle_is_made_up_for(tmp_path, folder) -> None:
+    ledger = planted(200_000, 20, seed=3)
+    path = ledger.write(tmp_path / "case")
+    (tmp_path / "spark").mkdir()
+    with cluster(tmp_path / "spark") as running:
+        given = {"ledger": str(path), "limits": CUT | {"task_rows": 1}, "master": running.master}
+        process = started({**given, "conf": CONF | {"spark.cores.max": "2"}}, AUDIT)
+        work = wait_until(lambda: list(path.glob(".audit*/series/*")), what="the first bucket", timeout_s=300)
+        assert work
+        for one in [*running.workers[0].children(recursive=True), running.workers[0]]:
+            one.kill()
+        code, reasons = answer(process)
+    assert (code, len(reasons)) == (2, 1), reasons
+    check(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))

@@ -1,0 +1,24 @@
+"""Every kind of fault has a dud on real brokers, so that its witness is known to see one; or a reason why not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.faults.registry import fault_kinds
+from faultbench.duds import DUDS, NO_DUD
+
+TESTS = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize("kind", sorted(fault_kinds()))
+def test_every_kind_of_fault_has_one(kind: str) -> None:
+    planted = {dud.fault.partition(":")[0] for duds in DUDS.values() for dud in duds.values()}
+    assert (kind in planted) is not (kind in NO_DUD), "faultbench/duds.py: a dud, or a reason, and not both"
+
+
+@pytest.mark.parametrize("where", sorted(DUDS))
+def test_each_is_planted(where: str) -> None:
+    asked = f'duds_on("{where}")'
+    assert any(asked in file.read_text(encoding="utf-8") for file in TESTS.glob("*/test_*.py"))

@@ -1,0 +1,390 @@
+"""Duds: one fault of every kind that does not do what it says, on real brokers, and what is said of it then.
+
+What is planted is the lie of a call; nodes, brokers and witnesses are real. They stand by the cluster on which they
+are planted, which the faults that bite have to themselves otherwise; `tests/repo/test_duds.py` looks that none lacks.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pytest
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.disks import file_systems
+from ackproof.faults.injection import SEEN_WITHIN_S, Clients, Injection
+from faultbench.bench import Bench
+from faultbench.planned import leaderless
+from faultbench.spoilt import Spoilt, astray, nothing, once, says, spared, synced_first, wrong_password
+
+IN_VAIN_S: Final = 1.5
+"""How long is waited for what will never be seen."""
+AFTER_S: Final = 10.0
+"""How long for each thing afterwards: of what was never done not all is ever undone."""
+
+
+@dataclass(frozen=True)
+class Dud:
+    """A fault as in a file, which calls are spoilt, and a part of what is said then."""
+
+    fault: str
+    said: str
+    spoilt: Mapping[str, Spoilt] = field(default_factory=dict)
+    """By the call's name, from its package on."""
+    bites: bool = False
+    """It bites, and its healing is what does nothing."""
+    stage: Callable[[Bench], AbstractContextManager[object]] = nullcontext
+    nightly: bool = True
+    needs_root: bool = False
+
+
+def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
+    """Do it, and see that it is found out; everything is whole afterwards."""
+    seen = Injection.seen
+    found_out = False
+
+    def hasty(
+        self: Injection[Any], look: Any, what: str, within_s: float = SEEN_WITHIN_S, **more: Any
+    ) -> Any:
+        nonlocal found_out
+        most = IN_VAIN_S if dud.said in what else AFTER_S if found_out else within_s
+        try:
+            return seen(self, look, what, min(within_s, most), **more)
+        except FaultNotConfirmed:
+            found_out = True
+            raise
+
+    bench.await_full_isr()
+    with dud.stage(bench), pytest.MonkeyPatch.context() as patch:
+        for call, spoilt in dud.spoilt.items():
+            patch.setattr(call, spoilt(pkgutil.resolve_name(call)))
+        patch.setattr(Injection, "seen", hasty)
+
+        def mend() -> None:
+            patch.undo()
+            bench.mend()
+
+        bite = bench.bite(dud.fault, record=False, settled=False, then=mend, clients=clients)
+    assert bite.bit is dud.bites, bite
+    assert bite.failures and dud.said in bite.failures[0], bite
+    assert bite.isr_back, bite
+
+
+def duds_on(where: str, *, nightly: bool = False) -> list[Any]:
+    """Those of one cluster, for `pytest.mark.parametrize`. `nightly`: all of them are left to the night."""
+    refusal = file_systems.refusal()
+    marks = {
+        name: [
+            *([pytest.mark.nightly] if nightly or dud.nightly else []),
+            *([pytest.mark.skipif(refusal is not None, reason=refusal or "")] if dud.needs_root else []),
+        ]
+        for name, dud in DUDS[where].items()
+    }
+    return [pytest.param(dud, id=name, marks=marks[name]) for name, dud in DUDS[where].items()]
+
+
+# -- on which stage -----------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def another_leads(bench: Bench) -> Iterator[None]:
+    """Somebody else than the preferred leader."""
+    bench.bite("restart: {target: leader(t/0)}", record=False)
+    yield
+
+
+@contextmanager
+def replicas_put_back(bench: Bench) -> Iterator[None]:
+    """They are on brokers 1 to 3 again afterwards, whatever was done to them."""
+    yield
+    bench.bite("reassign: {partition: t/0, to: [3, 2, 1]}", record=False)
+    bench.bite("reassign: {partition: t/0, to: [1, 2, 3]}", record=False)
+
+
+@contextmanager
+def without_broker_4(bench: Bench) -> Iterator[None]:
+    """It is down, so that a replica on it can never be in sync; and the replicas are put back."""
+    with replicas_put_back(bench):
+        bench.await_full_isr()
+        bench.cluster.node(4).stop()
+        yield
+
+
+# -- the table ----------------------------------------------------------------------------------------------------
+
+_NODE: Final = "ackproof.cluster.backends.process.node.ProcessNode"
+_FILE_SYSTEM: Final = "ackproof.cluster.disks.file_systems.FileSystem"
+_PACKETS: Final = "ackproof.cluster.network.packets.PacketRules"
+_ADMIN: Final = "ackproof.cluster.admin"
+_WORKLOAD: Final = "ackproof.workload.clients.Workload"
+_LINK: Final = "link: follower(t/0) -> leader(t/0)"
+
+
+def _unused(fault: str, *, nightly: bool = False) -> dict[str, Dud]:
+    """On a cluster of which nobody uses the proxies."""
+    return {fault.partition(":")[0]: Dud(fault, "waited", nightly=nightly)}
+
+
+DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
+    "processes": {
+        "kill": Dud("kill: {target: leader(t/0)}", "to be gone", {f"{_NODE}.kill": nothing}),
+        "stop": Dud("stop: {target: leader(t/0)}", "to be gone", {f"{_NODE}.terminate": nothing}),
+        "restart": Dud(
+            "restart: {target: leader(t/0)}", "to shut down", {f"{_NODE}.terminate": nothing}, nightly=False
+        ),
+        "pause": Dud("pause: {target: follower(t/0)}", "to be stopped", {f"{_NODE}.pause": nothing}),
+        "a node that is not started again": Dud(
+            "kill: {target: follower(t/0)}", "to be running", {f"{_NODE}.start": nothing}, bites=True
+        ),
+        "a node that does not go on": Dud(
+            "pause: {target: follower(t/0)}",
+            "to be running",
+            {f"{_NODE}.resume": nothing},
+            bites=True,
+            nightly=False,
+        ),
+        "command": Dud(
+            "command: {inject: ['true'], check: ['false'], heal: ['true'], timeout: 1s}",
+            "check to say yes",
+            nightly=False,
+        ),
+    },
+    "crashes": {
+        "crash_loop": Dud(
+            "crash_loop: {target: follower(t/0), times: 3, up: 200ms}",
+            "1 processes crashed, not 3",
+            {"ackproof.faults.crashes.crash_loop.CrashLoopInjection._crash_again": says(True)},
+            bites=True,
+        ),
+        "kill_starting": Dud(
+            "kill_starting: {target: broker(1), up: 25s}", "had started before it was killed"
+        ),
+        "out_of_memory": Dud(
+            "out_of_memory: {target: broker(1)}",
+            "to be gone",
+            {"ackproof.faults.crashes.out_of_memory.OutOfMemoryInjection._fill": nothing},
+            nightly=False,
+        ),
+        "starve": Dud(
+            "starve: {target: broker(1)}",
+            "stood still for 0%",
+            {"ackproof.faults.crashes.starve.StarveInjection._cycle": nothing},
+            nightly=False,
+        ),
+        "lose_quorum": Dud("lose_quorum: {by: pause}", "to be stopped", {f"{_NODE}.pause": nothing}),
+        "remove_controller": Dud(
+            "remove_controller: {target: controller(102)}",
+            "no longer among the voters",
+            {f"{_ADMIN}.remove_voter": nothing},
+        ),
+        "a controller that is not taken in again": Dud(
+            "remove_controller: {target: controller(102)}",
+            "to list controller 102 among the voters",
+            {f"{_ADMIN}.add_voter": nothing},
+            bites=True,
+        ),
+    },
+    "disks": {
+        "full_disk": Dud(
+            "full_disk: {target: leader(t/0)}",
+            "are free",
+            {f"{_FILE_SYSTEM}.fill": nothing},
+            nightly=False,
+            needs_root=True,
+        ),
+        "fail_log_dir": Dud(
+            "fail_log_dir: {target: leader(t/0), how: read_only}",
+            "still takes",
+            {"ackproof.faults.disks.log_dirs.set_immutable": nothing, "pathlib.Path.chmod": nothing},
+            nightly=False,
+        ),
+        "slow_disk": Dud(
+            "slow_disk: {target: leader(t/0)}",
+            "to wait",
+            {f"{_FILE_SYSTEM}.freeze": nothing},
+            nightly=False,
+            needs_root=True,
+        ),
+        "flip_bits": Dud(
+            "flip_bits: {target: follower(t/0)}",
+            "still holds",
+            {"ackproof.faults.disks.flip_bits.flip": nothing},
+            nightly=False,
+        ),
+        "empty_disk": Dud(
+            "empty_disk: {target: follower(t/0)}",
+            "still has",
+            {"ackproof.faults.disks.empty_disk.empty_folder": nothing},
+            nightly=False,
+        ),
+        "power_loss": Dud(
+            "power_loss: {target: follower(t/0), how: device}",
+            "is still there",
+            {f"{_FILE_SYSTEM}.lose_power": synced_first},
+            nightly=False,
+            needs_root=True,
+        ),
+        "a cut that takes nothing": Dud(
+            "power_loss: {target: follower(t/0), how: cut, keep: 999999999}",
+            "nothing was lost",
+            nightly=False,
+        ),
+        "truncate_segment": Dud(
+            "truncate_segment: {target: follower(t/0)}", "no record is gone", {"os.truncate": nothing}
+        ),
+        "delete_checkpoint": Dud(
+            "delete_checkpoint: {target: follower(t/0), file: replication-offset}",
+            "still has",
+            {"pathlib.Path.unlink": spared("replication-offset-checkpoint")},
+        ),
+        "move_log_dir": Dud(
+            "move_log_dir: {partition: t/0, target: leader(t/0)}",
+            "to be in another log dir",
+            {f"{_ADMIN}.move_log_dir": nothing},
+        ),
+    },
+    "unused proxies": {
+        **_unused(f"cut: {{{_LINK}}}"),
+        **_unused("isolate: {target: leader(t/0), from: peers, silent: true}"),
+        **_unused(f"reset: {{{_LINK}}}"),
+        **_unused(f"throttle: {{{_LINK}, rate: 50KB/s}}"),
+        **_unused(f"delay: {{{_LINK}, latency: 100ms}}"),
+        **_unused(f"slow_close: {{{_LINK}, delay: 500ms}}"),
+        **_unused(f"flap: {{{_LINK}, down: 100ms, up: 100ms}}"),
+        **_unused(f"black_hole: {{{_LINK}}}", nightly=True),
+        **_unused("split: {groups: [minority, majority]}", nightly=True),
+        **_unused("bridge: {groups: [[1], [2]], over: broker(3)}", nightly=True),
+    },
+    "links": {
+        "detach": Dud(
+            "detach: {target: follower(t/0)}",
+            "to show on",
+            {"ackproof.cluster.network.proxied.ProxiedMesh.impose": nothing},
+        ),
+    },
+    "packets": {
+        "loss": Dud(
+            f"loss: {{{_LINK}, share: 50%}}",
+            "to show on",
+            {f"{_PACKETS}.lay": astray("127.0.0.77")},
+            nightly=False,
+        ),
+        "drop_large": Dud(
+            f"drop_large: {{{_LINK}, above: 600B}}", "to show on", {f"{_PACKETS}.lay": astray("127.0.0.77")}
+        ),
+        "loss that is not lifted": Dud(
+            f"loss: {{{_LINK}, share: 60%}}", "to be whole", {f"{_PACKETS}.remove": nothing}, bites=True
+        ),
+    },
+    "packets of containers": {
+        "cut": Dud(
+            f"cut: {{{_LINK}}}", "to show on", {f"{_PACKETS}.lay": astray("10.255.255.1")}, nightly=False
+        ),
+        "loss": Dud(
+            f"loss: {{{_LINK}, share: 50%}}", "to show on", {f"{_PACKETS}.lay": astray("10.255.255.1")}
+        ),
+    },
+    "clocks": {
+        "clock_jump": Dud(
+            "clock_jump: {target: broker(1), by: 1h}",
+            "off by +3600 s",
+            {"ackproof.faults.clocks.ClockJumpInjection._shift": nothing},
+        ),
+    },
+    "planned": {
+        "elect_preferred": Dud(
+            "elect_preferred: {partition: t/0}",
+            "to show a new leader of t/0",
+            {f"{_ADMIN}.elect": nothing},
+            stage=another_leads,
+        ),
+        "elect_unclean": Dud(
+            "elect_unclean: {partition: t/0}",
+            "to show a new leader of t/0",
+            {f"{_ADMIN}.elect": nothing},
+            stage=leaderless,
+        ),
+        "reassign": Dud(
+            "reassign: {partition: t/0, to: [2, 3, 1]}",
+            "to show other replicas",
+            {f"{_ADMIN}.reassign": nothing},
+        ),
+        "a replica that never comes into sync": Dud(
+            "reassign: {partition: t/0, to: [1, 2, 3, 4]}",
+            "that were asked for, all in sync",
+            {"ackproof.faults.planned.reassignments._Moved._goes_on": says(False)},
+            bites=True,
+            stage=without_broker_4,
+        ),
+        "cancel_reassign": Dud(
+            "cancel_reassign: {partition: t/0, to: [2, 4], throttle: 100B}",
+            "that were asked for, all in sync",
+            {f"{_ADMIN}.reassign": once},
+            bites=True,
+            stage=replicas_put_back,
+        ),
+        "set": Dud(
+            "set: {topic: t, config: {min.insync.replicas: 2}}",
+            "every broker to say",
+            {f"{_ADMIN}.alter_config": nothing},
+            nightly=False,
+        ),
+        "settings that are not put back": Dud(
+            "set: {topic: t, config: {min.insync.replicas: 2}}",
+            "what was in force before",
+            {f"{_ADMIN}.alter_config": once},
+            bites=True,
+        ),
+        "recreate": Dud(
+            "recreate: {topic: t}", "to show no topic t", {"ackproof.cluster.queries.delete_topics": nothing}
+        ),
+    },
+    "rollouts": {
+        "rolling_restart": Dud(
+            "rolling_restart: {target: brokers}", "to shut down", {f"{_NODE}.terminate": nothing}
+        ),
+        "decommission": Dud(
+            "decommission: {target: leader(t/0)}", "to be elsewhere, in sync", {f"{_ADMIN}.reassign": nothing}
+        ),
+    },
+    "an older release": {
+        "upgrade": Dud(
+            "upgrade: {to: '4.3.1'}",
+            "to log that it is of release 4.3.1",
+            {"ackproof.cluster.backends.process.cluster.ProcessCluster.use_release": nothing},
+        ),
+    },
+    "clients": {
+        "kill_client": Dud(
+            "kill_client: {client: producer(0)}", "to be gone", {f"{_WORKLOAD}.kill": says(0)}
+        ),
+        "pause_client": Dud(
+            "pause_client: {client: producer(0)}",
+            "to be stopped",
+            {f"{_WORKLOAD}.signal": nothing},
+            nightly=False,
+        ),
+        "a client that does not go on": Dud(
+            "pause_client: {client: producer(0)}", "to run again", {f"{_WORKLOAD}.signal": once}, bites=True
+        ),
+        "fence_producer": Dud(
+            "fence_producer: {client: producer(0)}",
+            "another epoch than",
+            {f"{_WORKLOAD}.take_over": says("p0")},
+        ),
+    },
+    "zookeeper": {
+        "expire_session": Dud(
+            "expire_session: {target: leader(t/0)}",
+            "to end with its session",
+            {"ackproof.cluster.metadata.zookeeper.servers.end_session": wrong_password},
+            nightly=False,
+        ),
+    },
+}
+"""By the cluster on which they are planted, each under the name of its kind, or of what goes wrong."""
+NO_DUD: Final = {"storm": "does nothing itself: each of its faults is one of the others"}

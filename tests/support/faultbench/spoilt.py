@@ -1,0 +1,66 @@
+"""What stands in the place of a call, so that a fault or its healing does not do what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.disks import file_systems
+
+Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
+"""Given a call, what is in its place."""
+
+
+def nothing(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Says that it did it."""
+    del real
+    return lambda *given, **named: None
+
+
+def says(word: object) -> Spoilt:
+    """Does nothing, and answers this."""
+    return lambda real: lambda *given, **named: word
+
+
+def once(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Does it the first time alone."""
+    done: list[object] = []
+
+    def call(*given: Any, **named: Any) -> Any:
+        done.append(given)
+        return real(*given, **named) if len(done) == 1 else None
+
+    return call
+
+
+def astray(elsewhere: str) -> Spoilt:
+    """Rules for an address at which nobody is."""
+
+    def spoilt(real: Callable[..., Any]) -> Callable[..., Any]:
+        def lay(rules: Any, mark: str, addresses: Any, effect: Any) -> Any:
+            return real(rules, mark, [Address(elsewhere, each.port) for each in addresses], effect)
+
+        return lay
+
+    return spoilt
+
+
+def spared(file: str) -> Spoilt:
+    """Files of this name stay."""
+    return lambda real: lambda path, **named: None if path.name == file else real(path, **named)
+
+
+def wrong_password(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Of another than the one whose session it is."""
+    return lambda addresses, session: real(addresses, session, password=b"x" * 16)
+
+
+def synced_first(real: Callable[..., Any]) -> Callable[..., Any]:
+    """The power goes when all had been written."""
+
+    def lose_power(system: file_systems.FileSystem) -> None:
+        system.sync()
+        real(system)
+
+    return lose_power

@@ -1,0 +1,43 @@
+"""An S3 server on the loopback (moto), with one bucket."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from ackproof.rundir.storage import located
+
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "of a test",
+    "AWS_SECRET_ACCESS_KEY": "of a test",
+    "AWS_EC2_METADATA_DISABLED": "true",
+}
+"""To be in the environment, where Arrow looks for them."""
+
+
+@contextmanager
+def s3_bucket() -> Iterator[str]:
+    """The query that makes a URI of a path in `s3://bucket`, while the block lasts."""
+    from moto.server import ThreadedMotoServer
+
+    logging.getLogger("werkzeug").setLevel(logging.ERROR)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    try:
+        host, port = server.get_host_and_port()
+        query = f"region=us-east-1&scheme=http&endpoint_override={host}:{port}"
+        bucket = located(f"s3://bucket?{query}&allow_bucket_creation=true")
+        bucket.mkdir()
+        yield query
+    finally:
+        server.stop()
+
+
+def copied(folder: Path, there: Path) -> Path:
+    """A folder with all in it, in a store."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (there / path.relative_to(folder).as_posix()).write_bytes(path.read_bytes())
+    return there

@@ -1,0 +1,278 @@
+"""Faults of a node's files are believed only where the file itself shows them; planted duds of each."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster.disks.log import CLEAN_SHUTDOWN
+from ackproof.cluster.disks.node_disk import NodeDisk
+from ackproof.cluster.messages import kafka_python
+from ackproof.cluster.protocol import NodeState, PartitionState
+from ackproof.experiment.fault import FaultSpec
+from ackproof.experiment.roles import Role, RoleKind
+from ackproof.experiment.triggers import At
+from ackproof.faults.crashes import kill_starting
+from ackproof.faults.crashes.kill_starting import STARTED, KillStarting
+from ackproof.faults.disks import disk as disks
+from ackproof.faults.disks import log_files
+from ackproof.faults.disks.empty_disk import EmptyDisk
+from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
+from ackproof.faults.disks.power_loss import flush_settings
+from ackproof.faults.injection import Aim, FaultContext, injection_of
+from ackproof.rundir.partition import TopicPartition
+from fake_nodes import FakeNode
+
+PLACE = TopicPartition("t", 0)
+BATCH = 101
+"""Bytes of a batch of five records below."""
+
+
+def _batch(first: int) -> bytes:
+    covered = struct.pack(">hiqqqhii", 0, 4, 0, 0, -1, -1, -1, 5) + b"r" * 40
+    body = struct.pack(">ibI", 0, 2, kafka_python("record.util").calc_crc32c(covered)) + covered
+    return struct.pack(">qi", first, len(body)) + body
+
+
+class Node(FakeNode):
+    """A node with a disk, and a log of what it said."""
+
+    def __init__(self, data: Path) -> None:
+        super().__init__(1)
+        self.lines: list[str] = []
+        self.laid: list[str] = []
+        self.disk = NodeDisk(data, (data,), data, lambda: self.laid.append("laid"))  # type: ignore[assignment]
+
+    def log_tail(self, lines: int = 20) -> str:
+        return "\n".join(self.lines[-lines:])
+
+
+@dataclass
+class Cluster:
+    """One node, and what it shows of its partition."""
+
+    node: Node
+    shown: dict[TopicPartition, PartitionState] = field(default_factory=dict)
+
+    def topic_state(self, topics: object) -> dict[TopicPartition, PartitionState]:
+        return self.shown
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    """It has two segments of t/0, of which the second has two batches, and its checkpoints."""
+    replica = tmp_path / "data" / "t-0"
+    replica.mkdir(parents=True)
+    (replica / f"{0:020}.log").write_bytes(_batch(0))
+    (replica / f"{5:020}.log").write_bytes(_batch(5) + _batch(10))
+    for folder, name in (
+        (replica.parent, "recovery-point-offset-checkpoint"),
+        (replica, "leader-epoch-checkpoint"),
+    ):
+        (folder / name).write_text("0\n0\n")
+    (replica.parent / CLEAN_SHUTDOWN).write_text("")
+    return Node(replica.parent)
+
+
+def _done(node: Node, kind: type[FaultSpec], cluster: Cluster | None = None, **body: object) -> Any:
+    fault = kind(number=1, trigger=At(0.0), target=Role(RoleKind.LEADER, *PLACE), **body)  # type: ignore[arg-type]
+    case = SimpleNamespace(experiment=SimpleNamespace(topics={"t": None}))
+    context = FaultContext(cast(Any, cluster or Cluster(node)), threading.Event(), cast(Any, case))
+    return injection_of(fault, Aim({fault.targets[0]: cast(Any, (node,))}), context)
+
+
+def _segment(node: Node, base: int) -> Path:
+    return node.disk.data / "t-0" / f"{base:020}.log"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("segment", "base", "ends"),
+    [
+        ("active", 5, "up to offset 15, now 201 B with whole batches up to 10"),
+        ("closed", 0, "up to offset 5, now 100 B with whole batches up to 0"),
+    ],
+)
+def test_a_segment_is_shorter_and_holds_fewer_records(node: Node, segment: str, base: int, ends: str) -> None:
+    cut = _done(node, TruncateSegment, segment=segment, bytes=1)
+    cut.inject()
+    assert node.told == ["kill"]
+    assert _segment(node, base).stat().st_size == BATCH * (2 if base else 1) - 1
+    assert cut.confirm().endswith(ends)
+    # A node that says that it was shut down in good order would look at none of its files.
+    assert not (node.disk.data / CLEAN_SHUTDOWN).exists()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("dud", ["whole", "a torn end", "alive"])
+def test_a_segment_that_lost_no_record_was_not_cut(
+    node: Node, monkeypatch: pytest.MonkeyPatch, dud: str
+) -> None:
+    if dud == "whole":
+        monkeypatch.setattr(os, "truncate", lambda path, size: None)
+    elif dud == "a torn end":  # what is cut off was no whole batch before
+        with _segment(node, 5).open("ab") as log:
+            log.write(b"\0" * 30)
+    cut = _done(node, TruncateSegment, bytes=10)
+    cut.inject()
+    if dud == "alive":
+        monkeypatch.setattr(log_files, "GONE_WITHIN_S", 0.05)
+        node.now = NodeState.RUNNING
+    with pytest.raises(FaultNotConfirmed, match="node 1 to be" if dud == "alive" else "no record is gone"):
+        cut.confirm()
+
+
+def test_what_is_not_there_cannot_be_cut(node: Node) -> None:
+    _segment(node, 0).unlink()
+    with pytest.raises(FaultNotConfirmed, match="has no closed segment yet"):
+        _done(node, TruncateSegment, segment="closed").inject()
+    shutil.rmtree(_segment(node, 0).parent)
+    with pytest.raises(FaultNotConfirmed, match="has no replica of t/0 on its disk"):
+        _done(node, TruncateSegment).inject()
+    assert node.told == []
+
+
+@pytest.mark.parametrize(
+    ("file", "path"),
+    [("recovery-point", "recovery-point-offset-checkpoint"), ("leader-epoch", "t-0/leader-epoch-checkpoint")],
+    ids=["of the log dir", "of the partition"],
+)
+def test_a_checkpoint_is_gone(node: Node, file: str, path: str) -> None:
+    gone = _done(node, DeleteCheckpoint, file=file)
+    gone.inject()
+    at = node.disk.data / path  # type: ignore[attr-defined]
+    assert not at.exists()
+    assert "1 file(s)" in gone.confirm()
+    at.write_text("")
+    with pytest.raises(FaultNotConfirmed, match="still has"):
+        gone.confirm()
+
+
+def test_a_checkpoint_that_is_not_there_is_no_reason_to_kill(node: Node) -> None:
+    with pytest.raises(FaultNotConfirmed, match="has no log-start-offset-checkpoint to delete"):
+        _done(node, DeleteCheckpoint, file="log-start-offset").inject()
+    assert node.told == []
+
+
+def test_a_disk_is_empty(node: Node) -> None:
+    emptied = _done(node, EmptyDisk)
+    emptied.inject()
+    assert list(node.disk.data.iterdir()) == []  # type: ignore[attr-defined]
+    assert "node 1 had 2 segments" in emptied.confirm().replace("broker", "node 1")
+    emptied.heal()
+    assert node.laid == ["laid"]
+    assert node.now is NodeState.RUNNING
+
+
+@pytest.mark.parametrize("dud", ["a file is left", "nothing was there"])
+def test_a_disk_that_was_not_emptied(node: Node, dud: str) -> None:
+    data = node.disk.data  # type: ignore[attr-defined]
+    if dud == "nothing was there":
+        shutil.rmtree(data / "t-0")
+    emptied = _done(node, EmptyDisk)
+    emptied.inject()
+    if dud == "a file is left":
+        (data / "meta.properties").write_text("")
+    with pytest.raises(FaultNotConfirmed, match="still has meta" if dud == "a file is left" else "no log on"):
+        emptied.confirm()
+
+
+def test_a_disk_that_was_never_emptied_is_not_formatted(node: Node) -> None:
+    node.deaf = True
+    emptied = _done(node, EmptyDisk)
+    assert emptied._mend(node) == ""
+    assert node.laid == []
+
+
+def _shown(leader: int, isr: tuple[int, ...], replicas: tuple[int, ...] = (1, 2)) -> PartitionState:
+    return PartitionState("t", 0, leader, 1, replicas, isr)
+
+
+@pytest.mark.parametrize(
+    ("shown", "back"),
+    [
+        (_shown(2, (2, 1)), True),
+        (_shown(2, (2,)), False),
+        (_shown(-1, (1,)), False),
+        (_shown(2, (2,), (2, 3)), True),
+        (None, False),
+    ],
+    ids=["in sync", "behind", "no leader", "of others", "nobody tells"],
+)
+def test_it_is_healed_when_its_replicas_are_in_sync(
+    node: Node, monkeypatch: pytest.MonkeyPatch, shown: PartitionState | None, back: bool
+) -> None:
+    monkeypatch.setattr(disks, "BACK_WITHIN_S", 0.05)
+    cluster = Cluster(node, {} if shown is None else {PLACE: shown})
+    gone = _done(node, DeleteCheckpoint, cluster, file="recovery-point")
+    gone.inject()
+    gone.heal()
+    if back:
+        assert f"in the ISR of all its {int(1 in shown.replicas)} partition(s)" in gone.confirm_healed()  # type: ignore[union-attr]
+        return
+    with pytest.raises(FaultNotConfirmed, match="the replicas of 1 to be in sync"):
+        gone.confirm_healed()
+
+
+def test_one_that_runs_again_is_ended_before_its_disk_is_mended(node: Node) -> None:
+    """Another fault's healing has started it: nobody writes to a disk under a broker."""
+    emptied = _done(node, EmptyDisk)
+    emptied.inject()
+    node.now, node.told = NodeState.RUNNING, []
+    emptied.heal()
+    assert node.told == ["kill", "start"]
+
+
+OLD = ["[1] shutting down", "Picked up JAVA_TOOL_OPTIONS"]
+LINE = "[2] starting"
+
+
+@pytest.mark.parametrize(
+    ("lines", "believed"),
+    [([*OLD, LINE], True), ([*OLD, LINE, f"[3] {STARTED}"], False), ([LINE], True)],
+    ids=["starts", "has started", "a new file"],
+)
+def test_it_was_killed_before_it_had_started(
+    node: Node, monkeypatch: pytest.MonkeyPatch, lines: list[str], believed: bool
+) -> None:
+    node.lines = [f"[0] {STARTED}", *OLD]
+
+    def start() -> None:
+        node._become("start", NodeState.RUNNING)
+        node.lines = ([] if lines == [LINE] else node.lines[:1]) + lines
+
+    monkeypatch.setattr(node, "start", start)
+    killed = _done(node, KillStarting, up=0.0)
+    killed.inject()
+    assert node.told == ["kill", "start", "kill"]
+    if believed:
+        assert "begins a start and does not end it" in killed.confirm()
+        return
+    with pytest.raises(FaultNotConfirmed, match="node 1 had started before it was killed"):
+        killed.confirm()
+
+
+def test_one_that_says_nothing_was_not_seen_to_start(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kill_starting, "LOGS_WITHIN_S", 0.05)
+    node.lines = list(OLD)
+    with pytest.raises(FaultNotConfirmed, match="node 1 to log that it starts"):
+        _done(node, KillStarting).inject()
+
+
+def test_settings_that_make_kafka_fsync_are_found_wherever_they_stand() -> None:
+    cluster = SimpleNamespace(
+        config={"log.flush.interval.ms": "9"}, broker_config={2: {"log.flush.interval.messages": "1"}}
+    )
+    topics = {"t": SimpleNamespace(config={"flush.messages": "1", "min.insync.replicas": "2"})}
+    assert flush_settings(cast(Any, SimpleNamespace(cluster=cluster, topics=topics))) == [
+        "log.flush.interval.ms",
+        "log.flush.interval.messages",
+        "flush.messages",
+    ]

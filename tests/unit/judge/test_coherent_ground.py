@@ -1,0 +1,269 @@
+"""One fact, two witnesses: the metadata log whole, whom faults were aimed at, and the ground that the case names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackproof.experiment.roles import Role
+from ackproof.judge.coherence import aims, controllers, ground
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Says
+from ackproof.judge.verdict import judge
+from ackproof.rundir.metadata import (
+    BrokerRegistered,
+    FeatureDecided,
+    LogEnded,
+    MetadataRecord,
+    OtherDecided,
+    PartitionDecided,
+    write_metadata,
+)
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.timeline import (
+    Event,
+    EventKind,
+    FaultAsked,
+    FaultConfirmed,
+    FaultRecovered,
+    NodeStarted,
+)
+
+from .conftest import SECOND, decided
+from .test_coherent_watching import event, pulse, sampled, texts, watched
+
+# -- the metadata log -----------------------------------------------------------------------------------------------
+
+
+def _other(offset: int, epoch: int = 1) -> OtherDecided:
+    return OtherDecided(offset=offset, epoch=epoch, timestamp_ms=0, api_key=20)
+
+
+def _end(offset: int, records: int) -> LogEnded:
+    return LogEnded(offset=offset, epoch=1, timestamp_ms=0, records=records)
+
+
+def _state(offset: int, epoch: int, leader_epoch: int) -> PartitionDecided:
+    return decided(leader_epoch, offset).model_copy(update={"partition_epoch": epoch})
+
+
+@pytest.mark.parametrize(
+    ("records", "words"),
+    [
+        ([_other(0), _other(1), _end(2, 2)], None),
+        ([_other(0), _other(1), _end(2, 3)], "has 2 records, and 3 were written"),
+        ([_other(0), _other(1), _end(3, 2)], "ended at offset 3, and its last record has 1"),
+        ([_other(1), _end(2, 1)], "begins at offset 1"),
+        ([_other(0), _other(2), _end(3, 2)], "nothing between the offsets 0 and 2"),
+        ([_other(0), _other(2, epoch=2), _end(3, 2)], "nothing between the offsets 0 and 2"),
+        ([_other(0), _other(0), _end(1, 2)], "goes from offset 0 to 0"),
+        ([_other(0), _other(1), _other(0), _end(1, 3)], "goes from offset 1 to 0"),
+        ([_other(1), _other(3, epoch=2)], "the metadata log has no end"),
+        ([_state(0, 0, 0), _state(1, 1, 1), _state(2, 2, 1), _end(3, 3)], None),
+        ([_state(0, 0, 0), _state(1, 2, 1), _end(2, 2)], "from partition epoch 0 to 2"),
+        ([_state(0, 0, 0), _state(1, 0, 0), _end(2, 2)], "from partition epoch 0 to 0"),
+        ([_state(0, 0, 0), _state(1, 1, 2), _end(2, 2)], "from leader epoch 0 to 2"),
+        ([_state(0, 0, 3), _state(1, 1, 2), _end(2, 2)], "from leader epoch 3 to 2"),
+    ],
+)
+def test_all_of_the_metadata_log_is_there(
+    facts: Facts, records: list[MetadataRecord], words: str | None
+) -> None:
+    write_metadata(facts.run.metadata_log, records)
+    found = texts(controllers.check(facts))
+    assert (found == []) if words is None else [words in text for text in found] == [True], found
+
+
+def test_no_metadata_log_is_a_lack(facts: Facts) -> None:
+    (found,) = controllers.check(facts)
+    assert found.says is Says.LACKS
+    assert list(controllers.check(replace(facts, backend="attach"))) == []
+
+
+def test_zookeeper_has_offsets_of_its_own_and_what_lies_in_a_snapshot_lacks(facts: Facts) -> None:
+    experiment = facts.case.experiment
+    cluster = experiment.cluster.model_copy(update={"mode": "zookeeper"})
+    facts = replace(
+        facts, case=replace(facts.case, experiment=experiment.model_copy(update={"cluster": cluster}))
+    )
+    write_metadata(facts.run.metadata_log, [_state(65, 0, 0), _state(65, 2, 1), _end(66, 2)])
+    (found,) = controllers.check(facts)
+    assert (found.says, "from partition epoch 0 to 2" in found.text) == (Says.LACKS, True)
+
+
+def test_the_verdict_asks_of_a_sealed_run(facts: Facts) -> None:
+    assert judge(facts).verdict is Verdict.PASS
+    facts.run.seal.write_text("{}")
+    verdict = judge(facts)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert any("there is no metadata log" in reason for reason in verdict.reasons)
+
+
+# -- whom faults were aimed at ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("asked", "confirmed", "recovered", "words"),
+    [
+        ({}, {}, {}, None),
+        ({"role": ""}, {}, {}, "was aimed at nobody, as the timeline says"),
+        ({"role": "broker(1)"}, {}, {}, "was aimed at broker(1), as the timeline says"),
+        ({"trigger": ""}, {}, {}, "the timeline does not say why then"),
+        ({"nodes": ()}, {}, {}, "it was aimed at no node"),
+        ({"nodes": (2,)}, {}, {}, "was aimed at node 2, and leader(orders/0) may have been 1"),
+        ({"nodes": (1, 3)}, {}, {}, "was aimed at node 3, which held none of its roles"),
+        ({}, {"witness": ""}, {}, "nobody says what was done and who saw it"),
+        ({}, {"did": ""}, {}, "nobody says what was done and who saw it"),
+        ({}, {}, {"witness": ""}, "nobody says who saw it"),
+    ],
+)
+def test_a_fault_says_whom_it_hit_and_who_saw_it(
+    facts: Facts,
+    asked: dict[str, Any],
+    confirmed: dict[str, Any],
+    recovered: dict[str, Any],
+    words: str | None,
+) -> None:
+    facts = watched(facts, [sampled(1.0)])
+    events = (
+        event(
+            FaultAsked(
+                **{"kind": "kill", "role": "leader(orders/0)", "nodes": (1,), "trigger": "1s", **asked}
+            ),
+            1,
+            fault=1,
+        ),
+        event(FaultConfirmed(**{"did": "it", "witness": "the kernel", **confirmed}), 1.1, fault=1),
+        event(FaultRecovered(**{"witness": "the kernel", **recovered}), 1.2, fault=1),
+    )
+    found = texts(aims.check(replace(facts, events=events)))
+    assert (found == []) if words is None else [words in text for text in found] == [True], found
+
+
+@pytest.mark.parametrize(
+    ("role", "nodes", "holds"),
+    [
+        ("broker(2)", (2,), True),
+        ("broker(2)", (1,), False),
+        ("brokers", (1, 2, 3), True),
+        ("controller", (101,), True),
+        ("controller", (1,), False),
+        ("followers(orders/0)", (2, 3), True),
+        ("followers(orders/0)", (1,), False),
+        ("leader(orders/9)", (3,), True),
+    ],
+)
+def test_who_held_a_role(facts: Facts, role: str, nodes: tuple[int, ...], holds: bool) -> None:
+    facts = watched(facts, [sampled(1.0)])
+    (fault,) = facts.case.faults
+    other = fault.model_copy(update={"target": Role.parse(role)})
+    experiment = facts.case.experiment.model_copy(update={"faults": (other,)})
+    facts = replace(facts, case=replace(facts.case, experiment=experiment))
+    asked = FaultAsked(kind="kill", role=role, nodes=nodes, trigger="1s")
+    found = texts(aims.check(replace(facts, events=(event(asked, 1.0, fault=1),))))
+    assert (found == []) is holds, found
+
+
+# -- the ground -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def grounded(facts: Facts) -> Facts:
+    """A run that has all its nodes."""
+    one = event(NodeStarted(pid=9), 0.0, node=101)
+    return replace(facts, events=(one, *facts.events), environment={"kafka": "4.3.1"})
+
+
+def _registrations(*nodes: int) -> list[MetadataRecord]:
+    return [
+        BrokerRegistered(
+            offset=at, epoch=1, timestamp_ms=0, node=node, broker_epoch=at, incarnation=str(at), fenced=True
+        )
+        for at, node in enumerate(nodes)
+    ]
+
+
+def _with_log(facts: Facts, records: list[MetadataRecord]) -> Facts:
+    write_metadata(facts.run.metadata_log, records)
+    return facts
+
+
+def _logged(facts: Facts, release: str) -> Facts:
+    (facts.run.nodes / "1").mkdir(parents=True)
+    (facts.run.nodes / "1" / "server.log").write_text(f"x\nINFO Kafka version: {release} (AppInfoParser)\n")
+    return facts
+
+
+def _level(level: int) -> list[MetadataRecord]:
+    return [FeatureDecided(offset=0, epoch=1, timestamp_ms=0, feature="metadata.version", level=level)]
+
+
+def _without_node_3(facts: Facts) -> Facts:
+    return replace(facts, events=tuple(one for one in facts.events if one.node != 3))
+
+
+GROUNDS: dict[str, tuple[Callable[[Facts], Facts], str | None]] = {
+    "as it is": (lambda f: f, None),
+    "all registered": (lambda f: _with_log(f, _registrations(1, 2, 3)), None),
+    "a node less": (_without_node_3, "has the nodes 1, 2, 3, 101, and the timeline starts 1, 2, 101"),
+    "a broker more": (
+        lambda f: _with_log(f, _registrations(1, 2, 3, 4)),
+        "the case has the brokers 1, 2, 3, and the metadata log 1, 2, 3, 4",
+    ),
+    "a stranger": (
+        lambda f: watched(f, [sampled(1.0, replicas=(1, 2, 7))]),
+        "brokers 1, 2, 3, and 7 was sampled",
+    ),
+    "its release": (lambda f: _logged(f, "4.3.1"), None),
+    "another release": (lambda f: _logged(f, "4.2.1"), "Kafka 4.3.1, and node 1 logged that it is 4.2.1"),
+    "another's jars": (
+        lambda f: replace(f, environment={"kafka": "4.2.1"}),
+        "has Kafka 4.3.1, and the environment of its run 4.2.1",
+    ),
+    "its level": (lambda f: _with_log(f, _level(30)), None),
+    "a later level": (lambda f: _with_log(f, _level(31)), "metadata.version 31, which these do not know"),
+    "other backend": (
+        lambda f: replace(f, backend="docker"),
+        "the backend is docker, and its resolved case process",
+    ),
+    "the model": (
+        lambda f: replace(f, backend="model"),
+        "is model, and the timeline has a process of node 101",
+    ),
+    "an image": (
+        lambda f: replace(f, environment={"kafka": "4.3.1", "image": "x"}),
+        "is process, and it tells of the environment of docker",
+    ),
+}
+
+
+@pytest.mark.parametrize(("change", "words"), list(GROUNDS.values()), ids=list(GROUNDS))
+def test_the_case_is_the_one_that_was_seen(
+    grounded: Facts, change: Callable[[Facts], Facts], words: str | None
+) -> None:
+    facts = change(_lasting(grounded, 1.0))
+    found = texts(ground.check(facts))
+    assert (found == []) if words is None else any(words in text for text in found), found
+
+
+def _lasting(facts: Facts, load_s: float) -> Facts:
+    def moved() -> Iterator[Event]:
+        for one in facts.events:
+            late = one.kind is EventKind.PHASE and one.detail["phase"] not in ("start", "load")
+            yield one.model_copy(update={"t_ns": round(load_s * SECOND)}) if late else one
+
+    return replace(facts, events=tuple(moved()))
+
+
+@pytest.mark.parametrize(
+    ("load_s", "words"),
+    [(1.0, None), (0.99, "the case has load for 1.000 s, and it lasted from 0.000 s to 0.990 s"),
+     (71.5, None), (72.5, "and it lasted until 72.500 s")],
+)  # fmt: skip
+def test_the_load_lasts_as_long_as_the_case_says(grounded: Facts, load_s: float, words: str | None) -> None:
+    facts = watched(_lasting(grounded, load_s), [sampled(1.0)], [pulse(0.5)])
+    found = texts(ground.check(facts))
+    assert (found == []) if words is None else [words in text for text in found] == [True], found

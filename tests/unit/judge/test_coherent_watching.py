@@ -1,0 +1,185 @@
+"""One fact, two witnesses: what was sampled of a cluster, beside the timeline, the pulses and the logs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from ackproof.judge.coherence import looks, marks, told
+from ackproof.judge.facts import Facts
+from ackproof.judge.opinion import Opinion
+from ackproof.rundir.pulse import Pulse
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.timeline import (
+    Event,
+    EventKind,
+    Happening,
+    IsrChanged,
+    LeaderChanged,
+    NodeStarted,
+)
+
+from .conftest import SECOND, in_sync
+
+
+def texts(opinions: Iterable[Opinion]) -> list[str]:
+    return [one.text for one in opinions]
+
+
+def event(what: Happening, at_s: float, **whom: Any) -> Event:
+    at = round(at_s * SECOND)
+    return Event(t_ns=at, wall_ns=at, kind=what.KIND, detail=what.detail(), **whom)
+
+
+def sampled(at_s: float, **changes: Any) -> Sample:
+    return in_sync("orders", 0).model_copy(update={"t_ns": round(at_s * SECOND), **changes})
+
+
+def watched(facts: Facts, samples: Sequence[Sample], pulses: Sequence[Pulse] = ()) -> Facts:
+    facts.run.samples.write_text("".join(one.model_dump_json() + "\n" for one in samples))
+    facts.run.pulse.write_text("".join(one.model_dump_json() + "\n" for one in pulses))
+    return replace(facts)
+
+
+def pulse(at_s: float, looks: int = 10, sent: int = 0) -> Pulse:
+    return Pulse(t_ns=round(at_s * SECOND), late_ms=0, looks=looks, sent=sent, acked=sent)
+
+
+# -- the timeline and the samples -------------------------------------------------------------------------------------
+
+LED, SYNCED = LeaderChanged(leader=1, epoch=1), IsrChanged(isr=(1, 2, 3))
+
+
+def _tells(facts: Facts, *events: tuple[Happening, float]) -> Facts:
+    mine = [event(what, at_s, topic="orders", partition=0) for what, at_s in events]
+    return replace(facts, events=(*mine, *facts.events))
+
+
+@pytest.mark.parametrize(
+    ("events", "words"),
+    [
+        ([(LED, 1.0), (SYNCED, 1.05), (IsrChanged(isr=(2, 1)), 2.0)], None),
+        (
+            [(LED, 1.0), (SYNCED, 1.0)],
+            "ISR [1, 2] was sampled at 2.000 s, and the timeline does not tell of it",
+        ),
+        ([(SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "leader 1 in epoch 1 was sampled at 1.000 s"),
+        (
+            [(LED, 1.0), (SYNCED, 1.0), (IsrChanged(isr=(1, 3)), 2.0)],
+            "the timeline tells of ISR [1, 3] at 2.000 s, and ISR [1, 2] was sampled at 2.000 s",
+        ),
+        (
+            [
+                (LED, 1.0),
+                (SYNCED, 1.0),
+                (IsrChanged(isr=(1, 2)), 2.0),
+                (LeaderChanged(leader=2, epoch=2), 3.0),
+            ],
+            "tells of leader 2 in epoch 2 at 3.000 s, and nothing new was sampled",
+        ),
+        ([(LED, 0.9), (SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "and it was sampled first at 1.000 s"),
+        ([(LED, 2.1), (SYNCED, 1.0), (IsrChanged(isr=(1, 2)), 2.0)], "and it was sampled first at 1.000 s"),
+    ],
+)
+def test_the_timeline_tells_what_was_sampled(
+    facts: Facts, events: list[tuple[Happening, float]], words: str | None
+) -> None:
+    facts = _tells(
+        watched(facts, [sampled(1.0), sampled(2.0, isr=(1, 2)), sampled(3.0, isr=(1, 2))]), *events
+    )
+    found = texts(told.check(facts))
+    assert (found == []) if words is None else [words in text for text in found] == [True], found
+    assert texts(told.check(replace(facts, backend="model"))) == []
+    assert texts(told.check(replace(facts, events=facts.events[:-1]))) == []
+
+
+# -- looks ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_look_has_one_sample_of_a_partition_and_follows_the_one_before(facts: Facts) -> None:
+    other = sampled(1.0, partition=1)
+    assert texts(looks.check(watched(facts, [sampled(1.0), other, sampled(1.1)]))) == []
+    assert texts(looks.check(watched(facts, [sampled(1.0), other, sampled(1.0)]))) == [
+        "orders/0 was sampled at 1.000 s twice"
+    ]
+    assert texts(looks.check(watched(facts, [sampled(1.1), sampled(1.0)]))) == [
+        "orders/0 was sampled at 1.000 s after a look at 1.100 s"
+    ]
+
+
+def test_there_are_no_more_samples_than_looks(facts: Facts) -> None:
+    three = [sampled(0.1), sampled(0.2), sampled(0.3)]
+    assert texts(looks.check(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=1)]))) == []
+    assert texts(looks.check(watched(facts, three, [pulse(1, looks=1), pulse(2, looks=0)]))) == [
+        "3 looks were sampled up to 1.000 s, and the sampler had looked 1 times"
+    ]
+
+
+@pytest.fixture
+def calm(facts: Facts) -> Facts:
+    """Twenty seconds of load, and no fault."""
+    phases = [one for one in facts.events if one.kind is EventKind.PHASE]
+    late = {"heal": 21, "drain": 22, "read": 23, "end": 24}
+    moved = [
+        one.model_copy(update={"t_ns": late.get(str(one.detail["phase"]), 0) * SECOND}) for one in phases
+    ]
+    return replace(facts, events=(*moved, facts.events[-1].model_copy(update={"t_ns": 25 * SECOND})))
+
+
+@pytest.mark.parametrize(
+    ("hole", "acks", "seen"),
+    [(4.6, 10, False), (4.6, 0, True), (2.9, 10, True)],
+    ids=["hole", "silent", "short"],
+)
+def test_who_looks_at_a_cluster_that_acknowledges_sees_it(
+    calm: Facts, hole: float, acks: int, seen: bool
+) -> None:
+    samples = [sampled(at / 10) for at in range(250) if not 8 < at / 10 < 8 + hole]
+    pulses = [pulse(at, sent=acks * at) for at in range(26)]
+    found = texts(looks.check(watched(calm, samples, pulses)))
+    assert (found == []) is seen, found
+    assert seen or found[0].startswith("orders/0: no sample from 8.000 s to 12.6")
+
+
+# -- high watermarks --------------------------------------------------------------------------------------------------
+
+
+def _marks(*values: int, ends: Sequence[int] = (), **changes: Any) -> list[Sample]:
+    return [
+        sampled(at + 1, high_watermark=mark, log_ends={1: end}, **changes)
+        for at, (mark, end) in enumerate(zip(values, ends or [100] * len(values), strict=True))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        (_marks(10, 20, 20), None),
+        (_marks(-1, 20, -1), None),
+        (_marks(10, -2), "an offset or epoch of -2 was sampled at 2.000 s"),
+        (_marks(10, 20, ends=[10, -5]), "an offset or epoch of -5"),
+        (_marks(300, 300), None),
+        (
+            _marks(301, 301),
+            "the high watermark 301 was sampled at 1.000 s, and no log of it ever went beyond 100",
+        ),
+        (
+            _marks(20, 19),
+            "the high watermark was 20 at 1.000 s and 19 at 2.000 s, and the log of its leader, node 1",
+        ),
+        (_marks(20, 19, ends=[20, 19]), None),
+        ([*_marks(20), *_marks(19, leader_epoch=2)], None),
+    ],
+)
+def test_high_watermarks_are_where_logs_are(facts: Facts, samples: list[Sample], words: str | None) -> None:
+    found = texts(marks.check(watched(facts, samples)))
+    assert (found == []) if words is None else [words in text for text in found] == [True], found
+
+
+def test_a_leader_that_started_anew_may_know_less(facts: Facts) -> None:
+    facts = watched(facts, _marks(20, 19))
+    again = event(NodeStarted(pid=7), 1.5, node=1)
+    assert texts(marks.check(replace(facts, events=(again, *facts.events)))) == []

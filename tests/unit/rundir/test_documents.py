@@ -1,0 +1,40 @@
+"""What documents say of themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.rundir.documents import FinalReadFile, PartitionRead
+
+
+def _read(position: int, *, start: int = 5, end: int = 9, complete: bool = False) -> PartitionRead:
+    return PartitionRead(
+        topic="t",
+        partition=0,
+        start=start,
+        end=end,
+        epoch=1,
+        epoch_after=1,
+        position=position,
+        complete=complete,
+    )
+
+
+@pytest.mark.parametrize(
+    ("partitions", "read_out"),
+    [
+        ((), False),
+        ((_read(9),), True),
+        ((_read(10),), True),
+        ((_read(8),), False),
+        ((_read(8, complete=True),), True),
+        ((_read(5, end=5),), False),
+        ((_read(5, end=5, complete=True),), True),
+        ((_read(9), _read(8)), False),
+    ],
+    ids=["none", "to its end", "beyond", "short of it", "complete", "nothing seen", "empty", "one of two"],
+)
+def test_a_read_that_came_to_the_end_of_every_partition(
+    partitions: tuple[PartitionRead, ...], read_out: bool
+) -> None:
+    assert FinalReadFile(complete=False, partitions=partitions).read_out is read_out
