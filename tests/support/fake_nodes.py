@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 
 from ackproof.base.errors import WaitTimeout
@@ -16,6 +17,7 @@ class FakeNode(OnThisMachine):
     id: int
     deaf: bool = False
     ready: bool = True
+    ready_after_s: float = 0.0
     now: NodeState = NodeState.RUNNING
     pid: int = 100
     told: list[str] = field(default_factory=list)
@@ -45,6 +47,7 @@ class FakeNode(OnThisMachine):
         self._become("start", NodeState.RUNNING)
 
     def await_ready(self, timeout_s: float) -> None:
+        time.sleep(self.ready_after_s)
         if not self.ready:
             raise WaitTimeout(f"waited {timeout_s} s for node {self.id} to be unfenced")
 

@@ -88,6 +88,10 @@ class FaultDriver:
         """The stage of each fault by its number."""
         return {number: life.stage for number, life in self._lives.items()}
 
+    def has_begun(self, number: int) -> bool:
+        """Whether it bit, or is over without: one that failed is undone first, and is neither until then."""
+        return self._lives[number].bit or self._lives[number].over
+
     @property
     def pending(self) -> bool:
         """Whether a trigger will surely fire yet, or a fault with a time to its healing is still in force."""

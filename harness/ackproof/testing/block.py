@@ -16,7 +16,6 @@ from ackproof.experiment.roles import Role
 from ackproof.faults.aim import holders
 from ackproof.faults.driver import FaultDriver
 from ackproof.faults.injection import FaultContext
-from ackproof.faults.life import Stage
 from ackproof.rundir.timeline import Timeline
 
 LONGEST_S: Final = 3600.0
@@ -62,7 +61,7 @@ class FaultBlock:
         number = self.fault.number
         self._driver.start()
         wait_until(
-            lambda: self._driver.stages()[number] not in (Stage.WAITING, Stage.ASKED),
+            lambda: self._driver.has_begun(number),
             what=f"{self.fault} to bite",
             timeout_s=LONGEST_S,
             stop=self._context.stop,

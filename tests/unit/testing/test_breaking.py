@@ -150,6 +150,13 @@ def test_a_block_whose_fault_does_not_bite_is_not_entered(cluster: KafkaCluster)
     cluster.heal()
 
 
+def test_what_did_not_bite_is_not_entered_while_it_is_undone(cluster: KafkaCluster) -> None:
+    node(cluster, 1).deaf = True
+    node(cluster, 1).ready_after_s = 0.5
+    with pytest.raises(AckproofError, match="fault 1"), cluster.fault("kill", 1):
+        pytest.fail("entered")
+
+
 def test_a_healing_that_nobody_sees_does_not_hide_why_the_test_failed(cluster: KafkaCluster) -> None:
     with pytest.raises(ZeroDivisionError) as caught, cluster.fault("kill", 1):
         node(cluster, 1).ready = False
