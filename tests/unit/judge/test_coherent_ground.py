@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from ackproof.experiment.links import LinkEnds
 from ackproof.experiment.roles import Role
+from ackproof.experiment.triggers import At
+from ackproof.faults.links.named import CutFault
 from ackproof.judge.coherence import aims, controllers, ground
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Says
@@ -28,6 +31,7 @@ from ackproof.rundir.timeline import (
     EventKind,
     FaultAsked,
     FaultConfirmed,
+    FaultMissed,
     FaultRecovered,
     NodeStarted,
 )
@@ -165,6 +169,21 @@ def test_who_held_a_role(facts: Facts, role: str, nodes: tuple[int, ...], holds:
     asked = FaultAsked(kind="kill", role=role, nodes=nodes, trigger="1s")
     found = texts(aims.check(replace(facts, events=(event(asked, 1.0, fault=1),))))
     assert (found == []) is holds, found
+
+
+@pytest.mark.parametrize(
+    ("bit", "nodes", "agrees"), [(True, (1,), False), (True, (1, 101), True), (False, (1,), True)]
+)
+def test_an_end_of_a_link_that_was_not_hit_may_have_been_nobodys(
+    facts: Facts, bit: bool, nodes: tuple[int, ...], agrees: bool
+) -> None:
+    cut = CutFault(number=1, trigger=At(1.0), link=LinkEnds.parse("broker(1) -> controller"))
+    experiment = facts.case.experiment.model_copy(update={"faults": (cut,)})
+    asked = FaultAsked(kind="cut", role="broker(1) -> controller", nodes=nodes, trigger="1s")
+    then = FaultConfirmed(did="it", witness="a probe") if bit else FaultMissed(reason="aimed at nothing")
+    events = (event(asked, 1.0, fault=1), event(then, 1.1, fault=1))
+    found = texts(aims.check(replace(facts, case=replace(facts.case, experiment=experiment), events=events)))
+    assert (found == []) is agrees, found
 
 
 # -- the ground -------------------------------------------------------------------------------------------------------

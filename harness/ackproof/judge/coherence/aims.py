@@ -43,7 +43,7 @@ def _of_a_fault(facts: Facts, fault: FaultSpec, events: Sequence[Event]) -> Iter
                 yield f"{name} is confirmed, and the timeline says that it was aimed at no node"
             elif what.nodes and what.kind == fault.kind:
                 yield from (
-                    f"{name} was aimed at {why}" for why in _aim(facts, fault, what.nodes, event.t_ns)
+                    f"{name} was aimed at {why}" for why in _aim(facts, fault, what.nodes, event.t_ns, bit)
                 )
         elif isinstance(what, FaultConfirmed) and not (what.did and what.witness):
             yield f"{name} is confirmed at {seconds(event.t_ns)}, and nobody says what was done and who saw it"
@@ -51,14 +51,17 @@ def _of_a_fault(facts: Facts, fault: FaultSpec, events: Sequence[Event]) -> Iter
             yield f"{name} is confirmed as healed at {seconds(event.t_ns)}, and nobody says who saw it"
 
 
-def _aim(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int) -> Iterator[str]:
-    """Who held a role is known where the case alone says it, and of a partition where it was watched."""
+def _aim(facts: Facts, fault: FaultSpec, nodes: Sequence[int], t_ns: int, bit: bool) -> Iterator[str]:
+    """Who held a role is known where the case alone says it, and of a partition where it was watched.
+
+    Of a fault that did not bite one of the roles may have been nobody's: a link to a quorum without a leader.
+    """
     may_be: set[int] = set()
     for role in fault.targets:
         held = _may_hold(facts, role, fault, t_ns)
         if held is None:
             return
-        if not held & set(nodes):
+        if bit and not held & set(nodes):
             yield f"node {_listed(nodes)}, and {role} may have been {_listed(held)}"
             return
         may_be |= held
