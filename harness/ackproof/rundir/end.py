@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ackproof.rundir import storage
+from ackproof.rundir.footer import column_span
 
 if TYPE_CHECKING:  # Arrow takes a second to load, which clients have when they end and not when they begin
     import pyarrow.parquet as pq
@@ -59,24 +60,6 @@ def span(metadata: pq.FileMetaData) -> tuple[int, int]:
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
     return (column_span(metadata, column) if column is not None else None) or (-1, -1)
-
-
-def column_span(metadata: pq.FileMetaData, name: str) -> tuple[int, int] | None:
-    """Least and greatest value of a column of a part; None: it has no rows, or its footer does not say."""
-    leaf = next((at for at in range(metadata.num_columns) if metadata.schema.column(at).path == name), None)
-    groups = range(metadata.num_row_groups) if leaf is not None else ()
-    found = [group_span(metadata, at, leaf) for at in groups if leaf is not None]
-    if not found or None in found:
-        return None
-    return min(first for first, _ in filter(None, found)), max(last for _, last in filter(None, found))
-
-
-def group_span(metadata: pq.FileMetaData, group: int, leaf: int) -> tuple[int, int] | None:
-    """Least and greatest value of a column in a row group; None: the footer does not say."""
-    statistics = metadata.row_group(group).column(leaf).statistics
-    if statistics is None or not statistics.has_min_max:
-        return None
-    return int(statistics.min), int(statistics.max)
 
 
 def mark_end(folder: Path) -> None:

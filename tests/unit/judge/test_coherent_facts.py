@@ -8,6 +8,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ackproof.judge.coherence.rows import check as check_rows
 from ackproof.judge.coherence.watching import NEED_READERS
@@ -18,7 +20,7 @@ from ackproof.rundir.documents import FinalReadFile
 from ackproof.rundir.ledger import TxnRow, parts, write_transactions
 from ackproof.rundir.metadata import TopicRemoved, write_metadata
 from ackproof.rundir.outcome import TxnOutcome
-from ackproof.rundir.schema import SERIES
+from ackproof.rundir.schema import PRODUCED, SERIES
 
 from .conftest import EXPERIMENT, SECOND, WHOLE, MakeRun, attempt, decided, in_sync, said
 
@@ -209,6 +211,47 @@ def test_rows(make_run: MakeRun, change: dict[str, Any], producers: str, words: 
     for options in ({"row_group_size": 1}, {"write_statistics": False}):
         pq.write_table(whole, part, **options)
         assert [*check_rows(Facts.of(run))] == by_footer
+
+
+ROWS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "partition": st.sampled_from([-1, 0, 0, 0, 1, 2, 3]),
+            "topic": st.sampled_from(["orders", "orders", "others"]),
+            "outcome": st.sampled_from([0, 0, 0, 1, 2]),
+            "error": st.sampled_from([0, 0, 19]),
+            "offset": st.sampled_from([-2, -1, 0, 5]),
+            "sent_ns": st.sampled_from([-1, 0, SECOND, 10**15]),
+            "done_ns": st.sampled_from([-1, 0, 2 * SECOND]),
+            "txn": st.sampled_from([-1, -1, 0]),
+        }
+    ),
+    min_size=1,
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize(
+    "producers", ["acks: 0, idempotence: false", "acks: 1, idempotence: false", "acks: all"]
+)
+def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: str) -> None:
+    four = EXPERIMENT.format(producers=producers, min_insync=1, expect="").replace(
+        "partitions: 1", "partitions: 4"
+    )
+    facts = Facts.of(make_run(experiment=four, attempts=[attempt(0, 0.5)]))
+    (part,) = parts(facts.run.produced)
+
+    @given(ROWS)
+    @settings(max_examples=100, deadline=None)
+    def same(rows: list[dict[str, Any]]) -> None:
+        table = pa.Table.from_pylist([{**attempt(0, 0.5), **row} for row in rows], schema=PRODUCED)
+        found = []
+        for options in ({}, {"row_group_size": 2}, {"row_group_size": 1}, {"write_statistics": False}):
+            pq.write_table(table, part, **options)
+            found.append([*check_rows(facts)])
+        assert found == found[:1] * 4
+
+    same()
 
 
 def test_a_partition_that_acknowledged_nothing(make_run: MakeRun) -> None:

@@ -16,7 +16,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Client
-from ackproof.rundir.end import column_span
+from ackproof.rundir.footer import column_span
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import ReadPhase
@@ -105,14 +105,14 @@ def _values(folder: Path, column: str) -> set[int]:
 
 
 def _span(folder: Path, column: str) -> tuple[int | None, int | None]:
-    """The least value that is no -1, and the greatest."""
+    """The least value and the greatest. A time of -1, never, hides the least: what was done was sent before, or the
+    rows contradict themselves."""
     known: list[tuple[int, int]] = []
-    for told in _columns(folder, column, lambda least, _: least != -1):
+    for told in _columns(folder, column, lambda *_: True):
         if isinstance(told, tuple):
             known.append(told)
-            continue
-        both = pc.min_max(told.filter(pc.not_equal(told, -1)))
-        known += [(both["min"].as_py(), both["max"].as_py())] if both["min"].is_valid else []
+        elif (both := pc.min_max(told))["min"].is_valid:
+            known.append((both["min"].as_py(), both["max"].as_py()))
     return min((low for low, _ in known), default=None), max((high for _, high in known), default=None)
 
 

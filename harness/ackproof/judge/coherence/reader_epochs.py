@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir import storage
+from ackproof.rundir.footer import Footer
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.partition import TopicPartition
@@ -26,12 +26,12 @@ def check(facts: Facts) -> Iterator[Opinion]:
     """An epoch's records stand together in a log: so do the rows that are of it."""
     if facts.replicas is None or facts.final_read is None:
         return
-    try:
-        read = _read(facts)
-    except (OSError, pa.ArrowException, KeyError):
-        return  # the audit says that a part cannot be read
     held = _held(facts)
     places = {place for place, _ in held}
+    try:
+        read = _read(facts, held, places)
+    except (OSError, pa.ArrowException, KeyError):
+        return  # the audit says that a part cannot be read
     for (place, epoch), (first, last) in sorted(read.items()):
         if epoch < 0 or place not in places:
             continue  # nobody said, or nobody saw a log of it
@@ -44,29 +44,29 @@ def check(facts: Facts) -> Iterator[Opinion]:
             )
 
 
-def _read(facts: Facts) -> Spans:
+def _read(facts: Facts, held: Spans, places: Set[TopicPartition]) -> Spans:
+    """What the final readers were handed, but for row groups that agree by their footers."""
     folders = [facts.run.consumed / client_folder(one.id) for one in facts.clients if one.kind == "final"]
     found: Spans = {}
     for path in (path for folder in folders for path in parts(folder)):
         with storage.parquet(path) as file:
             for group in range(file.num_row_groups):
-                told = _by_footer(file.metadata, group)
-                rows = told if told is not None else file.read_row_group(group, columns=_COLUMNS)
-                _widen(found, rows, *(("first", "last") if told is not None else ("offset", "offset")))
+                if not _agrees(Footer.of(file.metadata, group), held, places):
+                    _widen(found, file.read_row_group(group, columns=_COLUMNS), "offset", "offset")
     return found
 
 
-def _by_footer(metadata: pq.FileMetaData, group: int) -> pa.Table | None:
-    """The one row that a row group comes to which is of one place and one epoch; None for another."""
-    leaves = {metadata.schema.column(at).path: at for at in range(metadata.num_columns)}
-    spans = [metadata.row_group(group).column(leaves[name]).statistics for name in _COLUMNS]
-    if any(one is None or not one.has_min_max for one in spans) or any(
-        one.min != one.max for name, one in zip(_COLUMNS, spans, strict=True) if name != "offset"
-    ):
-        return None
-    topic, partition, offset, epoch = spans
-    row = {"topic": topic.min, "partition": partition.min, "leader_epoch": epoch.min}
-    return pa.Table.from_pylist([{**row, "first": offset.min, "last": offset.max}])
+def _agrees(footer: Footer, held: Spans, places: Set[TopicPartition]) -> bool:
+    """Whether the log of every place that a row may be of has all the offsets in the one epoch of these rows."""
+    topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (0, -1))
+    epoch = int(footer.least("leader_epoch")) if "leader_epoch" in footer.numbers else -1
+    if topic is None or not footer.is_all("leader_epoch", epoch) or not 0 <= last - first <= len(places):
+        return False
+    for place in (TopicPartition(topic, number) for number in range(int(first), int(last) + 1)):
+        begin, end = held.get((place, epoch), (0, -1))
+        if place in places and not begin <= footer.least("offset") <= footer.most("offset") <= end:
+            return False
+    return True
 
 
 def _held(facts: Facts) -> Spans:
