@@ -33,9 +33,13 @@ _GROUPS: Final = 64
 """Row groups of a part at most."""
 _SMALLEST_GROUP: Final = 1024
 
-_STATISTICS: Final = frozenset({"topic", "partition", "phase", "txn", "seq", "read_seq", "offset"})
-"""By which readers pass over row groups. Least and greatest of the other columns help nobody, and cost a fifth of the
-writing."""
+_STATISTICS: Final = frozenset(PRODUCED.names + CONSUMED.names) - {
+    "origin_topic",
+    "origin_partition",
+    "intact",
+    "timestamp_ms",
+}
+"""By which readers pass over row groups. Least and greatest of the other columns help nobody."""
 _DICTIONARY: Final = ["topic", "origin_topic", "partition"]
 _RISING: Final = frozenset(
     {"seq", "offset", "sent_ns", "done_ns", "txn", "read_seq", "read_ns", "timestamp_ms"}

@@ -248,7 +248,7 @@ def test_footers_spare_reading_and_nothing_else(make_run: MakeRun, producers: st
         found = []
         for options in ({}, {"row_group_size": 2}, {"row_group_size": 1}, {"write_statistics": False}):
             pq.write_table(table, part, **options)
-            found.append([*check_rows(facts)])
+            found.append([opinion.text.partition(", such as")[0] for opinion in check_rows(facts)])
         assert found == found[:1] * 4
 
     same()

@@ -5,7 +5,7 @@ An ack has an offset and no error, a report comes after its send, within the run
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -52,8 +52,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     try:
         for path in parts(facts.run.produced):
             with storage.parquet(path) as file:
-                for group in range(file.num_row_groups):
-                    seen.look(file, group, rules)
+                seen.look(file, rules)
     except (OSError, pa.ArrowException, KeyError):
         return  # the audit says that a part cannot be read
     for rule in rules:
@@ -77,25 +76,31 @@ class _Seen:
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
 
-    def look(self, file: pq.ParquetFile, group: int, rules: Sequence[Rule]) -> None:
-        """At the columns of a row group of which the footer leaves something open."""
-        footer = Footer.of(file.metadata, group)
-        asked = [rule for rule in rules if rule.may(footer)]
-        places = not self._told(footer)
+    def look(self, file: pq.ParquetFile, rules: Sequence[Rule]) -> None:
+        """At those columns of a part of which the footers leave something open."""
+        open_: dict[tuple[tuple[Rule, ...], bool], list[int]] = defaultdict(list)
+        for group in range(file.num_row_groups):
+            footer = Footer.of(file.metadata, group)
+            asked = tuple(rule for rule in rules if rule.may(footer))
+            open_[asked, not self._told(footer)].append(group)
+        for (asked, places), groups in open_.items():
+            if asked or places:
+                self._read(file, groups, asked, places)
+
+    def _read(self, file: pq.ParquetFile, groups: Sequence[int], asked: Sequence[Rule], places: bool) -> None:
+        """Row groups of which the same is asked."""
         wanted = {column for rule in asked for column in rule.columns}
         wanted |= {*_PLACE, "outcome"} if places else set()
         schema = pa.schema([column for column in PRODUCED if column.name in wanted])
         row = 0
-        for batch in (
-            file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=schema.names) if wanted else ()
-        ):
+        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
             for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
                 for rule in asked:
                     if found := int(pc.sum(which := rule.broken(rows)).as_py() or 0):
                         self.count[rule.words] += found
                         if rule.words not in self.example:
                             self.example[rule.words] = _place(
-                                file, group, row + pc.index(which, True).as_py()
+                                file, groups, row + pc.index(which, True).as_py()
                             )
                 if places:
                     self.tried |= _places(rows)
@@ -208,6 +213,6 @@ def _places(rows: pa.RecordBatch) -> set[str]:
     return {f"{one['topic']}/{one['partition']}" for one in found if one["partition"] >= 0}
 
 
-def _place(file: pq.ParquetFile, group: int, row: int) -> str:
-    (one,) = file.read_row_group(group, columns=[*_PLACE]).slice(row, 1).to_pylist()
+def _place(file: pq.ParquetFile, groups: Sequence[int], row: int) -> str:
+    (one,) = file.read_row_groups(groups, columns=[*_PLACE]).slice(row, 1).to_pylist()
     return f"{one['topic']}/{one['partition']}"
