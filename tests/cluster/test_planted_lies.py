@@ -19,7 +19,7 @@ from ackproof.cli.main import main_code
 from ackproof.cluster.install import Installation
 from ackproof.faults import processes as faults
 from ackproof.run.phases import Phase
-from ackproof.rundir.documents import BatchCase, BatchFile, FinalReadFile
+from ackproof.rundir.documents import BatchCase, BatchFile, FinalReadFile, VerdictFile
 from ackproof.rundir.layout import BatchDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code
 from ackproof.rundir.timeline import EventKind
@@ -28,6 +28,7 @@ from ackproof.workload.settings import ReaderSettings
 from .conftest import NEWEST
 from .lies import ledger_files as lies
 from .lies import on_brokers as planted
+from .lies import told_files
 from .lies.stage import Judged, Stage, Watching
 
 pytestmark = pytest.mark.cluster
@@ -182,6 +183,20 @@ def test_the_honest_run_passes(judged: dict[str, Judged], capsys: pytest.Capture
     one = judged["honest"]
     assert (one.verdict.verdict, one.verdict.reasons, found(one)) == (Verdict.PASS, (), {})
     assert exit_code_of(one, capsys) == 0
+
+
+@pytest.mark.parametrize("lie", told_files.TOLD)
+def test_what_another_file_denies(
+    judged: dict[str, Judged], lie: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of the run that passes one file says something else, and the run says that it wrote it so."""
+    run = lies.copy_of(judged["honest"].run, tmp_path / lie)
+    told_files.tell(run, lie)
+    assert main_code(["judge", str(run.path)]) == 2
+    capsys.readouterr()
+    verdict = VerdictFile.load(run.verdict_json)
+    assert verdict.verdict is Verdict.INCONCLUSIVE
+    assert told_files.TOLD[lie][2] in "\n".join(verdict.reasons), verdict.reasons
 
 
 def test_a_tail_cut_off_on_all_replicas(

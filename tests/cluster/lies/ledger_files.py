@@ -12,6 +12,8 @@ import pyarrow.parquet as pq
 from ackproof.rundir.documents import CaseFile
 from ackproof.rundir.end import has_end, mark_end
 from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.outcome import Outcome
+from ackproof.rundir.pulse import read_pulses
 from ackproof.rundir.seal import seal
 
 Rows = list[dict[str, object]]
@@ -26,7 +28,8 @@ def copy_of(run: CaseDir, folder: Path) -> CaseDir:
 def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
     """Replace the parts of a client's folder by one that holds what `change` makes of all their rows, in order.
 
-    The client says that this is what it wrote, a reader that it was handed no more: only Kafka can be to blame.
+    The client says that this is what it wrote and counted, a reader that it was handed no more: only Kafka can be to
+    blame.
     """
     parts = sorted(client.glob("part-*.parquet"))
     schema = pq.read_schema(parts[0])
@@ -42,7 +45,23 @@ def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
     pq.write_table(pa.Table.from_pylist(changed, schema=schema), client / "part-000000.parquet")
     if has_end(client):
         mark_end(client)
-    reseal(CaseDir(client.parents[2]))
+    run = CaseDir(client.parents[2])
+    if "outcome" in schema.names:
+        _count(run, len(changed) - len(rows), _acked(changed) - _acked(rows))
+    reseal(run)
+
+
+def _acked(rows: Rows) -> int:
+    return sum(row["outcome"] == Outcome.ACKED for row in rows)
+
+
+def _count(run: CaseDir, sent: int, acked: int) -> None:
+    """The producer counted so many more."""
+    pulses = [
+        pulse.model_copy(update={"sent": max(0, pulse.sent + sent), "acked": max(0, pulse.acked + acked)})
+        for pulse in read_pulses(run.pulse)
+    ]
+    run.pulse.write_text("".join(pulse.model_dump_json() + "\n" for pulse in pulses), encoding="utf-8")
 
 
 def reseal(run: CaseDir) -> None:

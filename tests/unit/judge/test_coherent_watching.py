@@ -14,6 +14,7 @@ from ackproof.judge.opinion import Opinion
 from ackproof.rundir.pulse import Pulse
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import (
+    ClientEnded,
     Event,
     EventKind,
     Happening,
@@ -142,6 +143,31 @@ def test_who_looks_at_a_cluster_that_acknowledges_sees_it(
     found = texts(looks.check(watched(calm, samples, pulses)))
     assert (found == []) is seen, found
     assert seen or found[0].startswith("orders/0: no sample from 8.000 s to 12.6")
+
+
+@pytest.mark.parametrize(
+    ("closed", "sent", "words"),
+    [
+        (ClientEnded(status=0), 100, []),
+        (
+            ClientEnded(status=0),
+            99,
+            ["99 records sent by 4.000 s, and the ledgers have 100", "99 records acked"],
+        ),
+        (ClientEnded(status=-9), 99, []),
+        (None, 99, []),
+    ],
+)
+def test_producers_count_what_they_write_down(
+    facts: Facts, closed: ClientEnded | None, sent: int, words: list[str]
+) -> None:
+    ends = (event(closed, 3.0, client="p0"),) if closed else ()
+    found = texts(
+        looks.check(
+            watched(replace(facts, events=(*facts.events, *ends)), [], [pulse(4, looks=0, sent=sent)])
+        )
+    )
+    assert [word in text for word, text in zip(words, found, strict=True)] == [True] * len(words), found
 
 
 # -- high watermarks --------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
-"""Samples beside the pulses, which count how often the sampler looked; and the numbers of each sample."""
+"""Samples beside the pulses, which count how often the sampler looked; pulses beside the ledgers, which have what was
+sent; and the numbers of each sample."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from typing import Final
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.judge.starved import quiet
-from ackproof.rundir.timeline import seconds
+from ackproof.rundir.timeline import ClientEnded, ClientStarted, seconds
+from ackproof.workload.settings import EXIT_CLEAN
 
 _HOLE_NS: Final = 3_000_000_000
 """Who looks ten times a second hears of a cluster in health within milliseconds, of a busy one in some tenths."""
@@ -23,6 +25,7 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if facts.pulses:
         yield from map(contradicts, _more_than_looks(facts))
         yield from map(contradicts, _unseen(facts))
+        yield from map(contradicts, _records(facts))
 
 
 def _one_a_look(facts: Facts) -> Iterator[str]:
@@ -66,6 +69,27 @@ def _unseen(facts: Facts) -> Iterator[str]:
                         f"looked {looks} times, no fault was at work and records were acknowledged"
                     )
                     break
+
+
+def _records(facts: Facts) -> Iterator[str]:
+    """Producers count what they write down: once all have closed, the pulses and the ledgers have the same numbers.
+
+    Of one that was killed the counters know more than its ledger, whose last part was not written.
+    """
+    last = facts.pulses[-1]
+    producers = {client.id for client in facts.clients if client.kind == "producer"}
+    told = [event for event in facts.events if event.client in producers and event.t_ns <= last.t_ns]
+    closed = {
+        event.client
+        for event in told
+        if isinstance(event.what, ClientEnded) and event.what.status == EXIT_CLEAN
+    }
+    if closed != producers or sum(isinstance(event.what, ClientStarted) for event in told) > len(producers):
+        return
+    records = facts.audit.records
+    for word, pulse, ledger in (("sent", last.sent, records.produced), ("acked", last.acked, records.acked)):
+        if pulse != ledger:
+            yield f"the pulses count {pulse:,} records {word} by {seconds(last.t_ns)}, and the ledgers have {ledger:,}"
 
 
 def _answered(facts: Facts, begin: float, end: float) -> int:
