@@ -63,7 +63,9 @@ def written(folder: Path) -> Path:
 def spark(context):
     from pyspark.sql import SparkSession
 
-    return SparkSession.builder.getOrCreate()
+    session = SparkSession.builder.getOrCreate()
+    session.conf.set("spark.sql.shuffle.partitions", "2")
+    return session
 
 
 @pytest.fixture
