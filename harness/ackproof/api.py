@@ -32,7 +32,7 @@ from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
     import pyarrow.dataset as ds
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
     from ackproof.audit.results import AuditResult
     from ackproof.experiment.case import Case
@@ -97,6 +97,15 @@ class Run:
         """What the audit found, one row for each unit that it counted: class, topic, partition, offset, …"""
         return _tables(self._files.findings, self._files.finding_parts)
 
+    def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
+        """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
+
+        produced, consumed, transactions, findings, series, timeline, samples, pulse, batches: those that are there, as
+        they are now; views of these names in the session are replaced. Asking for another raises `BadInput`, which says
+        why it is not there.
+        """
+        return _views(session, {self.directory.name: self.directory})
+
     @property
     def _files(self) -> CaseDir:
         return CaseDir(self.directory)
@@ -122,6 +131,10 @@ class Batch:
     def runs(self) -> tuple[Run, ...]:
         """The runs, in the order of the cases."""
         return tuple(Run(self.directory / case.run) for case in self.document.cases)
+
+    def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
+        """As `Run.spark`, over all its runs: the column `run` tells them apart."""
+        return _views(session, {case.run: self.directory / case.run for case in self.document.cases})
 
     @property
     def report(self) -> Path:
@@ -250,6 +263,12 @@ def open_run(directory: AnyPath) -> Run:
     found = Run(storage.located(directory).resolve())
     _ = found.case
     return found
+
+
+def _views(session: SparkSession, runs: Mapping[str, Path]) -> Mapping[str, DataFrame]:
+    from ackproof.audit.views import register
+
+    return register(session, runs)
 
 
 def _if_there(kind: type[T], path: Path) -> T | None:

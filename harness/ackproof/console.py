@@ -11,7 +11,7 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -205,9 +205,15 @@ class Console:
         """A JSON value on standard output."""
         self.raw(json.dumps(value, indent=1))
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """A plain table."""
-        table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[str]], numbers: Collection[int] = ()
+    ) -> None:
+        """A plain table. `numbers`: which columns hold numbers, which stand one below the other."""
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for at, name in enumerate(columns):
+            table.add_column(
+                Text(visible(name)), justify="right" if at in numbers else "left", overflow="fold"
+            )
         for row in rows:
             table.add_row(*(Text(visible(cell)) for cell in row))
         self.rich.print(table)

@@ -218,23 +218,6 @@ def test_ctrl_c_while_spark_starts_waits_for_nothing_and_what_was_started_ends(m
     assert said == ["started", "ended"]
 
 
-@pytest.mark.audit
-def test_findings_as_a_data_frame(audit, tmp_path) -> None:
-    from pyspark.sql import SparkSession
-
-    ledgers = [write_ledger(tmp_path / name, SENT, READ) for name in ("one", "two")]
-    audit(*ledgers)
-    spark = SparkSession.builder.getOrCreate()
-    rows = room.findings(spark, ledgers).orderBy("directory").collect()
-    assert [(row["directory"], row["class"], row["seq"]) for row in rows] == [
-        (str(ledger), "lost", 3) for ledger in ledgers
-    ]
-    assert room.findings(spark, []).collect() == []
-    (result,) = room.run([ledgers[0]], spark=spark)
-    assert result.code == 0
-    assert spark.range(3).count() == 3
-
-
 AUDIT = """
 import json, sys
 from pathlib import Path

@@ -130,6 +130,18 @@ def test_a_cluster_counts_what_was_planted(tmp_path, master) -> None:
 def test_spark_connect_counts_what_was_planted(tmp_path, folder) -> None:
     with connect(folder, "local[2]") as remote:
         counts(tmp_path, remote=remote)
+        lost = AuditFile.load(tmp_path / "case" / "audit.json").counts["lost"]
+        asked = ("select count(*) as n from findings where class = 'lost'", "--format", "json")
+        command = [
+            Path(sys.executable).with_name("ackproof"),
+            "sql",
+            tmp_path / "case",
+            *asked,
+            "--remote",
+            remote,
+        ]
+        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+        assert (said.returncode, json.loads(said.stdout or "0")) == (0, [{"n": lost}]), said.stderr
 
 
 @pytest.mark.nightly

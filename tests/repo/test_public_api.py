@@ -29,7 +29,7 @@ SIGNATURES = {
 }
 OF_A_RUN = [
     *("audit", "case", "consumed", "directory", "final_read", "findings"),
-    *("prediction", "produced", "replay", "timeline", "verdict"),
+    *("prediction", "produced", "replay", "spark", "timeline", "verdict"),
 ]
 
 
@@ -41,7 +41,7 @@ def test_the_names() -> None:
     assert ackproof.__all__ == ["__version__"]
     assert sorted(api.__all__) == sorted([*SIGNATURES, "Batch", "Run"])
     assert _public(api.Run) == OF_A_RUN
-    assert _public(api.Batch) == ["directory", "document", "report", "runs", "verdict"]
+    assert _public(api.Batch) == ["directory", "document", "report", "runs", "spark", "verdict"]
 
 
 @pytest.mark.parametrize("name", SIGNATURES)

@@ -29,7 +29,7 @@ def s3_bucket() -> Iterator[str]:
         host, port = server.get_host_and_port()
         query = f"region=us-east-1&scheme=http&endpoint_override={host}:{port}"
         bucket = located(f"s3://bucket?{query}&allow_bucket_creation=true")
-        bucket.mkdir()
+        bucket.mkdir(exist_ok=True)  # those of one process share what they hold
         yield query
     finally:
         server.stop()

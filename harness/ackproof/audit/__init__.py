@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from ackproof.audit.results import AuditResult
     from ackproof.audit.stages import Edge
     from ackproof.audit.units import Limits
 
-__all__ = ["exit_code", "findings", "run"]
+__all__ = ["exit_code", "run"]
 
 
 def run(
@@ -60,24 +60,3 @@ def run(
 def exit_code(results: Iterable[AuditResult]) -> int:
     """The worst code of all: 254 not a ledger, else 2 incomplete, else 0."""
     return max((result.code for result in results), default=0)
-
-
-def findings(spark: SparkSession, directories: Sequence[Path]) -> DataFrame:
-    """The findings of audited directories as one DataFrame, with a column `directory`."""
-    from functools import reduce
-
-    from pyspark.sql import DataFrame, functions
-    from pyspark.sql.pandas.types import from_arrow_schema
-
-    from ackproof.rundir.layout import CaseDir
-    from ackproof.rundir.schema import FINDINGS
-
-    schema = from_arrow_schema(FINDINGS)
-    frames = [
-        spark.read.schema(schema)
-        .parquet(*(str(path.absolute()) for path in CaseDir(directory).finding_parts))
-        .withColumn("directory", functions.lit(str(directory)))
-        for directory in directories
-    ]
-    none = spark.createDataFrame([], schema).withColumn("directory", functions.lit(""))
-    return reduce(DataFrame.unionByName, frames) if frames else none

@@ -20,8 +20,8 @@ from importlib import resources
 from importlib.util import find_spec
 from pathlib import Path
 
-from ackproof.audit.edge_rdd import is_local
 from ackproof.audit.watch import Progress
+from ackproof.audit.workers import is_local
 from ackproof.base import processes
 from ackproof.base.cache import cache_root
 from ackproof.provision.java import Java
@@ -84,6 +84,7 @@ def settings(given: Mapping[str, str], folder: Path, java_options: Callable[[], 
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.local.dir": str(folder),
+            "spark.sql.warehouse.dir": str(folder / "warehouse"),
             "spark.executorEnv.PYTHONPATH": os.pathsep.join(
                 filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
             ),

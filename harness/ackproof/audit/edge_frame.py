@@ -12,7 +12,7 @@ import pyarrow as pa
 from ackproof.audit.planning import AnyUnit
 from ackproof.audit.stages import Job, Message
 from ackproof.audit.watch import Progress, watched
-from ackproof.audit.workers import carried, code, failed
+from ackproof.audit.workers import carried, failed, provide
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -28,7 +28,7 @@ class FrameEdge:
     def __init__(self, session: SparkSession, tell: Progress) -> None:
         self._session = session
         self._tell = tell
-        session.addArtifacts(str(code()), pyfile=True)
+        provide(session)
 
     def __call__(self, job: Job[AnyUnit]) -> list[Message]:
         """Run it, with a tag of its own."""

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 from typing import TYPE_CHECKING
 
 from ackproof.audit.planning import AnyUnit
 from ackproof.audit.stages import Job, Message
 from ackproof.audit.watch import Progress, watched
-from ackproof.audit.workers import carried, code, failed
+from ackproof.audit.workers import carried, failed, provide
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-
-
-def is_local(master: str | None) -> bool:
-    """Whether its workers are processes of this machine that run what is installed here."""
-    return re.match(r"local(\[|$)", master or "") is not None
 
 
 class RddEdge:
@@ -26,8 +20,7 @@ class RddEdge:
     def __init__(self, context: SparkContext, tell: Progress) -> None:
         self._context = context
         self._tell = tell
-        if not is_local(context.master):
-            context.addPyFile(str(code()))
+        provide(context)
 
     def __call__(self, job: Job[AnyUnit]) -> list[Message]:
         """Run it, in a group of its own."""

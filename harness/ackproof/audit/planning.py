@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from ackproof.audit.ledger import SCHEMAS, Ledger, Part, RowGroup
 from ackproof.audit.load import Piece, Stream
@@ -18,7 +18,16 @@ _UNIT_COST_ROWS = 20_000
 """What a unit costs besides its rows, in rows."""
 
 AnyUnit = TypeVar("AnyUnit", bound=Unit)
-Item = TypeVar("Item", RowGroup, Piece)
+
+
+class HasRows(Protocol):
+    """What is cut by its rows."""
+
+    @property
+    def rows(self) -> int: ...
+
+
+Item = TypeVar("Item", bound=HasRows)
 
 
 @dataclass(frozen=True)
@@ -50,11 +59,11 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
                 rest.append(group)
         for place, groups in pure.items():
             direct[place].append(Piece(part, tuple(groups)))
-        mixed += (Piece(part, groups) for groups in _filled(rest, limits.split_rows))
-    filled = chain.from_iterable(
-        _filled((piece for piece in mixed if piece.part.kind == kind), limits.split_rows) for kind in SCHEMAS
+        mixed += (Piece(part, groups) for groups in filled(rest, limits.split_rows))
+    even = chain.from_iterable(
+        filled((piece for piece in mixed if piece.part.kind == kind), limits.split_rows) for kind in SCHEMAS
     )
-    splits = tuple(SplitUnit(target, pieces, number) for number, pieces in enumerate(filled))
+    splits = tuple(SplitUnit(target, pieces, number) for number, pieces in enumerate(even))
     return Plan(None, splits, {place: tuple(pieces) for place, pieces in direct.items()})
 
 
@@ -89,7 +98,7 @@ def _without_statistics(part: Part) -> Part:
     return replace(part, groups=groups)
 
 
-def _filled(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
+def filled(items: Iterable[Item], rows: int) -> Iterator[tuple[Item, ...]]:
     """Neighbours, together up to `rows` rows."""
     held: list[Item] = []
     for item in items:

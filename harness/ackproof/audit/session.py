@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING
 
 from ackproof.audit.watch import CANCEL_S, Progress, in_background
+from ackproof.audit.workers import is_local
 from ackproof.provision.java import find_java
 
 if TYPE_CHECKING:
@@ -36,6 +37,11 @@ class Where:
     remote: str | None = None
     conf: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_connect(self) -> bool:
+        """Whether that is a server of Spark Connect."""
+        return self.remote is not None or (self.master is None and "SPARK_REMOTE" in os.environ)
+
 
 @contextmanager
 def opened(where: Where, progress: Progress, given: SparkSession | None = None) -> Iterator[Edge]:
@@ -46,20 +52,37 @@ def opened(where: Where, progress: Progress, given: SparkSession | None = None) 
     from ackproof.audit.edge_rdd import RddEdge
 
     session = given
-    remote = where.remote or (where.master is None and "SPARK_REMOTE" in os.environ)
-    if session is None and not remote:
-        with spark_context(where, progress) as context:
+    with contextlib.ExitStack() as ours:
+        if session is None and not where.is_connect:
+            context: SparkContext | None = ours.enter_context(spark_context(where, progress))
+        else:
+            session = session or ours.enter_context(_connected(where))
+            context = context_of(session)
+        if context is not None:
             yield RddEdge(context, progress)
-    elif session is not None and hasattr(session, "sparkContext"):
-        yield RddEdge(session.sparkContext, progress)
-    else:
-        with contextlib.ExitStack() as ours:
-            if session is None:
-                session = _connected(where)
-                ours.callback(session.stop)
+        else:
             from ackproof.audit.edge_frame import FrameEdge
 
+            assert session is not None, "what has no context is a session of Connect"
             yield FrameEdge(session, progress)
+
+
+@contextmanager
+def sql_session(where: Where, progress: Progress) -> Iterator[SparkSession]:
+    """A session as long as the block lasts, for questions in SQL. Raises as `opened` does."""
+    if where.is_connect:
+        with _connected(where) as session:
+            yield session
+    else:
+        with spark_context(where, progress):
+            from pyspark.sql import SparkSession
+
+            yield SparkSession.builder.getOrCreate()
+
+
+def context_of(session: SparkSession) -> SparkContext | None:
+    """That of a classic session; None: it is one of Connect."""
+    return session.sparkContext if hasattr(session, "sparkContext") else None
 
 
 def active() -> SparkSession | None:
@@ -71,7 +94,8 @@ def active() -> SparkSession | None:
     return SparkSession.getActiveSession()
 
 
-def _connected(where: Where) -> SparkSession:
+@contextmanager
+def _connected(where: Where) -> Iterator[SparkSession]:
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
@@ -79,9 +103,13 @@ def _connected(where: Where) -> SparkSession:
 
     try:
         builder = SparkSession.builder.config(map=dict(where.conf))
-        return (builder.remote(where.remote) if where.remote else builder).getOrCreate()
+        session = (builder.remote(where.remote) if where.remote else builder).getOrCreate()
     except (PySparkException, ImportError, OSError) as error:
         raise failed(error, "no Spark Connect") from error
+    try:
+        yield session
+    finally:
+        session.stop()
 
 
 @contextmanager
@@ -124,7 +152,7 @@ def _without_numpy() -> Iterator[None]:
 
 
 def _started(where: Where, progress: Progress, java_options: str | None) -> SparkContext:
-    from ackproof.audit import driver, edge_rdd
+    from ackproof.audit import driver
 
     def options() -> str:
         return driver.archive_options(java, progress) if java_options is None else java_options
@@ -132,7 +160,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
     java, folder = find_java(), _folder()
     given = {**where.conf, **({"spark.master": where.master} if where.master else {})}
     told = driver.settings(given, folder, options)
-    local = edge_rdd.is_local(told.get("spark.master"))
+    local = is_local(told.get("spark.master"))
     again = False
     with driver.environment(java, folder, local=local) as log:
         from py4j.protocol import Py4JError
@@ -152,7 +180,7 @@ def _started(where: Where, progress: Progress, java_options: str | None) -> Spar
         return _started(where, progress, "")
     if python := context.getConf().get("spark.pyspark.python", os.environ.get("PYSPARK_PYTHON")):
         context.pythonExec = python
-    elif edge_rdd.is_local(context.master):
+    elif is_local(context.master):
         context.pythonExec = sys.executable
     return context
 

@@ -89,20 +89,20 @@ def count(edge: Edge, units: Sequence[Whole | BucketUnit], limits: Limits) -> li
     return edge(job)
 
 
-def _calm_arrow() -> None:
+def calm_arrow() -> None:
     """Spark runs one task per core: Arrow's own threads would only get in its way."""
     pa.set_cpu_count(1)
     pa.set_io_thread_count(1)
 
 
 def _split_task(groups: Iterable[Group[SplitUnit]]) -> Iterator[Keyed]:
-    _calm_arrow()
+    calm_arrow()
     for unit in chain.from_iterable(groups):
         yield (unit.target.number, _RESULT), do_split(unit)
 
 
 def _count_task(groups: Iterable[Group[Whole | BucketUnit]], limits: Limits) -> Iterator[Keyed]:
-    _calm_arrow()
+    calm_arrow()
     for unit in chain.from_iterable(groups):
         number = unit.target.number
         if isinstance(unit, BucketUnit):

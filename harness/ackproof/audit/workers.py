@@ -8,12 +8,16 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import ackproof
 from ackproof.base import processes
 from ackproof.base.cache import cache_root
 from ackproof.base.errors import AuditFailed
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -40,6 +44,19 @@ def code() -> Path:
                 archive.write(path, path.relative_to(package.parent))
         unfinished.replace(whole)
     return whole
+
+
+def is_local(master: str | None) -> bool:
+    """Whether its workers are processes of this machine that run what is installed here."""
+    return re.match(r"local(\[|$)", master or "") is not None
+
+
+def provide(spark: SparkContext | SparkSession) -> None:
+    """Send our code to the workers of a context, unless they run what is here; to those of a session of Connect."""
+    if hasattr(spark, "addArtifacts"):
+        spark.addArtifacts(str(code()), pyfile=True)
+    elif not is_local(spark.master):
+        spark.addPyFile(str(code()))
 
 
 def carried(

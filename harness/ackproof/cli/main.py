@@ -39,6 +39,7 @@ from ackproof.cli.options import (
 )
 from ackproof.cli.results import audit, judge, report
 from ackproof.cli.simulate import simulate
+from ackproof.cli.sql import sql
 from ackproof.cli.validate import validate
 from ackproof.experiment.backends import BACKENDS
 
@@ -51,10 +52,11 @@ HARNESS_FAILED, BAD_INPUT = 255, 254
 
 
 class _NoPandas(MetaPathFinder):
-    """pyarrow imports pandas where it is installed, as soon as anything is compared: 0.5 s, and no command needs it."""
+    """pyarrow imports pandas where it is installed, as soon as anything is compared: 0.5 s, which
+    only Spark Connect needs to spend."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        if name == "pandas":
+        if name == "pandas" and "pyspark.sql.connect" not in sys.modules:
             raise ModuleNotFoundError("not for this command", name=name)
 
 
@@ -368,5 +370,5 @@ def clean(machine: bool) -> int:
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
 
 
-for command in (audit, judge, report, explain, image, releases, simulate, predict, explore, validate):
+for command in (audit, judge, report, explain, sql, image, releases, simulate, predict, explore, validate):
     main.add_command(command)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
 import click
 
+from ackproof.base.errors import BadInput
 from ackproof.rundir.storage import located
 
 over_the_files = click.option(
@@ -53,6 +55,35 @@ keep_data_option = click.option(
 json_option = click.option(
     "--json", "machine", is_flag=True, help="batch.json on standard output, all else on standard error."
 )
+
+
+def spark_options(command: Callable[..., int]) -> Callable[..., int]:
+    """Where Spark runs: `master`, `remote` and `conf`, which `spark_settings` takes."""
+    for option in (
+        click.option(
+            "--conf",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="A setting of Spark, over spark-defaults.conf (may be given again).",
+        ),
+        click.option(
+            "--remote", metavar="URL", help="Spark Connect, such as sc://host:15002, in place of a master."
+        ),
+        click.option(
+            "--master", metavar="URL", help="Spark master, such as spark://host:7077; local by default."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def spark_settings(master: str | None, remote: str | None, conf: Sequence[str]) -> dict[str, str]:
+    """What `--conf` said. Raises `BadInput` for what is no setting, and for two places at once."""
+    if master and remote:
+        raise BadInput("--master or --remote, not both")
+    if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
+        raise BadInput(f"--conf {wrong[0]}: a setting of Spark is spark.…=…")
+    return dict(one.partition("=")[::2] for one in conf)
 
 
 def examples(first: str, second: str, *, codes: bool = False) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from ackproof.base.errors import BadInput
-from ackproof.cli.options import PLACES, examples, from_here
+from ackproof.cli.options import PLACES, examples, from_here, spark_options, spark_settings
 
 
 @click.command(
@@ -19,14 +19,7 @@ from ackproof.cli.options import PLACES, examples, from_here
     )
 )
 @click.argument("directories", nargs=-1, required=True, type=PLACES)
-@click.option("--master", metavar="URL", help="Spark master, such as spark://host:7077; local by default.")
-@click.option("--remote", metavar="URL", help="Spark Connect, such as sc://host:15002, in place of a master.")
-@click.option(
-    "--conf",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="A setting of Spark, over spark-defaults.conf (may be given again).",
-)
+@spark_options
 @click.option("--json", "machine", is_flag=True, help="What was counted on standard output, as JSON.")
 def audit(
     directories: tuple[Path, ...],
@@ -43,11 +36,7 @@ def audit(
     from ackproof import audit as room
     from ackproof.console import Console
 
-    if master and remote:
-        raise BadInput("--master or --remote, not both")
-    settings = dict(one.partition("=")[::2] for one in conf)
-    if wrong := [one for one in conf if not one.partition("=")[2] or not one.startswith("spark.")]:
-        raise BadInput(f"--conf {wrong[0]}: a setting of Spark is spark.…=…")
+    settings = spark_settings(master, remote, conf)
     console = Console(machine=machine)
     ledgers = [one for directory in directories for one in _ledgers(directory)]
     with console.telling("auditing") as tell:

@@ -1,0 +1,123 @@
+"""Files of runs as a data source of Python for Spark: its tasks read them where they lie, as those of the audit do.
+
+So one way serves folders and stores, classic sessions and Connect, and the driver sees footers alone. Spark hands
+such a source neither the columns that a question needs nor its conditions that it could use: a table is decoded whole.
+"""
+
+from __future__ import annotations
+
+import pickle
+from base64 import b64encode
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import pyarrow as pa
+
+from ackproof.audit.planning import filled
+from ackproof.audit.stages import calm_arrow
+from ackproof.audit.workers import carried
+from ackproof.rundir import storage
+from ackproof.rundir.arrow import repeated
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSource
+
+LINES: pa.Schema = pa.schema([("value", pa.string())])
+"""Of a file that is text."""
+_LINES_AT_ONCE = 1 << 12
+_TASK_ROWS = 400_000
+
+Source: TypeAlias = tuple[bytes, ...]
+"""What each task is to read."""
+
+
+class Piece(NamedTuple):
+    """A row group of a Parquet file of a run; a text file whole, of which nobody has counted the lines."""
+
+    run: str
+    path: str
+    group: int
+    rows: int
+
+
+def pieces(run: str, path: Path, schema: pa.Schema) -> list[Piece]:
+    """Of one file. Raises OSError, ArrowException."""
+    if schema == LINES:
+        return [Piece(run, str(path), 0, 0)]
+    with storage.parquet(path) as file:
+        footer = file.metadata
+    numbers = range(footer.num_row_groups)
+    return [Piece(run, str(path), number, footer.row_group(number).num_rows) for number in numbers]
+
+
+def option(found: Sequence[Piece], schema: pa.Schema) -> str:
+    """What the source is to be told of a table."""
+    tasks = tuple(pickle.dumps((schema, of_task)) for of_task in filled(found, _TASK_ROWS))
+    return b64encode(pickle.dumps(tasks)).decode()
+
+
+def source(name: str) -> type[DataSource]:
+    """The data source, which goes to Spark's planner and workers by value: the planner needs none of our code."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+    from pyspark.sql.types import StructType
+
+    read_rows = carried(rows)
+
+    class Reader(DataSourceReader):
+        def __init__(self, tasks: Source) -> None:
+            self.tasks = tasks
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(task) for task in self.tasks]
+
+        def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+            # Spark asks for one partition, without a value, of a table that has none.
+            return read_rows([partition.value] if partition.value else [])
+
+    class Files(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return name
+
+        def reader(self, schema: StructType) -> DataSourceReader:
+            import pickle
+            from base64 import b64decode
+
+            return Reader(pickle.loads(b64decode(self.options["tasks"])))
+
+    return Files
+
+
+def rows(tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+    """All rows of what a task is to read, led by the name of the run. Raises OSError, ArrowException."""
+    calm_arrow()
+    for task in tasks:
+        schema, of_task = pickle.loads(task)
+        for (run, path), groups in groupby(of_task, key=lambda piece: (piece.run, piece.path)):
+            batches = (
+                _lines(path) if schema == LINES else _row_groups(path, [one.group for one in groups], schema)
+            )
+            for columns in batches:
+                names = ["run", *schema.names]
+                yield pa.RecordBatch.from_arrays([repeated(run, len(columns[0])), *columns], names=names)
+
+
+def _row_groups(path: str, groups: list[int], schema: pa.Schema) -> Iterator[list[pa.Array]]:
+    """A column that runs of older versions lack is null."""
+    with storage.parquet(path) as file:
+        for batch in file.iter_batches(row_groups=groups, columns=schema.names, use_threads=False):
+            there = batch.schema.names
+            yield [
+                batch[field.name].cast(field.type)
+                if field.name in there
+                else pa.nulls(len(batch), field.type)
+                for field in schema
+            ]
+
+
+def _lines(path: str) -> Iterator[list[pa.Array]]:
+    with storage.located(path).open(encoding="utf-8", errors="replace") as file:
+        while some := list(islice(file, _LINES_AT_ONCE)):
+            yield [pa.array(some, pa.string())]
