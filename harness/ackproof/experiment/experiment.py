@@ -17,11 +17,11 @@ from pydantic import (
     model_validator,
 )
 
+from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import FROM_FILE, unknown, wrong
 from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
 from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.bounds import Bound

@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, Severity, nearest, path_text
-from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
 from ackproof.plan.remedies import remedy

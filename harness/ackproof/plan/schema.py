@@ -14,15 +14,15 @@ from typing import Final, cast
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.quantities import (
+from ackproof.base.units import (
     DURATION_PATTERN,
     RATE_PATTERN,
     SIZE_PATTERN,
     duration_text,
     size_text,
 )
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TRIGGER_KEYS, Frame
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.entries import HOLD_KEYS, fields_beside, own_fields
