@@ -53,9 +53,9 @@ def wrong(message: str) -> PydanticCustomError:
     return PydanticCustomError(WRONG, "{text}", {"text": message})
 
 
-def unknown(what: str, valid: Sequence[str]) -> PydanticCustomError:
-    """A refusal of a name that is none of these."""
-    return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid})
+def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
+    """A refusal of a name that is none of these; `said`: which part of the whole text that name is."""
+    return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
 def parse_duration(text: str) -> float:
