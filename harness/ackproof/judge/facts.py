@@ -14,7 +14,7 @@ from ackproof.judge.copies import sent_again
 from ackproof.judge.retention import GONE, Expired, expired
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import Answer, answered
-from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.evidence import Evidence, by_zookeeper
 from ackproof.quantities.quantity import Ask
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
@@ -48,7 +48,11 @@ class Facts(Evidence):
         events, whole = read_timeline(run.timeline)
         return cls(
             run=run,
-            file=file,
+            backend=file.backend,
+            environment=file.environment,
+            clients=file.clients,
+            wall_ns=file.wall_ns,
+            zookeeper=by_zookeeper(file),
             events=tuple(events),
             timeline_whole=whole,
             audit=AuditFile.load(run.audit_json),

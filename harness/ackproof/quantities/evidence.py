@@ -47,7 +47,14 @@ class Evidence:
     """A run directory. Tables stay on disk until somebody asks for them."""
 
     run: CaseDir
-    file: CaseFile
+    backend: str
+    environment: Mapping[str, str]
+    """What the run says of the ground it stood on; empty: nothing."""
+    clients: tuple[Client, ...]
+    wall_ns: int
+    """When it began, by the wall clock; 0: it does not say."""
+    zookeeper: bool
+    """Whether ZooKeeper keeps the metadata."""
     events: tuple[Event, ...]
     timeline_whole: bool
     """Whether every line of the timeline could be read."""
@@ -58,22 +65,18 @@ class Evidence:
         """Read it. Raises `BadInput` for what cannot be read."""
         events, whole = read_timeline(run.timeline)
         audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
-        return cls(run, CaseFile.load(run.case_json), tuple(events), whole, audit)
-
-    @property
-    def backend(self) -> str:
-        """Where it ran."""
-        return self.file.backend
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What the run says of the ground it stood on; empty: nothing."""
-        return self.file.environment
-
-    @property
-    def clients(self) -> tuple[Client, ...]:
-        """Its clients."""
-        return self.file.clients
+        file = CaseFile.load(run.case_json)
+        return cls(
+            run=run,
+            backend=file.backend,
+            environment=file.environment,
+            clients=file.clients,
+            wall_ns=file.wall_ns,
+            zookeeper=by_zookeeper(file),
+            events=tuple(events),
+            timeline_whole=whole,
+            audit=audit,
+        )
 
     @cached_property
     def phases(self) -> dict[str, int]:
@@ -110,14 +113,6 @@ class Evidence:
     def removed(self) -> frozenset[str]:
         """Topics that were deleted, whether or not they were created again."""
         return frozenset(record.topic for record in self.metadata if isinstance(record, TopicRemoved))
-
-    @cached_property
-    def zookeeper(self) -> bool:
-        """Whether ZooKeeper keeps the metadata."""
-        data: object = self.file.resolved
-        for name in ("experiment", "cluster", "mode"):
-            data = data.get(name) if isinstance(data, dict) else None
-        return data == "zookeeper"
 
     @cached_property
     def ledgers(self) -> Ledgers:
@@ -176,6 +171,14 @@ class Evidence:
             return ((life.confirmed, math.inf),)
         ended = life.healed if life.healed is not None else life.over
         return ((life.confirmed, self.load_ends if ended is None else ended),)
+
+
+def by_zookeeper(file: CaseFile) -> bool:
+    """Whether ZooKeeper keeps the metadata of a case."""
+    data: object = file.resolved
+    for name in ("experiment", "cluster", "mode"):
+        data = data.get(name) if isinstance(data, dict) else None
+    return data == "zookeeper"
 
 
 def _later(life: Life, event: Event) -> Life:

@@ -156,7 +156,7 @@ def _controller(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
         return hole or str(slack)
     epoch = None
     for record in evidence.metadata_log.records:
-        at = record.timestamp_ms * MS - evidence.file.wall_ns
+        at = record.timestamp_ms * MS - evidence.wall_ns
         if at <= life.asked - slack:
             epoch = record.epoch
         elif epoch is None:
@@ -171,9 +171,9 @@ def _wall(evidence: Evidence) -> int | str:
     """By how many ns the wall clock moved against the monotonic one; why it says nothing, where that is too much."""
     if any(life.kind == "clock_jump" for life in evidence.faults.values()):
         return "a fault moved wall clocks, by which the metadata log is dated"
-    if not evidence.file.wall_ns:
+    if not evidence.wall_ns:
         return "the run does not say by the wall clock when it began"
-    moved = [abs(event.wall_ns - event.t_ns - evidence.file.wall_ns) for event in evidence.events]
+    moved = [abs(event.wall_ns - event.t_ns - evidence.wall_ns) for event in evidence.events]
     most = max(moved, default=0)
     if most > WALL_WITHIN_NS:
         return f"the wall clock, by which the metadata log is dated, moved by {most / 1e9:.3f} s in the run"
