@@ -197,6 +197,7 @@ def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
     run = make(metadata=ended(list(states)))
     assert value(run, "elections") == Value.exactly(2)
     assert value(run, "elections(unclean)") == Value.exactly(1)
+    assert value(make(metadata=states), "elections(unclean)").why == "the metadata log has no end"
     cut = make(metadata=states[:2] + states[3:])
     assert value(cut, "elections(unclean)").high == math.inf
     assert answer(cut, "elections(clean)", 0).holds is None
@@ -227,7 +228,9 @@ def test_eventually_has_a_time_by_which(make: Make) -> None:
     run = make(samples=[*looks(0, 4), *looks(4, 8, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
     assert answer(run, "isr", "eventually == 3 by 5s after fault 1").holds is True
     assert answer(run, "isr", "eventually == 3 by 3s after fault 1").broken
-    assert answer(run, "isr", "eventually == 1 by 60s after fault 1").holds is None
+    late = answer(run, "isr", "eventually == 1 by 60s after fault 1")
+    assert late.holds is None
+    assert "the run ended at 10.900 s, before it was so" in late.why
     assert answer(run, "isr", "eventually == 1").holds is None, "the run ended before it was so"
     holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
     assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
