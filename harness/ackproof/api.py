@@ -17,11 +17,11 @@ house too: importing one of those binds its name in the package, whatever stood 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-from ackproof.base.errors import BadInput
+from ackproof.base.errors import BadInput, MissingTool
 from ackproof.rundir import storage
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof.rundir.documents import AuditFile, BatchFile, CaseFile, Document, FinalReadFile, VerdictFile
@@ -31,6 +31,7 @@ from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.timeline import Event, read_timeline
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow.dataset as ds
     from pyspark.sql import DataFrame, SparkSession
 
@@ -105,6 +106,20 @@ class Run:
         why it is not there.
         """
         return _views(session, {self.directory.name: self.directory})
+
+    def quantities(self) -> pandas.DataFrame:
+        """Every quantity of docs/quantities.md, one row each: quantity, partition ('' all), window ('' the whole run),
+        unit, and `low` and `high`, between which it lies (equal: known exactly; infinite: cut or unknown, and `why`
+        says why; of a state: the least and the greatest seen). Raises `MissingTool` without pandas."""
+        from ackproof.quantities.evidence import Evidence
+        from ackproof.quantities.rows import Row, rows
+
+        try:
+            import pandas
+        except ImportError as error:
+            raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
+        found = list(rows(Evidence.of_run(self._files)))
+        return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
 
     @property
     def _files(self) -> CaseDir:

@@ -10,7 +10,7 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Members, Role
-from ackproof.experiment.triggers import After, At, Condition, Quantity, When
+from ackproof.experiment.triggers import After, At, Condition, Gauge, When
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
     Life,
@@ -126,25 +126,25 @@ class Schedule:
     def _look(self, number: int, trigger: When) -> None:
         if self.lives[number].stage is not Stage.WAITING:
             return
-        quantity = self._number(trigger.condition)
-        text = state_came(trigger, quantity, self._moment)
+        gauge = self._number(trigger.condition)
+        text = state_came(trigger, gauge, self._moment)
         if text is None:
             self._clock.after(LOOK_NS, self._look, number, trigger)
-        elif quantity is None or not trigger.condition.holds(quantity):
+        elif gauge is None or not trigger.condition.holds(gauge):
             self._fire(number, text)
         else:
             timing = self._world.timing
-            sampled = trigger.condition.quantity in (Quantity.ISR, Quantity.LAG)
+            sampled = trigger.condition.gauge in (Gauge.ISR, Gauge.LAG)
             lag = timing.sampling if sampled else timing.counters
             self._clock.after(int(self._world.random.random() * lag), self._fire, number, text)
 
     def _number(self, condition: Condition) -> int | None:
         world, topic, number = self._world, condition.topic, condition.partition
-        if condition.quantity is Quantity.ACKED:
+        if condition.gauge is Gauge.ACKED:
             if topic is None or number is None:
                 return world.acked
             return world.acked_at.get(world.index(topic, number), 0)
-        if condition.quantity is Quantity.READ:
+        if condition.gauge is Gauge.READ:
             place = None if topic is None or number is None else world.index(topic, number)
             return sum(
                 handed.batch.length
@@ -155,7 +155,7 @@ class Schedule:
         if topic is None or number is None:
             return None
         partition = world.partition(topic, number)
-        if condition.quantity is Quantity.ISR:
+        if condition.gauge is Gauge.ISR:
             return len(partition.image.partition.isr)
         leader = partition.image.partition.leader
         if leader < 0 or not isinstance(partition.brokers[leader].process.role, Leader):

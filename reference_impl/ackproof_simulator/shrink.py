@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ackproof.base.errors import AckproofError
+from ackproof.base.units import duration_text
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.quantities import duration_text
 from ackproof.experiment.triggers import After, At
 from ackproof.faults.storm import Storm
 from ackproof.rundir.simulation import Shrunk

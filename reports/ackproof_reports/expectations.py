@@ -1,4 +1,4 @@
-"""What the experiment expected, beside what was counted. It says what is on disk; the judge has judged already."""
+"""What the experiment expected, beside what was seen. It says what is on disk; the judge has judged already."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from pydantic import JsonValue
 
+from ackproof.rundir.anomalies import TABLE
 from ackproof.rundir.bounds import Bound
 from ackproof_reports.loading import CaseView
 from ackproof_reports.wording import scalar, short_setting
@@ -14,11 +15,13 @@ from ackproof_reports.wording import scalar, short_setting
 
 @dataclass(frozen=True)
 class Held:
-    """One case under one bound. `count` None: not counted; `holds` None: not decidable."""
+    """One case under one bound. `count` None: not counted; `holds` None: not decidable. `seen`: what was measured, in
+    words, of a quantity that is no count."""
 
     case: CaseView
     count: int | None
     holds: bool | None
+    seen: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,11 +55,21 @@ def expectations(cases: Sequence[CaseView]) -> list[Expectation]:
                     continue
                 held = lines.setdefault((given, anomaly, _text(bound)), [])
                 if _applies(given, case):
-                    count = case.counts.get(anomaly)
-                    held.append(Held(case, count, _holds(_text(bound), count)))
+                    held.append(_held(case, anomaly, _text(bound)))
     return [
         Expectation(given, anomaly, bound, tuple(held)) for (given, anomaly, bound), held in lines.items()
     ]
+
+
+def _held(case: CaseView, name: str, bound: str) -> Held:
+    """What the audit counted, or what the judge measured and said of it."""
+    if name in TABLE:
+        count = case.counts.get(name)
+        return Held(case, count, _holds(bound, count))
+    for one in case.judged.expected if case.judged else ():
+        if (one.quantity, one.bound) == (name, bound):
+            return Held(case, None, one.holds, f"{one.seen} ({one.why})" if one.why else one.seen)
+    return Held(case, None, None)
 
 
 def _list(value: JsonValue) -> list[dict[str, JsonValue]]:

@@ -20,6 +20,7 @@ import pytest
 
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import RunTag
+from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import mesh as links
@@ -28,7 +29,6 @@ from ackproof.cluster.network.mesh import Link
 from ackproof.cluster.network.probe import KAFKA, Speech
 from ackproof.cluster.network.proxied import Wiring
 from ackproof.cluster.network.toxiproxy import ProxyServer
-from ackproof.experiment.quantities import FROM_FILE
 from ackproof.experiment.triggers import At
 from ackproof.faults.links.named import BlackHoleFault, CutFault, LinkFault, ResetFault
 from ackproof.faults.links.shaped import DelayFault, DropLargeFault, LossFault, SlowCloseFault, ThrottleFault

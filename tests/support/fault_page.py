@@ -12,9 +12,7 @@ from annotated_types import Ge, Gt, Le, Lt
 from pydantic import JsonValue
 from pydantic.fields import FieldInfo
 
-from ackproof.experiment.backends import BACKENDS
-from ackproof.experiment.fault import COMMON, FaultSpec
-from ackproof.experiment.quantities import (
+from ackproof.base.units import (
     BYTE_RATE_PATTERN,
     DURATION_PATTERN,
     SHARE_PATTERN,
@@ -23,6 +21,8 @@ from ackproof.experiment.quantities import (
     duration_text,
     size_text,
 )
+from ackproof.experiment.backends import BACKENDS
+from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.faults.registry import fault_kinds
 
 PAGE = Path(__file__).parents[2] / "docs" / "faults.md"

@@ -162,7 +162,7 @@ def _code(case: Case, result: SimulationFile) -> int:
     bounds: Sequence[tuple[str, float, float | None]] = [
         (name, bound.lowest, bound.highest)
         for expect in case.experiment.expect
-        for name, bound in expect.bounds.items()
+        for name, bound in expect.counts.items()
     ]
     code = 0
     for name, lowest, highest in bounds:

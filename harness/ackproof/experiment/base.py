@@ -8,7 +8,7 @@ from typing import Annotated, Final, TypeAlias, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema
 
-from ackproof.experiment.quantities import wrong
+from ackproof.base.units import wrong
 
 T = TypeVar("T")
 

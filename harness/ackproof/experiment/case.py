@@ -56,7 +56,7 @@ class Case:
     @property
     def demands_a_finding(self) -> bool:
         """Whether it expects to see at least one of some anomaly."""
-        return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.bounds.values())
+        return any(bound.lowest > 0 for expect in self.experiment.expect for bound in expect.counts.values())
 
     def order(self, fault: FaultSpec) -> tuple[int, ...]:
         """The draw of one fault."""

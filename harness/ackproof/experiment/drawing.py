@@ -10,8 +10,8 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import WithJsonSchema
 
+from ackproof.base.units import DURATION_PATTERN, duration_text, parse_duration
 from ackproof.experiment.base import text_field
-from ackproof.experiment.quantities import DURATION_PATTERN, duration_text, parse_duration
 from ackproof.experiment.spec import SystemUnderTest
 
 _ONE: Final = DURATION_PATTERN.strip("^$")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import (
     BeforeValidator,
@@ -17,14 +17,14 @@ from pydantic import (
     model_validator,
 )
 
+from ackproof.base.units import FROM_FILE, unknown, wrong
 from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import FROM_FILE, unknown, wrong
 from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
-from ackproof.rundir.anomalies import TABLE
-from ackproof.rundir.bounds import Bound
+from ackproof.quantities.vocabulary import UnknownQuantity, is_count, parse_ask
+from ackproof.rundir.bounds import WHOLE, Bound
 from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
@@ -42,19 +42,58 @@ def _read_values(value: object) -> object:
     return value
 
 
-def _read_class(name: object) -> object:
-    if name not in TABLE:
-        raise unknown("anomaly class", [*TABLE, "given"])
-    return name
+class _Given(NamedTuple):
+    """What stands at a quantity, which tells how it is to be read. `twice`: the same stands at another spelling."""
+
+    name: str
+    value: object
+    twice: bool
 
 
-def _read_bound(value: object) -> object:
-    if isinstance(value, Bound):
-        return value
+def _with_names(bounds: object) -> object:
+    """Each bound with the name of its quantity."""
+    if not isinstance(bounds, dict):
+        return bounds
+    names = [spelt(str(name)) for name in bounds]
+    return {
+        name: _Given(str(name), value, names.index(canonical) < number)
+        for number, ((name, value), canonical) in enumerate(zip(bounds.items(), names, strict=True))
+    }
+
+
+def spelt(name: str) -> str:
+    """A quantity as `Ask` writes it; what is none as it stands."""
     try:
-        return Bound.parse(value)
+        return str(parse_ask(name))
+    except ValueError:
+        return name
+
+
+def _read_ask(name: object) -> object:
+    try:
+        return str(parse_ask(str(name)))
+    except UnknownQuantity as error:
+        raise unknown("quantity", [*error.valid, "given"], error.said) from error
     except ValueError as error:
         raise wrong(str(error)) from error
+
+
+def _read_bound(given: object) -> object:
+    if not isinstance(given, _Given) or isinstance(given.value, Bound):
+        return given.value if isinstance(given, _Given) else given
+    try:
+        quantity = parse_ask(given.name).quantity
+    except ValueError:
+        return Bound("==", 0)  # its name is refused
+    if given.twice:
+        raise wrong(f"'{given.name}' stands twice; give each bound an entry of its own")
+    try:
+        bound = Bound.parse(given.value, quantity.unit)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+    if bound.window != WHOLE and not quantity.windows:
+        raise wrong(f"'{bound.window}' says nothing of {quantity.key}, which is of a whole run; leave it out")
+    return bound
 
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
@@ -74,8 +113,11 @@ Values: TypeAlias = Annotated[
     ),
 ]
 """The values of one axis, or mappings of settings that go together; `ackproof.plan.axes` reads them."""
-AnomalyClass: TypeAlias = Annotated[str, BeforeValidator(_read_class)]
-BoundField: TypeAlias = Annotated[Bound, BeforeValidator(_read_bound)]
+AskText: TypeAlias = Annotated[str, BeforeValidator(_read_ask)]
+"""A quantity with what it is asked of, as `Ask` writes it."""
+Bounds: TypeAlias = Annotated[
+    dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_with_names)
+]
 
 
 class ExpectSpec(Spec):
@@ -90,7 +132,12 @@ class ExpectSpec(Spec):
         description="The settings of the cases that this speaks of, by their path or the end of it.",
         json_schema_extra={"examples": [{"acks": "all"}]},
     )
-    bounds: dict[AnomalyClass, BoundField] = Field(default_factory=dict)
+    bounds: Bounds = Field(default_factory=dict)
+
+    @property
+    def counts(self) -> dict[str, Bound]:
+        """Those of classes of anomalies, by their names."""
+        return {name: bound for name, bound in self.bounds.items() if is_count(name)}
 
     @model_validator(mode="before")
     @classmethod
@@ -103,9 +150,7 @@ class ExpectSpec(Spec):
     @model_serializer
     def _as_in_a_file(self) -> dict[str, JsonValue]:
         given: dict[str, JsonValue] = {"given": dict(self.given)} if self.given else {}
-        return given | {
-            name: bound.value if bound.op == "==" else str(bound) for name, bound in self.bounds.items()
-        }
+        return given | {name: bound.as_written for name, bound in self.bounds.items()}
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.given.items()) or "every case"

@@ -11,10 +11,10 @@ from typing import Annotated, Final, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
+from ackproof.base.units import wrong
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import text_field
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import ROLE_PATTERN, Role, RoleKind
 
 CLIENTS: Final = "clients"

@@ -12,7 +12,7 @@ from typing import Annotated, Final, NamedTuple, TypeAlias
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from ackproof.experiment.quantities import wrong
+from ackproof.base.units import wrong
 
 ELR: Final = "eligible.leader.replicas.version"
 """1: the controller remembers who was in sync last (eligible leader replicas, KIP-966)."""

@@ -12,10 +12,10 @@ from typing import Annotated, Final, Literal, Protocol, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator, model_validator
 
+from ackproof.base.units import Duration, Rate, Size, wrong
 from ackproof.experiment.backends import Backend
 from ackproof.experiment.base import Config, Flag, Spec, Text, Whole
 from ackproof.experiment.modes import MODES, MetadataMode
-from ackproof.experiment.quantities import Duration, Rate, Size, wrong
 from ackproof.experiment.releases import DEFAULT, KRAFT, Version
 from ackproof.experiment.roles import FIRST_CONTROLLER
 

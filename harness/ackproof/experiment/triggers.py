@@ -1,7 +1,7 @@
 """When a fault begins: at a time, in a state, or after another fault.
 
 Times count in seconds from the start of the workload, which is when every partition has acknowledged something. A
-state is a comparison of one quantity:
+state is a comparison of one gauge:
 
     acked >= 2000, acked(orders/0) >= 500     records acknowledged so far, in all or of one partition
     read >= 100, read(orders/0) >= 100        records handed to live readers, all readers together
@@ -19,14 +19,14 @@ from typing import Annotated, ClassVar, Final, TypeAlias
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
+from ackproof.base.units import Duration, duration_text
 from ackproof.experiment.base import Spec, Whole, text_field
 from ackproof.experiment.problems import hint
-from ackproof.experiment.quantities import Duration, duration_text
 from ackproof.rundir.bounds import OPERATORS
 from ackproof.rundir.partition import TopicPartition
 
 
-class Quantity(StrEnum):
+class Gauge(StrEnum):
     """What a state trigger looks at."""
 
     ACKED = "acked"
@@ -35,8 +35,8 @@ class Quantity(StrEnum):
     LAG = "lag"
 
 
-OF_PARTITION: Final = frozenset({Quantity.ISR, Quantity.LAG})
-"""Quantities that only a partition has."""
+OF_PARTITION: Final = frozenset({Gauge.ISR, Gauge.LAG})
+"""Gauges that only a partition has."""
 
 _CONDITION: Final = re.compile(
     r"\s*([A-Za-z_-]+)\s*(?:\(([^()]*)\))?\s*(>=|<=|==|!=|>|<)\s*([0-9]{1,15})\s*\Z"
@@ -52,7 +52,7 @@ CONDITION_PATTERN: Final = (
 class Condition:
     """A comparison, such as `isr(orders/0) == 1`."""
 
-    quantity: Quantity
+    gauge: Gauge
     op: str
     value: int
     topic: str | None = None
@@ -62,30 +62,28 @@ class Condition:
     def parse(cls, text: str) -> Condition:
         """Read a condition. Raises ValueError with a sentence that says what was expected."""
         name = _NAME.match(text)
-        if name is not None and name[1] not in set(Quantity):
-            meant = hint(name[1], list(Quantity), "there are")
-            raise ValueError(f"unknown quantity '{name[1][:60]}'{meant}")
+        if name is not None and name[1] not in set(Gauge):
+            meant = hint(name[1], list(Gauge), "there are")
+            raise ValueError(f"unknown gauge '{name[1][:60]}'{meant}")
         match = _CONDITION.match(text)
         if match is None:
             raise ValueError(
                 f"expected a condition such as acked >= 2000 or isr(orders/0) == 1, not '{text[:60]}'"
             )
-        quantity = Quantity(match[1])
+        gauge = Gauge(match[1])
         if match[2] is None:
-            if quantity in OF_PARTITION:
-                raise ValueError(
-                    f"{quantity} is that of a partition: {quantity}(orders/0) {match[3]} {match[4]}"
-                )
-            return cls(quantity, match[3], int(match[4]))
+            if gauge in OF_PARTITION:
+                raise ValueError(f"{gauge} is that of a partition: {gauge}(orders/0) {match[3]} {match[4]}")
+            return cls(gauge, match[3], int(match[4]))
         topic, partition = TopicPartition.parse(match[2].strip())
-        return cls(quantity, match[3], int(match[4]), topic, partition)
+        return cls(gauge, match[3], int(match[4]), topic, partition)
 
     def __str__(self) -> str:
         place = "" if self.topic is None else f"({self.topic}/{self.partition})"
-        return f"{self.quantity}{place} {self.op} {self.value}"
+        return f"{self.gauge}{place} {self.op} {self.value}"
 
     def holds(self, number: float) -> bool:
-        """Whether the quantity, now `number`, satisfies the comparison."""
+        """Whether the gauge, now at `number`, satisfies the comparison."""
         return OPERATORS[self.op](number, self.value)
 
 
@@ -113,7 +111,7 @@ class When:
     @property
     def awaited(self) -> bool:
         """Whether load alone will bring it, sooner or later."""
-        counts = self.condition.quantity not in OF_PARTITION and self.condition.op in {">", ">="}
+        counts = self.condition.gauge not in OF_PARTITION and self.condition.op in {">", ">="}
         return counts and self.at_latest is None
 
     def __str__(self) -> str:

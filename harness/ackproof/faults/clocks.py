@@ -12,6 +12,7 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from ackproof.base.errors import WaitTimeout
+from ackproof.base.units import Shift, shift_text, wrong
 from ackproof.cluster.clocks import Reading
 from ackproof.cluster.protocol import LocalNode, clock_of
 from ackproof.experiment.backends import Ability, Need
@@ -19,7 +20,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, NodeFault
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Shift, shift_text, wrong
 from ackproof.experiment.releases import numbers
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import SEEN_WITHIN_S, Aim, FaultContext, injects

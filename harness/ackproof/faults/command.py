@@ -19,9 +19,9 @@ from pydantic import ConfigDict, Field
 
 from ackproof.base.errors import BadInput, FaultNotConfirmed, WaitTimeout
 from ackproof.base.processes import Child, RunTag, end_children, spawn
+from ackproof.base.units import Duration
 from ackproof.experiment.base import Text
 from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.quantities import Duration
 from ackproof.experiment.roles import Role, RoleField
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 

@@ -15,7 +15,7 @@ from ackproof.base.wait import wait_until
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
 from ackproof.experiment.roles import Role
-from ackproof.experiment.triggers import Condition, Quantity
+from ackproof.experiment.triggers import Condition, Gauge
 from ackproof.faults.injection import Aim, FaultContext, Injection, injection_of
 from ackproof.faults.life import (
     AIMED_AT_NOTHING,
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 class Gauges(Protocol):
-    """The live quantities that triggers look at. None: not known at this moment."""
+    """The gauges that triggers look at. None: not known at this moment."""
 
     def acked(self, topic: str | None, partition: int | None) -> int:
         """Records acknowledged so far."""
@@ -167,13 +167,13 @@ class FaultDriver:
 
     def _number(self, condition: Condition) -> int | None:
         topic, partition = condition.topic, condition.partition
-        if condition.quantity is Quantity.ACKED:
+        if condition.gauge is Gauge.ACKED:
             return self._gauges.acked(topic, partition)
-        if condition.quantity is Quantity.READ:
+        if condition.gauge is Gauge.READ:
             return self._gauges.read(topic, partition)
         if topic is None or partition is None:
-            raise AckproofError(f"{condition}: {condition.quantity} is that of a partition")
-        gauge = self._gauges.isr_size if condition.quantity is Quantity.ISR else self._gauges.lag
+            raise AckproofError(f"{condition}: {condition.gauge} is that of a partition")
+        gauge = self._gauges.isr_size if condition.gauge is Gauge.ISR else self._gauges.lag
         return gauge(topic, partition)
 
     def _make(self, number: int, trigger: str) -> Injection[Any]:

@@ -230,7 +230,7 @@ def _fired(life: Life, lives: Lives, moment: Moment, look: Look) -> str | None:
 def state_came(trigger: When, number: float | None, moment: Moment) -> str | None:
     """With what words a fault begins whose condition's quantity is this number now; None: not yet."""
     if number is not None and trigger.condition.holds(number):
-        return f"{trigger.condition}: {trigger.condition.quantity} is {number}"
+        return f"{trigger.condition}: {trigger.condition.gauge} is {number}"
     if trigger.at_latest is not None and _since(moment, moment.began_ns) >= trigger.at_latest:
         return f"{trigger.condition} had not come: {trigger}"
     return None

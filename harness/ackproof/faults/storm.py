@@ -38,6 +38,7 @@ from pydantic import (
     field_validator,
 )
 
+from ackproof.base.units import FROM_FILE, duration_text, wrong
 from ackproof.experiment.base import Flag, Spec, Whole
 from ackproof.experiment.case import Drawn
 from ackproof.experiment.drawing import RANGE_PATTERN, Draw, Range, RangeField, places_of
@@ -45,7 +46,6 @@ from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.experiment.incidents import NOTHING
 from ackproof.experiment.problems import Path, hint
-from ackproof.experiment.quantities import FROM_FILE, duration_text, wrong
 from ackproof.experiment.roles import RoleField, RoleKind
 from ackproof.experiment.triggers import After
 from ackproof.faults.registry import fault_kinds

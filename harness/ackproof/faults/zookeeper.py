@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import wrong
 from ackproof.cluster.protocol import LocalNode, local
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import NodeFault
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 

@@ -57,7 +57,7 @@ def demands(cases: Iterable[Case], *, within_s: float = WITHIN_S) -> Demands:
 def impossible_demands(prediction: PredictionFile, expects: tuple[ExpectSpec, ...]) -> Iterator[str]:
     """Expectations that demand to see what is predicted impossible: bad input, a sentence each."""
     for expect in expects:
-        for anomaly, bound in expect.bounds.items():
+        for anomaly, bound in expect.counts.items():
             found = prediction.of(anomaly)
             if bound.lowest > 0 and found is not None and found.chance is Chance.IMPOSSIBLE:
                 yield f"'{expect}' demands what is predicted impossible: {anomaly}: {found.why}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,37 +13,32 @@ from ackproof.experiment.case import Case
 from ackproof.judge.copies import sent_again
 from ackproof.judge.retention import GONE, Expired, expired
 from ackproof.plan.cases import case_from_json
+from ackproof.quantities.answer import Answer, answered
+from ackproof.quantities.evidence import Evidence, by_zookeeper
+from ackproof.quantities.quantity import Ask
+from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
+from ackproof.rundir.bounds import Bound
 from ackproof.rundir.conformance import ConformanceFile
-from ackproof.rundir.documents import AuditFile, CaseFile, Client, FinalReadFile
+from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import MetadataRecord, TopicRemoved, read_metadata
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
 from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
-from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.schema import FINDINGS
-from ackproof.rundir.timeline import Event, FaultAsked, PhaseBegan, read_timeline
+from ackproof.rundir.timeline import FaultAsked, read_timeline
 
 
 @dataclass(frozen=True)
-class Facts:
+class Facts(Evidence):
     """A run directory for the judge. Tables stay on disk until a check asks for them."""
 
-    run: CaseDir
-    backend: str
-    environment: Mapping[str, str]
-    """What the run says of the ground it stood on; empty: nothing."""
-    clients: tuple[Client, ...]
-    case: Case
     audit: AuditFile
+    case: Case
     replay: ConformanceFile
     prediction: PredictionFile
-    events: tuple[Event, ...]
-    timeline_whole: bool
-    """Whether every line of the timeline could be read."""
     final_read: FinalReadFile | None
 
     @classmethod
@@ -57,12 +51,14 @@ class Facts:
             backend=file.backend,
             environment=file.environment,
             clients=file.clients,
-            case=case_from_json(file.resolved),
-            audit=AuditFile.load(run.audit_json),
-            replay=ConformanceFile.load(run.conformance_json),
-            prediction=PredictionFile.load(run.prediction_json),
+            wall_ns=file.wall_ns,
+            zookeeper=by_zookeeper(file),
             events=tuple(events),
             timeline_whole=whole,
+            audit=AuditFile.load(run.audit_json),
+            case=case_from_json(file.resolved),
+            replay=ConformanceFile.load(run.conformance_json),
+            prediction=PredictionFile.load(run.prediction_json),
             final_read=FinalReadFile.load(run.final_read) if run.final_read.exists() else None,
         )
 
@@ -70,27 +66,6 @@ class Facts:
     def sealed(self) -> bool:
         """Whether the run says what it wrote: those of older versions lack facts, and are judged as they lie."""
         return self.run.seal.exists()
-
-    @cached_property
-    def phases(self) -> dict[str, int]:
-        """Phase → when it began, in the order of the timeline; of one that begins twice the later time."""
-        return {event.what.phase: event.t_ns for event in self.events if isinstance(event.what, PhaseBegan)}
-
-    @cached_property
-    def samples(self) -> list[Sample]:
-        """What was seen of each partition through the protocol, in the order in which it was."""
-        return read_samples(self.run.samples)
-
-    @cached_property
-    def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
-        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation."""
-        found: dict[TopicPartition, list[Sample]] = defaultdict(list)
-        for sample in self.samples:
-            mine = found[TopicPartition(sample.topic, sample.partition)]
-            if mine and sample.leader_epoch < mine[-1].leader_epoch and sample.topic in self.removed:
-                mine.clear()
-            mine.append(sample)
-        return found
 
     @cached_property
     def in_sync(self) -> Mapping[TopicPartition, tuple[int, ...]]:
@@ -101,16 +76,6 @@ class Facts:
     def pulses(self) -> list[Pulse]:
         """How the machine was doing, once a second."""
         return read_pulses(self.run.pulse)
-
-    @cached_property
-    def metadata(self) -> list[MetadataRecord]:
-        """What the controllers decided; nothing where their log could not be looked at."""
-        return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
-
-    @cached_property
-    def removed(self) -> frozenset[str]:
-        """Topics that were deleted, whether or not they were created again."""
-        return frozenset(record.topic for record in self.metadata if isinstance(record, TopicRemoved))
 
     @cached_property
     def replicas(self) -> ReplicasFile | None:
@@ -137,6 +102,16 @@ class Facts:
     def expired(self) -> Sequence[Expired]:
         """Where retention deleted, if anything is gone that it could have deleted."""
         return expired(self) if any(self.audit.counts.get(anomaly) for anomaly in GONE) else ()
+
+    @cached_property
+    def answers(self) -> Sequence[tuple[Ask, Bound, Answer]]:
+        """Each expectation on a quantity, with what became of it."""
+        return [
+            (ask, bound, answered(self, ask, bound))
+            for expect in self.case.experiment.expect
+            for name, bound in expect.bounds.items()
+            for ask in (parse_ask(name),)
+        ]
 
     @cached_property
     def sent_again(self) -> int:

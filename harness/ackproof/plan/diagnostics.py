@@ -12,10 +12,10 @@ from typing import Final, TypeVar
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
+from ackproof.base.units import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode, shorten
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, Severity, nearest, path_text
-from ackproof.experiment.quantities import FROM_FILE, UNKNOWN, WRONG
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
 from ackproof.plan.remedies import remedy
@@ -127,14 +127,16 @@ class Problems:
         """Whether there are more problems than will be told: then no more are looked into."""
         return len(self.problems) > MOST_PROBLEMS
 
-    def unknown(self, path: Path, what: str, valid: Iterable[str], *, hint: str = "") -> None:
-        """Note a name that nobody knows: the last part of `path`, which should be one of `valid`."""
+    def unknown(
+        self, path: Path, what: str, valid: Iterable[str], *, hint: str = "", said: str | None = None
+    ) -> None:
+        """Note a name that nobody knows: `said`, or the last part of `path`, which should be one of `valid`."""
         if self.full:
             self._broken.add(path)
             return
-        names = list(valid)
-        near = nearest(str(path[-1]), names)
-        message = f"unknown {what} '{shorten(str(path[-1]))}'"
+        names, name = list(valid), said or str(path[-1])
+        near = nearest(name, names)
+        message = f"unknown {what} '{shorten(name)}'"
         if hint:
             message += f"; {hint}"
         elif near is None:
@@ -185,7 +187,7 @@ class Problems:
         kind, context, node = detail["type"], detail.get("ctx", {}), self.node(path)
         of_key = detail["loc"][-1:] == ("[key]",)
         if kind == UNKNOWN:
-            self.unknown(path, context["what"], context["valid"])
+            self.unknown(path, context["what"], context["valid"], said=context["said"])
         elif kind in ("extra_forbidden", "unexpected_keyword_argument"):
             siblings = group_of(path[:-1])
             self.unknown(path, "field", siblings, hint=_belongs(str(path[-1]), siblings))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from ackproof.base.units import duration_text
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Path
 from ackproof.experiment.promises import Promises
-from ackproof.experiment.quantities import duration_text
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.triggers import After, At, When
 from ackproof.faults.links.of_links import OfLinks

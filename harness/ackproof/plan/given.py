@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
-from ackproof.experiment.nodes import Data, ScalarNode
+from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, spelt
+from ackproof.experiment.nodes import Data, MapNode, ScalarNode
 from ackproof.experiment.problems import Path, nearest, path_text
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.expecting import not_given
 from ackproof.plan.paths import (
     ends,
     is_called,
@@ -63,6 +64,7 @@ class Expecting:
             ]
             for number in hits:
                 matched[number].append((index, full))
+                self._check_given(index, full, cells[number])
             if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(("expect", index), given, data)
         for one in matched:
@@ -71,11 +73,21 @@ class Expecting:
 
     def _check_bounds(self, where: Path, expectation: ExpectSpec) -> None:
         if not expectation.bounds and self._found.sound_below(where):
-            self._found.report(where, "nothing is expected: name a class and its bound, such as lost: 0")
-        for name, bound in expectation.bounds.items():
+            self._found.report(where, "nothing is expected: name a quantity and its bound, such as lost: 0")
+        for name, bound in expectation.counts.items():
             if TABLE[name].always_forbidden and bound.highest != 0:
                 message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
                 self._found.report((*where, name), message)
+
+    def _check_given(self, index: int, expectation: ExpectSpec, cell: ExperimentSpec) -> None:
+        """Report what no run of a cell can give, where the file has it."""
+        where: Path = ("expect", index)
+        node = self._found.node(where)
+        written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
+        for name, why in not_given(expectation, cell):
+            path = (*where, written.get(name, name))
+            if self._found.sound(path):
+                self._found.report(path, why, key=True)
 
     def _resolve(self, where: Path, given: dict[str, Scalar]) -> dict[Path, tuple[str, Data]] | None:
         """The settings' paths, each with its name and its value as the experiment understands it."""
@@ -144,7 +156,7 @@ class Expecting:
         lowest: dict[str, int] = {}
         highest: dict[str, int] = {}
         for index, expectation in matched:
-            for name, bound in expectation.bounds.items():
+            for name, bound in expectation.counts.items():
                 lowest[name] = max(lowest.get(name, 0), bound.lowest)
                 if bound.highest is not None:
                     highest[name] = min(highest.get(name, bound.highest), bound.highest)

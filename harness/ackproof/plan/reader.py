@@ -9,10 +9,10 @@ from typing import Final
 
 from pydantic import ValidationError
 
+from ackproof.base.units import FROM_FILE
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import Data, plain, root_of
 from ackproof.experiment.problems import InvalidExperiment, Path
-from ackproof.experiment.quantities import FROM_FILE
 from ackproof.plan.diagnostics import Problems, ordered, path_of
 from ackproof.plan.entries import read_faults
 

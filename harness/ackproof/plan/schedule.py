@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ackproof.base.units import duration_text, rate_text
 from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec, trigger_text
-from ackproof.experiment.quantities import duration_text, rate_text
 from ackproof.experiment.roles import DRAWN, RoleKind, minority_of
 from ackproof.experiment.triggers import COUNT_WITHIN_S, When
 from ackproof.faults.storm import Storm

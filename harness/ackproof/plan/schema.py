@@ -14,18 +14,19 @@ from typing import Final, cast
 from pydantic import BaseModel, JsonValue
 from pydantic.json_schema import models_json_schema
 
-from ackproof.experiment.experiment import ExperimentSpec
-from ackproof.experiment.fault import FaultSpec
-from ackproof.experiment.quantities import (
+from ackproof.base.units import (
     DURATION_PATTERN,
     RATE_PATTERN,
     SIZE_PATTERN,
     duration_text,
     size_text,
 )
+from ackproof.experiment.experiment import ExperimentSpec
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.triggers import TRIGGER_KEYS, Frame
 from ackproof.faults.registry import fault_kinds
 from ackproof.plan.entries import HOLD_KEYS, fields_beside, own_fields
+from ackproof.quantities.vocabulary import VOCABULARY, is_count
 from ackproof.rundir.anomalies import TABLE
 
 Schema = dict[str, JsonValue]
@@ -191,8 +192,16 @@ def _expectation(part: Schema) -> Schema:
             "examples": [0] if always else [0, "> 0", "<= 2"],
         }
     given = _mapping(part, "properties")["given"]
+    names = "|".join(dict.fromkeys(one.name for one in VOCABULARY.values() if not is_count(one.name)))
+    measured: Schema = {
+        "title": "quantity",
+        "description": "A quantity of docs/quantities.md: exactly so many, or a bound with its unit.",
+        "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
+        "examples": ["< 6s", "always >= 2", "eventually == 3 by 10s after fault 1"],
+    }
     return {
         **part,
         "properties": {"given": given, **classes},
-        "anyOf": [{"required": [name]} for name in TABLE],
+        "patternProperties": {rf"^ *({names}) *(\([^()]*\))? *$": measured},
+        "anyOf": [{"minProperties": 2}, {"not": {"required": ["given"]}, "minProperties": 1}],
     }

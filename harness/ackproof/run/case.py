@@ -59,7 +59,7 @@ SHOW_EVERY_S = 0.2
 
 
 class _Gauges:
-    """The live quantities of triggers, from the clients' counters and the sampler."""
+    """The gauges of triggers, from the clients' counters and the sampler."""
 
     def __init__(self, workload: Workload, sampler: Sampler) -> None:
         self._workload = workload

@@ -1,11 +1,21 @@
-"""A comparison with a count, as expectations state it and `case.json` keeps it."""
+"""What is demanded of one quantity, as expectations state it and `case.json` keeps it: a comparison, and when it holds.
+
+0                                 exactly so many
+"< 6s"                            of a value: in the unit of its quantity
+"always >= 2"                     of a state: at every moment; `never` at none
+"never < 2 during fault 1"        within a window
+"eventually == 3 by 10s after fault 1"
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
+
+from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
 
 OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": lambda a, b: a >= b,
@@ -17,44 +27,174 @@ OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 """Comparisons of triggers and expectations; longer signs first, so that a pattern made of them finds them."""
 
-_BOUND: Final = re.compile(r"\s*(>=|<=|==|>|<)?\s*([0-9]{1,15})\s*\Z")
+
+class Unit(StrEnum):
+    """What a quantity is told in."""
+
+    COUNT = "count"
+    SECONDS = "s"
+    PER_SECOND = "1/s"
+    NUMBER = "number"
+    """Of a state: a size, an id, an epoch, an offset."""
+
+
+class Mode(StrEnum):
+    """When a state is to be so."""
+
+    ALWAYS = "always"
+    NEVER = "never"
+    EVENTUALLY = "eventually"
+
+
+class Span(StrEnum):
+    """Which part of a run is looked at."""
+
+    WHOLE = ""
+    DURING = "during fault"
+    AFTER = "after fault"
+    DURING_FAULTS = "during faults"
+    OUTSIDE = "outside faults"
+
+
+@dataclass(frozen=True)
+class Window:
+    """A part of a run; `fault` of `during fault N` (from its confirmation until its healing is asked for) and
+    `after fault N` (from its confirmation on)."""
+
+    span: Span = Span.WHOLE
+    fault: int | None = None
+
+    def __str__(self) -> str:
+        return self.span.value if self.fault is None else f"{self.span.value} {self.fault}"
+
+
+WHOLE: Final = Window()
+_TAIL: Final = re.compile(
+    r"(?:\s+by\s+(?P<by>\S+))?(?:\s+(?P<span>during fault|after fault)\s+(?P<fault>[1-9][0-9]{0,2})"
+    r"|\s+(?P<wide>during faults|outside faults))?\s*\Z"
+)
+_HEAD: Final = re.compile(r"\s*(?:(?P<mode>always|never|eventually)\s+)?(?P<op>>=|<=|==|>|<)?\s*")
+_COUNT: Final = re.compile(r"[0-9]{1,15}\Z")
+_EXAMPLES: Final = {
+    Unit.COUNT: 'a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"',
+    Unit.SECONDS: 'a bound with its unit in quotes such as "< 6s" or "<= 200ms"',
+    Unit.PER_SECOND: 'a bound with its unit in quotes such as "> 1000/s"',
+    Unit.NUMBER: 'a state over time such as "always >= 2", "never < 2 during fault 1" or "eventually == 3 by 10s after '
+    'fault 1"',
+}
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A comparison with a count: `0`, `> 0`, `<= 2`."""
+    """A comparison with a number of a unit (seconds, records per second): `0`, `> 0`, `< 6s`, `always >= 2`."""
 
     op: str
-    value: int
+    value: float
+    unit: Unit = Unit.COUNT
+    mode: Mode | None = None
+    window: Window = WHOLE
+    by_s: float | None = None
+    """Of `eventually`: within so many seconds of where its window begins."""
 
     @classmethod
-    def parse(cls, given: object) -> Bound:
+    def parse(cls, given: object, unit: Unit = Unit.COUNT) -> Bound:
         """Read a whole number (exactly that many) or a text such as "> 0". Raises ValueError."""
-        if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 10**15:
+        expected = ValueError(f"expected {_EXAMPLES[unit]}")
+        if (
+            isinstance(given, int)
+            and not isinstance(given, bool)
+            and unit is Unit.COUNT
+            and 0 <= given < 10**15
+        ):
             return cls("==", given)
-        match = _BOUND.match(given) if isinstance(given, str) else None
-        if match is None:
-            raise ValueError(
-                'expected a count such as 0, or a bound in quotes such as "> 0", ">= 3" or "<= 2"'
-            )
-        bound = cls(match[1] or "==", int(match[2]))
+        if not isinstance(given, str):
+            raise expected
+        head, tail = _HEAD.match(given), _TAIL.search(given)
+        assert head is not None
+        assert tail is not None  # both match nothing, too
+        mode = Mode(head["mode"]) if head["mode"] else None
+        if (mode is not None) != (unit is Unit.NUMBER) or head.end() > tail.start():
+            raise expected
+        value = _number(given[head.end() : tail.start()].strip(), unit, expected)
+        span = tail["span"] or tail["wide"]
+        window = Window(Span(span), int(tail["fault"]) if tail["fault"] else None) if span else WHOLE
+        bound = cls(head["op"] or "==", value, unit, mode, window, _by(tail["by"], mode, window))
         if bound.op == "<" and bound.value == 0:
-            raise ValueError("no count is below 0")
+            raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
 
     def __str__(self) -> str:
-        return str(self.value) if self.op == "==" else f"{self.op} {self.value}"
+        plain = self.op == "==" and self.unit is Unit.COUNT
+        number = _text(self.value, self.unit)
+        by = None if self.by_s is None else f"by {duration_text(self.by_s)}"
+        words = (self.mode, None if plain else self.op, number, by, str(self.window))
+        return " ".join(word for word in words if word)
 
-    def holds(self, count: int) -> bool:
-        """Whether `count` is within the bound."""
-        return OPERATORS[self.op](count, self.value)
+    @property
+    def as_written(self) -> int | str:
+        """As a file has it: a plain count as a number."""
+        text = str(self)
+        return int(text) if text.isdigit() else text
+
+    def holds(self, number: float) -> bool:
+        """Whether a number is within the bound."""
+        return OPERATORS[self.op](number, self.value)
+
+    def within(self, low: float, high: float) -> bool | None:
+        """Whether a number between these two is within the bound; None where that depends on where it is."""
+        ends = self.holds(low), self.holds(high)
+        if self.op == "==":
+            return all(ends) if low == high or not low <= self.value <= high else None
+        return ends[0] if ends[0] == ends[1] else None
+
+    def broken(self, low: float, high: float) -> bool:
+        """Whether a number between these two is above an upper bound. Below a lower one it is merely not shown."""
+        return self.within(low, high) is False and (
+            self.op in ("<", "<=") or (self.op == "==" and low > self.value)
+        )
 
     @property
     def lowest(self) -> int:
         """The smallest count that holds."""
-        return {">": self.value + 1, ">=": self.value, "==": self.value}.get(self.op, 0)
+        value = int(self.value)
+        return {">": value + 1, ">=": value, "==": value}.get(self.op, 0)
 
     @property
     def highest(self) -> int | None:
         """The largest count that holds; None when there is no upper bound."""
-        return {"<": self.value - 1, "<=": self.value, "==": self.value}.get(self.op)
+        value = int(self.value)
+        return {"<": value - 1, "<=": value, "==": value}.get(self.op)
+
+
+def _number(text: str, unit: Unit, expected: ValueError) -> float:
+    if unit in (Unit.COUNT, Unit.NUMBER):
+        if not _COUNT.match(text):
+            raise expected
+        return int(text)
+    try:
+        number = parse_duration(text) if unit is Unit.SECONDS else parse_rate(text)
+    except ValueError as error:
+        raise expected from error
+    if number is None:  # `full`, which is no number
+        raise expected
+    return number
+
+
+def _by(text: str | None, mode: Mode | None, window: Window) -> float | None:
+    if text is None:
+        return None
+    if mode is not Mode.EVENTUALLY:
+        raise ValueError(
+            "only what is to be so eventually has a time by which: eventually == 3 by 10s after fault 1"
+        )
+    if window.span not in (Span.WHOLE, Span.AFTER):
+        raise ValueError(
+            f"'by {text}' counts from the beginning of the load, or with 'after fault N' from a fault"
+        )
+    return parse_duration(text)
+
+
+def _text(value: float, unit: Unit) -> str:
+    if unit is Unit.SECONDS:
+        return duration_text(value)
+    return rate_text(value) if unit is Unit.PER_SECOND else str(int(value))

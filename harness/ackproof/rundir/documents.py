@@ -201,6 +201,17 @@ class Calm(Document):
     """What was beyond its bound, a sentence each: then nothing that takes time is told of Kafka by this run."""
 
 
+class ExpectationJudged(Document):
+    """What became of one bound of `expect`. `holds` None: it cannot be told, and `why` says what is cut or missing."""
+
+    quantity: str
+    bound: str
+    seen: str
+    """In words, with its unit."""
+    holds: bool | None
+    why: str = ""
+
+
 class VerdictFile(Document):
     """`verdict.json`."""
 
@@ -212,6 +223,8 @@ class VerdictFile(Document):
     """What the logs on disk confirm of the final read."""
     calm: Calm | None = None
     """How the machine was doing, where somebody watched."""
+    expected: tuple[ExpectationJudged, ...] = ()
+    """What became of each bound of `expect`; nothing in files of older versions."""
 
     @property
     def starved(self) -> tuple[str, ...]:

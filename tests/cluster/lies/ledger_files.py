@@ -34,6 +34,7 @@ def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
     parts = sorted(client.glob("part-*.parquet"))
     schema = pq.read_schema(parts[0])
     rows: Rows = [row for part in parts for row in pq.read_table(part, partitioning=None).to_pylist()]
+    sent, acked = len(rows), _acked(rows)
     changed = change(rows)
     if "read_seq" in schema.names:
         changed = [
@@ -47,12 +48,12 @@ def rewrite(client: Path, change: Callable[[Rows], Rows]) -> None:
         mark_end(client)
     run = CaseDir(client.parents[2])
     if "outcome" in schema.names:
-        _count(run, len(changed) - len(rows), _acked(changed) - _acked(rows))
+        _count(run, len(changed) - sent, _acked(changed) - acked)
     reseal(run)
 
 
 def _acked(rows: Rows) -> int:
-    return sum(row["outcome"] == Outcome.ACKED for row in rows)
+    return sum(row.get("outcome") == Outcome.ACKED for row in rows)
 
 
 def _count(run: CaseDir, sent: int, acked: int) -> None:

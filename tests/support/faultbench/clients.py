@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ackproof.base.processes import RunTag
+from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
-from ackproof.experiment.quantities import FROM_FILE
 from ackproof.experiment.spec import TopicSpec, WorkloadSpec
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.layout import CaseDir

@@ -11,11 +11,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 
+from ackproof.base.units import FASTEST
 from ackproof.experiment.drawing import Range
 from ackproof.experiment.experiment import ExpectSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import InvalidExperiment
-from ackproof.experiment.quantities import FASTEST
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
 from ackproof.experiment.spec import (
     ClusterSpec,
@@ -25,7 +25,7 @@ from ackproof.experiment.spec import (
     TopicSpec,
     WorkloadSpec,
 )
-from ackproof.experiment.triggers import After, At, Condition, Quantity, Trigger, When
+from ackproof.experiment.triggers import After, At, Condition, Gauge, Trigger, When
 from ackproof.faults.processes import Kill, Pause, Restart, Stop
 from ackproof.faults.storm import Dish, Storm
 from ackproof.plan import ExperimentSpec, cases, load
@@ -131,10 +131,10 @@ def faults(draw: st.DrawFn, number: int, cluster: ClusterSpec, made: dict[str, T
     condition = draw(
         st.sampled_from(
             [
-                Condition(Quantity.ACKED, ">=", 100),
-                Condition(Quantity.ACKED, ">", 0, name, partition),
-                Condition(Quantity.ISR, "<=", 1, name, partition),
-                Condition(Quantity.LAG, "!=", 3, name, partition),
+                Condition(Gauge.ACKED, ">=", 100),
+                Condition(Gauge.ACKED, ">", 0, name, partition),
+                Condition(Gauge.ISR, "<=", 1, name, partition),
+                Condition(Gauge.LAG, "!=", 3, name, partition),
             ]
         )
     )

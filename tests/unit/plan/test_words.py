@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ackproof.experiment.problems import nearest, path_text
-from ackproof.experiment.quantities import (
+from ackproof.base.units import (
     duration_text,
     parse_duration,
     parse_rate,
@@ -15,6 +14,7 @@ from ackproof.experiment.quantities import (
     rate_text,
     size_text,
 )
+from ackproof.experiment.problems import nearest, path_text
 from ackproof.experiment.roles import Members, Role, RoleKind, minority_of
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.experiment.triggers import Condition

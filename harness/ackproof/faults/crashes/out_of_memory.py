@@ -12,10 +12,10 @@ from typing import Final
 from pydantic import field_validator
 
 from ackproof.base.errors import WaitTimeout
+from ackproof.base.units import wrong
 from ackproof.base.wait import wait_until
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.faults.injection import Aim, FaultContext, injects
 from ackproof.faults.processes import OfProcesses, ProcessInjection

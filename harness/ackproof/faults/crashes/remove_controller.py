@@ -14,13 +14,13 @@ from typing import Final
 from pydantic import field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import wrong
 from ackproof.cluster import admin, queries
 from ackproof.cluster.queries import Quorum, Voter
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.backends import Ability
 from ackproof.experiment.fault import Complaints, FaultSpec, NodeFault
 from ackproof.experiment.incidents import NOTHING, Exposure, Incidents
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.releases import KRAFT, numbers
 from ackproof.experiment.roles import Role, RoleKind
 from ackproof.experiment.spec import SystemUnderTest

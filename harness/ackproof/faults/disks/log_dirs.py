@@ -16,6 +16,7 @@ from typing import Final, Literal, TypeVar
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import Size, size_text
 from ackproof.cluster.disks.file_systems import FileSystem, make_writable, set_immutable
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
@@ -24,7 +25,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import WHERE_IT_RUNS, FaultSpec, Grip
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Size, size_text
 from ackproof.experiment.roles import OF_METADATA
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import DiskFault, DiskInjection

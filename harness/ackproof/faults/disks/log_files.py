@@ -13,12 +13,12 @@ from typing import Final, Literal, Self, TypeAlias, TypeVar
 
 from pydantic import Field, model_validator
 
+from ackproof.base.units import Size, wrong
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, RECOVERY_POINT, Segment, segments
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Size, wrong
 from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection

@@ -16,13 +16,13 @@ from typing import Final, Literal, Self
 from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import wrong
 from ackproof.cluster.disks.file_systems import FileSystem
 from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
 from ackproof.cluster.protocol import LocalNode, NodeState
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.incidents import Incidents
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.disks.disk import _START, DiskFault, DiskInjection
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -18,6 +18,7 @@ from typing import Final
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import Duration
 from ackproof.base.wait import wait_until
 from ackproof.cluster.disks.file_systems import DiskError, FileSystem, thaw
 from ackproof.cluster.protocol import LocalNode
@@ -25,7 +26,6 @@ from ackproof.experiment.backends import Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Duration
 from ackproof.experiment.roles import RoleKind
 from ackproof.faults.disks.disk import in_sync_again
 from ackproof.faults.disks.log_dirs import LogDirFault, LogDirInjection

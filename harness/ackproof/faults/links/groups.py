@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias, get_args
 from pydantic import BeforeValidator, ConfigDict, Field, PlainSerializer, WithJsonSchema, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import wrong
 from ackproof.cluster.network.mesh import (
     CLIENTS,
     BlackHole,
@@ -22,7 +23,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import Group, GroupField, between
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import Role, RoleField, RoleKind
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.links.of_links import Holders, OfLinks

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pydantic import Field, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import Duration, wrong
 from ackproof.cluster.network.mesh import CLIENTS, BlackHole, Cut, Effect, Link, LinkError, Reset
 from ackproof.experiment.backends import Need
 from ackproof.experiment.base import Flag
@@ -20,7 +21,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import LinkField
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Duration, wrong
 from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -10,12 +10,12 @@ from typing import Final
 
 from pydantic import Field, model_validator
 
+from ackproof.base.units import ByteRate, Duration, Share, Size, wrong
 from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, Mesh, SlowClose, Throttle
 from ackproof.cluster.network.probe import OVERHEAD
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.drawing import Draw
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import ByteRate, Duration, Share, Size, wrong
 from ackproof.faults.links.named import LinkFault
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness
 

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeVar
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import Size
 from ackproof.cluster import admin, queries
 from ackproof.cluster.admin import Owner, Whose
 from ackproof.cluster.wire import WireError
@@ -15,7 +16,6 @@ from ackproof.experiment.drawing import Draw
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.quantities import Size
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -11,13 +11,13 @@ from typing import Final
 from pydantic import Field, field_validator
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import wrong
 from ackproof.cluster import admin, queries
 from ackproof.cluster.protocol import NodeState, PartitionState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.incidents import AS_KRAFT, Exposure, Incidents
-from ackproof.experiment.quantities import wrong
 from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from pydantic import Field
 
 from ackproof.base.errors import FaultNotConfirmed
+from ackproof.base.units import Duration
 from ackproof.cluster import admin
 from ackproof.cluster.protocol import LocalNode, NodeState, local
 from ackproof.cluster.wire import WireError
@@ -22,7 +23,6 @@ from ackproof.experiment.backends import Ability
 from ackproof.experiment.base import Flag
 from ackproof.experiment.fault import WHERE_IT_RUNS, Complaints, FaultSpec, Grip
 from ackproof.experiment.incidents import Exposure, Incidents
-from ackproof.experiment.quantities import Duration
 from ackproof.experiment.releases import ELR, METADATA, Version, features_of, numbers, unsupported
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, injects

@@ -1,4 +1,5 @@
-"""What the experiment expects to see: upper bounds that were broken, lower bounds that were not met.
+"""What the experiment expects to see: upper bounds that were broken, lower bounds that were not met, and what cannot
+be told for what is cut or missing.
 
 An expectation never makes a forbidden class allowed.
 """
@@ -12,13 +13,18 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.forbidden import proves_itself
 from ackproof.judge.opinion import Opinion, breaks, stays_open
 from ackproof.judge.retention import GONE, below
+from ackproof.judge.starved import calm
+from ackproof.quantities.answer import Answer
+from ackproof.quantities.quantity import Ask
+from ackproof.quantities.vocabulary import is_count
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.bounds import Bound
+from ackproof.rundir.documents import ExpectationJudged
 from ackproof.rundir.prediction import Chance
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
-    """Upper bounds first."""
+    """Upper bounds of counts first."""
     counts, again = _without_the_expired(facts), facts.sent_again
     # A copy that no broker can know for one breaks no promise: an expectation is not met then, and not by Kafka.
     kafkas = {**counts, Anomaly.DUPLICATE: counts[Anomaly.DUPLICATE] - again} if again else counts
@@ -33,6 +39,39 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if again:
         for _, text in _broken_upper_bounds(facts, counts):
             yield stays_open(f"{text}: {again} were {SENT_AGAIN}")
+    for ask, bound, answer in facts.answers:
+        if not is_count(str(ask)):
+            yield from _of_a_measure(facts, ask, bound, answer)
+
+
+def _of_a_measure(facts: Facts, ask: Ask, bound: Bound, answer: Answer) -> Iterator[Opinion]:
+    """One that is not counted: broken is FAIL, not shown and not to be told are INCONCLUSIVE."""
+    text = f"expected {ask} {bound}, measured {answer.seen}"
+    if answer.holds is None:
+        yield stays_open(f"{text}: it cannot be told: {answer.why}")
+    elif answer.holds is False and not answer.broken:
+        yield stays_open(f"not demonstrated: {text}")
+    elif answer.holds is False:
+        still = calm(facts) if ask.quantity.takes_time else None
+        if still is not None and still.starved:
+            yield stays_open(f"{text}, on a starved machine: {'; '.join(still.starved)}")
+        else:
+            yield breaks(text)
+
+
+def judged(facts: Facts) -> Iterator[ExpectationJudged]:
+    """What became of each expectation, for whoever reads `verdict.json`."""
+    counts = _without_the_expired(facts)
+    for ask, bound, answer in facts.answers:
+        name = str(ask)
+        if is_count(name):
+            seen = counts.get(name)
+            holds = None if seen is None else bound.holds(seen)
+            yield ExpectationJudged(quantity=name, bound=str(bound), seen=str(seen or 0), holds=holds)
+        else:
+            yield ExpectationJudged(
+                quantity=name, bound=str(bound), seen=answer.seen, holds=answer.holds, why=answer.why
+            )
 
 
 def _without_the_expired(facts: Facts) -> Mapping[str, int]:
@@ -45,7 +84,7 @@ def _without_the_expired(facts: Facts) -> Mapping[str, int]:
 
 def _bounds(facts: Facts, counts: Mapping[str, int]) -> Iterator[tuple[str, Bound]]:
     for expect in facts.case.experiment.expect:
-        for anomaly, bound in expect.bounds.items():
+        for anomaly, bound in expect.counts.items():
             if anomaly in counts:
                 yield anomaly, bound
 

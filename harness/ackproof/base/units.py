@@ -53,9 +53,9 @@ def wrong(message: str) -> PydanticCustomError:
     return PydanticCustomError(WRONG, "{text}", {"text": message})
 
 
-def unknown(what: str, valid: Sequence[str]) -> PydanticCustomError:
-    """A refusal of a name that is none of these."""
-    return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid})
+def unknown(what: str, valid: Sequence[str], said: str | None = None) -> PydanticCustomError:
+    """A refusal of a name that is none of these; `said`: which part of the whole text that name is."""
+    return PydanticCustomError(UNKNOWN, "unknown {what}", {"what": what, "valid": valid, "said": said})
 
 
 def parse_duration(text: str) -> float:
@@ -155,7 +155,7 @@ def share_text(share: float) -> str:
     return f"{share * 100:.10g}%"
 
 
-def _quantity(
+def _measured(
     parse: Callable[[str], float | None],
     write: Callable[[T], str],
     pattern: str,
@@ -164,7 +164,7 @@ def _quantity(
     *,
     may_be_none: bool = False,
 ) -> tuple[BeforeValidator, PlainSerializer, WithJsonSchema]:
-    """How pydantic reads a quantity (text in a file, in Python also the number), writes it, and says its schema.
+    """How pydantic reads a measured number (text in a file, in Python also the number), writes it, and says its schema.
 
     `unit` is what a number in a file is advised to have.
     """
@@ -188,28 +188,28 @@ def _quantity(
 
 
 Duration: TypeAlias = Annotated[
-    float, *_quantity(parse_duration, duration_text, DURATION_PATTERN, ("5s", "200ms", "1m"), "ms")
+    float, *_measured(parse_duration, duration_text, DURATION_PATTERN, ("5s", "200ms", "1m"), "ms")
 ]
 """Seconds. In a file: `5s`, `200ms`, `1m`."""
 
-Shift: TypeAlias = Annotated[float, *_quantity(parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
+Shift: TypeAlias = Annotated[float, *_measured(parse_shift, shift_text, SHIFT_PATTERN, ("+1h", "-90s"), "s")]
 """Seconds forwards, or back where below zero. In a file: `1h`, `+1h`, `-90s`."""
 
 Size: TypeAlias = Annotated[
-    int, *_quantity(parse_size, size_text, SIZE_PATTERN, ("100B", "16kB", "1MB"), "B")
+    int, *_measured(parse_size, size_text, SIZE_PATTERN, ("100B", "16kB", "1MB"), "B")
 ]
 """Bytes. In a file: `100B`, `16kB`, `1MB`; kB is 1024 B."""
 
 Rate: TypeAlias = Annotated[
     float | None,
-    *_quantity(parse_rate, rate_text, RATE_PATTERN, ("5000/s", "full"), "/s", may_be_none=True),
+    *_measured(parse_rate, rate_text, RATE_PATTERN, ("5000/s", "full"), "/s", may_be_none=True),
 ]
 """Records per second, None for full speed. In a file: `5000/s`, `full`."""
 
 ByteRate: TypeAlias = Annotated[
-    int, *_quantity(parse_byte_rate, byte_rate_text, BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s")
+    int, *_measured(parse_byte_rate, byte_rate_text, BYTE_RATE_PATTERN, ("50KB/s", "1MB/s"), "B/s")
 ]
 """Bytes per second. In a file: `50KB/s`; KB is 1024 B."""
 
-Share: TypeAlias = Annotated[float, *_quantity(parse_share, share_text, SHARE_PATTERN, ("30%",), "%")]
+Share: TypeAlias = Annotated[float, *_measured(parse_share, share_text, SHARE_PATTERN, ("30%",), "%")]
 """A share from 0 to 1. In a file: `30%`."""

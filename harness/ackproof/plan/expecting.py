@@ -1,0 +1,47 @@
+"""What is asked of a quantity, held against the experiment: what its run will not leave is refused before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
+from ackproof.quantities.quantity import Ask, Witness
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.rundir.bounds import Bound
+
+
+def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
+    """Quantities that no run of this experiment can give, each with why not."""
+    for name, bound in expectation.bounds.items():
+        ask = parse_ask(name)
+        for why in (*_of_faults(ask, bound, spec), *_of_the_place(ask, spec), *_unseen(ask, spec)):
+            yield name, why
+            break
+
+
+def _of_faults(ask: Ask, bound: Bound, spec: ExperimentSpec) -> Iterator[str]:
+    for fault in (ask.fault, bound.window.fault):
+        if fault is not None and fault > len(spec.faults):
+            there = f"the last is fault {len(spec.faults)}" if spec.faults else "there are no faults"
+            yield f"fault {fault} does not exist; {there}"
+
+
+def _of_the_place(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
+    if ask.place is None:
+        return
+    topic = spec.topics.get(ask.place.topic)
+    if topic is None:
+        yield f"topic '{ask.place.topic}' does not exist; there is {', '.join(spec.topics)}"
+    elif ask.place.partition >= topic.partitions:
+        yield f"{ask.place} does not exist; {ask.place.topic} has {topic.partitions} partitions, counted from 0"
+
+
+def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
+    needs, name = ask.quantity.needs, ask.quantity.key
+    if needs is Witness.READERS and not spec.workload.consumers.live:
+        yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    elif needs in (Witness.METADATA_LOG, Witness.QUORUM) and spec.ground.foreign:
+        yield f"{name} is not seen on a cluster that someone else runs, whose metadata log is out of reach"
+    elif needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
+        where = "in the model" if spec.ground.simulated else "with ZooKeeper"
+        yield f"{name} is not seen {where}, which has no quorum of controllers"

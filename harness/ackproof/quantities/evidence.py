@@ -1,0 +1,203 @@
+"""What a run left that numbers are made of, read from its directory once; what the judge knows beside stands in its
+own `Facts`, which are evidence too."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Self, TypeAlias
+
+from ackproof.quantities.decided import MetadataLog
+from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.documents import AuditFile, CaseFile, Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import MetadataRecord, TopicRemoved, read_metadata
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.samples import Sample, read_samples
+from ackproof.rundir.timeline import Event, EventKind, FaultAsked, PhaseBegan, read_timeline
+
+if TYPE_CHECKING:
+    from ackproof.quantities.ledgers import Ledgers
+
+Spans: TypeAlias = tuple[tuple[float, float], ...]
+"""From when to when, in ns since the run's start; ascending, the ends excluded."""
+EVER: Spans = ((-math.inf, math.inf),)
+
+
+@dataclass(frozen=True)
+class Life:
+    """When a fault began and ended, in ns. It bites somewhen between `asked` and `confirmed`; None: never came.
+
+    `healed`: its healing was asked for; `over`: that was confirmed, or the fault was given up.
+    """
+
+    asked: int
+    kind: str
+    nodes: tuple[int, ...]
+    confirmed: int | None = None
+    healed: int | None = None
+    over: int | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A run directory. Tables stay on disk until somebody asks for them."""
+
+    run: CaseDir
+    backend: str
+    environment: Mapping[str, str]
+    """What the run says of the ground it stood on; empty: nothing."""
+    clients: tuple[Client, ...]
+    wall_ns: int
+    """When it began, by the wall clock; 0: it does not say."""
+    zookeeper: bool
+    """Whether ZooKeeper keeps the metadata."""
+    events: tuple[Event, ...]
+    timeline_whole: bool
+    """Whether every line of the timeline could be read."""
+    audit: AuditFile | None
+
+    @classmethod
+    def of_run(cls, run: CaseDir) -> Self:
+        """Read it. Raises `BadInput` for what cannot be read."""
+        events, whole = read_timeline(run.timeline)
+        audit = AuditFile.load(run.audit_json) if run.audit_json.exists() else None
+        file = CaseFile.load(run.case_json)
+        return cls(
+            run=run,
+            backend=file.backend,
+            environment=file.environment,
+            clients=file.clients,
+            wall_ns=file.wall_ns,
+            zookeeper=by_zookeeper(file),
+            events=tuple(events),
+            timeline_whole=whole,
+            audit=audit,
+        )
+
+    @cached_property
+    def phases(self) -> dict[str, int]:
+        """Phase → when it began, in the order of the timeline; of one that begins twice the later time."""
+        return {event.what.phase: event.t_ns for event in self.events if isinstance(event.what, PhaseBegan)}
+
+    @cached_property
+    def samples(self) -> list[Sample]:
+        """What was seen of each partition through the protocol, in the order in which it was."""
+        return read_samples(self.run.samples)
+
+    @cached_property
+    def samples_of(self) -> Mapping[TopicPartition, Sequence[Sample]]:
+        """The samples of each partition, in the order in which they were taken, but those of an earlier incarnation."""
+        found: dict[TopicPartition, list[Sample]] = defaultdict(list)
+        for sample in self.samples:
+            mine = found[TopicPartition(sample.topic, sample.partition)]
+            if mine and sample.leader_epoch < mine[-1].leader_epoch and sample.topic in self.removed:
+                mine.clear()
+            mine.append(sample)
+        return found
+
+    @cached_property
+    def metadata(self) -> list[MetadataRecord]:
+        """What the controllers decided; nothing where their log could not be looked at."""
+        return list(read_metadata(self.run.metadata_log)) if self.run.metadata_log.exists() else []
+
+    @cached_property
+    def metadata_log(self) -> MetadataLog:
+        """The same, by partition, and whether all of it is there."""
+        return MetadataLog.of(self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper)
+
+    @cached_property
+    def removed(self) -> frozenset[str]:
+        """Topics that were deleted, whether or not they were created again."""
+        return frozenset(record.topic for record in self.metadata if isinstance(record, TopicRemoved))
+
+    @cached_property
+    def ledgers(self) -> Ledgers:
+        """The rows of the ledgers. Raises OSError or ArrowException where a part cannot be read, when it is asked."""
+        from ackproof.quantities.ledgers import Ledgers
+
+        return Ledgers(self.run)
+
+    # -- times --------------------------------------------------------------------------------------------------
+
+    @property
+    def load_begins(self) -> int:
+        """When clients were started, in ns."""
+        return self.phases.get("load", 0)
+
+    @cached_property
+    def load_ends(self) -> int:
+        """When producers were told to close, in ns; where that never came, the last event."""
+        last = max((event.t_ns for event in self.events), default=0)
+        return self.phases.get("drain", last)
+
+    @cached_property
+    def faults(self) -> Mapping[int, Life]:
+        """The lives of all faults that were asked for, by their numbers."""
+        found: dict[int, Life] = {}
+        for event in self.events:
+            if event.fault is None:
+                continue
+            if isinstance(event.what, FaultAsked):
+                found[event.fault] = Life(event.t_ns, event.what.kind, event.what.nodes)
+            elif event.fault in found:
+                found[event.fault] = _later(found[event.fault], event)
+        return found
+
+    def spans(self, window: Window) -> Spans | str:
+        """When a window was; why not, where it never was."""
+        if window == WHOLE:
+            return EVER
+        if window.fault is not None:
+            return self._of_one(window)
+        lives = [
+            (life.asked, self.load_ends if life.over is None else life.over) for life in self.faults.values()
+        ]
+        among = _united(lives)
+        if window.span is Span.DURING_FAULTS:
+            return among or "no fault was at work"
+        edges = [self.load_begins, *(edge for span in among for edge in span), self.load_ends]
+        quiet = tuple((begin, end) for begin, end in zip(edges[::2], edges[1::2], strict=True) if begin < end)
+        return quiet or "a fault was at work all the time"
+
+    def _of_one(self, window: Window) -> Spans | str:
+        life = self.faults.get(window.fault or 0)
+        if life is None or life.confirmed is None:
+            return f"fault {window.fault} was not confirmed"
+        if window.span is Span.AFTER:
+            return ((life.confirmed, math.inf),)
+        ended = life.healed if life.healed is not None else life.over
+        return ((life.confirmed, self.load_ends if ended is None else ended),)
+
+
+def by_zookeeper(file: CaseFile) -> bool:
+    """Whether ZooKeeper keeps the metadata of a case."""
+    data: object = file.resolved
+    for name in ("experiment", "cluster", "mode"):
+        data = data.get(name) if isinstance(data, dict) else None
+    return data == "zookeeper"
+
+
+def _later(life: Life, event: Event) -> Life:
+    known = dict(vars(life))
+    match event.kind:
+        case EventKind.FAULT_CONFIRMED:
+            known["confirmed"] = event.t_ns
+        case EventKind.FAULT_HEALED:
+            known["healed"] = event.t_ns
+        case EventKind.FAULT_RECOVERED | EventKind.FAULT_MISSED | EventKind.FAULT_FAILED:
+            known["over"] = event.t_ns
+    return Life(**known)
+
+
+def _united(spans: Sequence[tuple[float, float]]) -> Spans:
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(found[-1][1], end)
+        else:
+            found.append((begin, end))
+    return tuple(found)

@@ -1,0 +1,311 @@
+"""The ledgers in one pass each, row group by row group: what is kept grows with the time of a run, not with its rows.
+
+Times of events are kept as the first and the last of each 10 ms in which there was any: two successive events that are
+further apart than that are known to the nanosecond. Latencies are kept in buckets of which each is 1/2048 of its power
+of two wide, so that a quantile is known to 0.05 %.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from ackproof.quantities.evidence import Spans
+from ackproof.rundir import storage
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.ledger import parts, read_parts
+from ackproof.rundir.outcome import Outcome, ReadPhase, TxnOutcome
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.schema import TRANSACTIONS
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+BIN_NS: Final = 10_000_000
+_ROWS: Final = 1 << 18
+_LOOSE: Final = 1 << 16
+"""So many bins are gathered before those of one time are made one."""
+_MANTISSA: Final = 11
+_LIVE: Final = (int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED))
+_TAKEN_BACK: Final = (-152, -151)
+"""librdkafka's _PURGE_QUEUE and _PURGE_INFLIGHT: the producer itself took the record back, with its transaction."""
+_NEVER: Final = np.iinfo(np.int64).max
+
+
+class Stamps:
+    """When something happened, per 10 ms: when first and when last."""
+
+    def __init__(self) -> None:
+        self._loose: list[tuple[Ints, Ints]] = []
+        self._count = 0
+
+    def add(self, times: Ints) -> None:
+        """Times in ns, in any order."""
+        if len(times):
+            self._gather(np.sort(times), None)
+
+    def _gather(self, first: Ints, last: Ints | None) -> None:
+        number = first // BIN_NS
+        begins = np.flatnonzero(np.diff(number, prepend=number[0] - 1))
+        ends = np.append(begins[1:], len(number)) - 1
+        until = first[ends] if last is None else np.maximum.reduceat(last, begins)
+        self._loose.append((first[begins], until))
+        self._count += len(begins)
+        if last is None and self._count > _LOOSE:
+            _ = self.bins
+
+    @property
+    def bins(self) -> tuple[Ints, Ints]:
+        """First and last of each, ascending."""
+        if len(self._loose) > 1:
+            first, last = (np.concatenate(column) for column in zip(*self._loose, strict=True))
+            order = np.argsort(first, kind="stable")
+            self._loose, self._count = [], 0
+            self._gather(first[order], last[order])
+        if not self._loose:
+            none = np.empty(0, np.int64)
+            return none, none
+        return self._loose[0]
+
+    @property
+    def last(self) -> int | None:
+        """The last of all; None without any."""
+        return int(self.bins[1][-1]) if self._loose else None
+
+
+@dataclass
+class Asked:
+    """What became of an operation on one partition: of produce calls, or of what live readers were handed."""
+
+    done: Stamps = field(default_factory=Stamps)
+    """When one was acknowledged, or handed over."""
+    waiting_ns: int = -1
+    """When a record that was never acknowledged was sent, or its producer told so, at the latest; -1 none was."""
+    begun_ns: int = _NEVER
+    """When the first was asked for."""
+    last_offset: int = -1
+    """The highest that was acknowledged (of a transaction: that was committed), or handed over; -1 unknown."""
+
+
+@dataclass
+class Since:
+    """What came first, of the records of one partition that were sent at or after a time, in ns; None: never."""
+
+    refused: int | None = None
+    """When the first was told that it is not acknowledged."""
+    accepted: int | None = None
+    """When the first was sent that was acknowledged later."""
+    acked: int | None = None
+    """When the first acknowledgement of these came."""
+
+
+@dataclass
+class Tally:
+    """What became of the produce attempts of one partition within some time, and how long acknowledgements took."""
+
+    outcomes: Counter[int] = field(default_factory=Counter)
+    errors: Counter[int] = field(default_factory=Counter)
+    latencies: Counter[int] = field(default_factory=Counter)
+    """By bucket."""
+    longest_ns: int = -1
+
+    def add(self, other: Tally) -> None:
+        """Those of another partition, too."""
+        self.outcomes += other.outcomes
+        self.errors += other.errors
+        self.latencies += other.latencies
+        self.longest_ns = max(self.longest_ns, other.longest_ns)
+
+    def quantile(self, share: float) -> tuple[float, float] | None:
+        """Between which ns the least latency lies that `share` of all do not exceed; None without any."""
+        count = sum(self.latencies.values())
+        if not count:
+            return None
+        wanted = max(1, math.ceil(share * count))
+        for bucket in sorted(self.latencies):
+            wanted -= self.latencies[bucket]
+            if wanted <= 0:
+                return _edges(bucket)
+        raise AssertionError("the counts of all buckets are their sum")
+
+
+class Ledgers:
+    """The produced and the consumed ledger of a run. Raises OSError or ArrowException where a part cannot be read."""
+
+    def __init__(self, run: CaseDir) -> None:
+        self._run = run
+        self._tallies: dict[Spans, dict[TopicPartition, Tally]] = {}
+        self._since: dict[int, dict[TopicPartition, Since]] = {}
+
+    @cached_property
+    def produced(self) -> dict[TopicPartition, Asked]:
+        """Every partition that something was sent to."""
+        found: dict[TopicPartition, Asked] = defaultdict(Asked)
+        columns = [
+            "topic",
+            "partition",
+            "outcome",
+            "error",
+            "offset",
+            "sent_ns",
+            "done_ns",
+            "producer",
+            "txn",
+        ]
+        for place, rows in _by_place(self._run.produced, columns):
+            one, acked = found[place], rows["outcome"] == int(Outcome.ACKED)
+            one.done.add(rows["done_ns"][acked])
+            one.begun_ns = min(one.begun_ns, int(rows["sent_ns"].min()))
+            kept = rows["offset"][acked & self._committed(rows)]
+            one.last_offset = max(one.last_offset, int(kept.max(initial=-1)))
+            waited = ~acked & ~np.isin(rows["error"], _TAKEN_BACK)
+            if waited.any():
+                latest = np.maximum(rows["sent_ns"], rows["done_ns"])[waited]
+                one.waiting_ns = max(one.waiting_ns, int(latest.max()))
+        return dict(found)
+
+    def _committed(self, rows: dict[str, Ints]) -> Bools:
+        """Whether each row is of no transaction, or of one that was committed."""
+        own: Bools = rows["txn"] < 0
+        if not own.all():
+            own |= np.isin(_transaction(rows["producer"], rows["txn"]), self._commits)
+        return own
+
+    @cached_property
+    def _commits(self) -> Ints:
+        told = read_parts(self._run.transactions, TRANSACTIONS)
+        told = told.filter(pc.equal(told["outcome"], int(TxnOutcome.COMMITTED)))
+        return _transaction(*(told[name].to_numpy().astype(np.int64) for name in ("producer", "txn")))
+
+    @cached_property
+    def read(self) -> dict[TopicPartition, Asked]:
+        """Every partition that live readers were handed something of."""
+        found: dict[TopicPartition, Asked] = defaultdict(Asked)
+        for place, rows in _by_place(
+            self._run.consumed, ["topic", "partition", "phase", "offset", "read_ns"]
+        ):
+            live = np.isin(rows["phase"], _LIVE)
+            if live.any():
+                one = found[place]
+                one.done.add(rows["read_ns"][live])
+                one.last_offset = max(one.last_offset, int(rows["offset"][live].max()))
+        return dict(found)
+
+    def since(self, t_ns: int) -> dict[TopicPartition, Since]:
+        """What came first after a time."""
+        if t_ns not in self._since:
+            found: dict[TopicPartition, Since] = defaultdict(Since)
+            for place, rows in _by_place(
+                self._run.produced, ["topic", "partition", "outcome", "sent_ns", "done_ns"]
+            ):
+                after, acked = rows["sent_ns"] >= t_ns, rows["outcome"] == int(Outcome.ACKED)
+                told = rows["done_ns"] >= 0
+                one = found[place]
+                one.refused = _first(one.refused, rows["done_ns"][after & ~acked & told])
+                one.accepted = _first(one.accepted, rows["sent_ns"][after & acked])
+                one.acked = _first(one.acked, rows["done_ns"][after & acked])
+            self._since[t_ns] = dict(found)
+        return self._since[t_ns]
+
+    def tally(self, spans: Spans) -> dict[TopicPartition, Tally]:
+        """Attempts that were told what became of them within these spans; those that never were, by when they were
+        sent."""
+        if spans not in self._tallies:
+            found: dict[TopicPartition, Tally] = defaultdict(Tally)
+            columns = ["topic", "partition", "outcome", "error", "sent_ns", "done_ns"]
+            for place, rows in _by_place(self._run.produced, columns):
+                at = np.where(rows["done_ns"] >= 0, rows["done_ns"], rows["sent_ns"])
+                inside = _inside(at, spans)
+                if inside.any():
+                    _count(found[place], {name: column[inside] for name, column in rows.items()})
+            self._tallies[spans] = dict(found)
+        return self._tallies[spans]
+
+    def reads(self, spans: Spans) -> Counter[TopicPartition]:
+        """How many records live readers were handed within these spans."""
+        found: Counter[TopicPartition] = Counter()
+        for place, rows in _by_place(self._run.consumed, ["topic", "partition", "phase", "read_ns"]):
+            found[place] += int((np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)).sum())
+        return found
+
+
+def _transaction(producer: Ints, txn: Ints) -> Ints:
+    """(producer, txn) as one number."""
+    return (producer << 40) + np.maximum(txn, 0)
+
+
+def _count(tally: Tally, rows: dict[str, Ints]) -> None:
+    for column, counter in (("outcome", tally.outcomes), ("error", tally.errors)):
+        values, counts = np.unique(rows[column], return_counts=True)
+        counter.update(dict(zip(values.tolist(), counts.tolist(), strict=True)))
+    acked = rows["outcome"] == int(Outcome.ACKED)
+    if acked.any():
+        latency = np.maximum(rows["done_ns"][acked] - rows["sent_ns"][acked], 0)
+        tally.longest_ns = max(tally.longest_ns, int(latency.max()))
+        buckets, counts = np.unique(_bucket(latency), return_counts=True)
+        tally.latencies.update(dict(zip(buckets.tolist(), counts.tolist(), strict=True)))
+
+
+def _bucket(latency: Ints) -> Ints:
+    """By the exponent and the first bits behind the point of the number as IEEE 754 writes it."""
+    numbers: Ints = latency.astype(np.float64).view(np.int64) >> (52 - _MANTISSA)
+    return numbers
+
+
+def _edges(bucket: int) -> tuple[float, float]:
+    """The least whole number that it holds, and the greatest."""
+    low, above = np.array([bucket, bucket + 1], np.int64) << (52 - _MANTISSA)
+    first, behind = (math.ceil(float(np.int64(one).view(np.float64))) for one in (low, above))
+    return float(first), float(max(first, behind - 1))
+
+
+def _first(known: int | None, times: Ints) -> int | None:
+    if not len(times):
+        return known
+    return int(times.min()) if known is None else min(known, int(times.min()))
+
+
+def _inside(times: Ints, spans: Spans) -> Bools:
+    found = np.zeros(len(times), np.bool_)
+    for begin, end in spans:
+        found |= (times >= begin) & (times < end)
+    return found
+
+
+def _by_place(folder: Path, columns: Sequence[str]) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
+    """Some rows of one partition after the other; a partition comes many times."""
+    for path in parts(folder):
+        with storage.parquet(path) as file:
+            for batch in file.iter_batches(_ROWS, columns=list(columns)):
+                yield from _split(batch)
+
+
+def _split(batch: pa.RecordBatch) -> Iterator[tuple[TopicPartition, dict[str, Ints]]]:
+    if not len(batch):
+        return
+    topics = pc.dictionary_encode(batch["topic"])
+    names = topics.dictionary.to_pylist()
+    partition = batch["partition"].to_numpy(zero_copy_only=False).astype(np.int64)
+    code = topics.indices.to_numpy(zero_copy_only=False).astype(np.int64) * (1 << 32) + partition
+    rows = {
+        name: batch[name].to_numpy(zero_copy_only=False).astype(np.int64)
+        for name in batch.schema.names
+        if name not in ("topic", "partition")
+    }
+    there = np.unique(code)
+    for one in there.tolist():
+        place = TopicPartition(names[one >> 32], one & 0xFFFFFFFF)
+        if len(there) == 1:
+            yield place, rows
+        else:
+            mine = code == one
+            yield place, {name: column[mine] for name, column in rows.items()}

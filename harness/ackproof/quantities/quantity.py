@@ -1,0 +1,151 @@
+"""What a quantity is, and how it is asked for: `time_to(first ack, fault 1, orders/0)`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ackproof.base.units import duration_text, parse_duration
+from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.partition import TopicPartition
+
+if TYPE_CHECKING:
+    from ackproof.quantities.evidence import Evidence
+    from ackproof.quantities.value import Value
+    from ackproof.rundir.metadata import PartitionDecided
+    from ackproof.rundir.samples import Sample
+
+LEAST_GAP_S: Final = 0.01
+"""Shorter gaps are not told apart."""
+
+
+class Witness(StrEnum):
+    """What must have been there for a quantity to be measured at all, beyond what every run leaves."""
+
+    READERS = "live readers"
+    METADATA_LOG = "the controllers' metadata log"
+    QUORUM = "the metadata log of a KRaft quorum of real controllers"
+
+
+class Argument(StrEnum):
+    """What a quantity may be asked of, beside its first word."""
+
+    FAULT = "fault N"
+    ABOVE = "above D"
+    CODE = "code C"
+    PLACE = "t/p"
+
+
+@dataclass(frozen=True)
+class State:
+    """How a state is read off a look at a partition, and off a record of the metadata log where that tells it. None:
+    not known at that moment."""
+
+    of_sample: Callable[[Sample], float | None]
+    of_record: Callable[[PartitionDecided], float] | None = None
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """One word of the vocabulary. It has `measure`, or as a `state` a number at every moment.
+
+    `variant`: its first word in parentheses; '' none. `required`, `optional`: its further arguments. `unknown`: when it
+    is not known, or cut. `windows`: whether it is also measured within a part of a run.
+    """
+
+    name: str
+    variant: str
+    unit: Unit
+    definition: str
+    source: str
+    unknown: str
+    required: tuple[Argument, ...] = ()
+    optional: tuple[Argument, ...] = ()
+    needs: Witness | None = None
+    windows: bool = False
+    takes_time: bool = True
+    """Whether a machine that is short of processor time shows in it."""
+    measure: Callable[[Evidence, Ask, Window], Value] | None = None
+    state: State | None = None
+
+    @property
+    def key(self) -> str:
+        """What it is called: `time_to(first ack)`."""
+        return f"{self.name}({self.variant})" if self.variant else self.name
+
+    @property
+    def signature(self) -> str:
+        """How it is written, what may be left out in brackets."""
+        words = [word for word in (self.variant, *self.required) if word]
+        inside = ", ".join(words)
+        for one in self.optional:
+            inside += f"[, {one}]" if inside else f"[{one}]"
+        if inside.startswith("["):
+            return f"{self.name}[({inside[1:-1]})]"
+        return f"{self.name}({inside})" if inside else self.name
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A quantity with what it is asked of. Without `place`: of all partitions together, as its definition says."""
+
+    quantity: Quantity
+    fault: int | None = None
+    above_s: float | None = None
+    code: int | None = None
+    place: TopicPartition | None = None
+
+    def __str__(self) -> str:
+        words = [self.quantity.variant] if self.quantity.variant else []
+        if self.fault is not None:
+            words.append(f"fault {self.fault}")
+        if self.above_s is not None:
+            words.append(f"above {duration_text(self.above_s)}")
+        if self.code is not None:
+            words.append(f"code {self.code}")
+        if self.place is not None:
+            words.append(str(self.place))
+        return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
+
+    def has(self, argument: Argument) -> bool:
+        """Whether it is asked of that."""
+        values = {
+            Argument.FAULT: self.fault,
+            Argument.ABOVE: self.above_s,
+            Argument.CODE: self.code,
+            Argument.PLACE: self.place,
+        }
+        return values[argument] is not None
+
+
+Vocabulary: TypeAlias = Mapping[str, Quantity]
+_FAULT: Final = re.compile(r"fault\s+([1-9][0-9]{0,2})\Z")
+_ABOVE: Final = re.compile(r"above\s+(\S.*)\Z")
+_CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
+
+
+def read_argument(ask: Ask, text: str) -> Ask:
+    """The same with one argument more. Raises ValueError."""
+    quantity = ask.quantity
+    if match := _FAULT.match(text):
+        kind, more = Argument.FAULT, Ask(quantity, int(match[1]), ask.above_s, ask.code, ask.place)
+    elif match := _ABOVE.match(text):
+        above = parse_duration(match[1].strip())
+        if above < LEAST_GAP_S:
+            raise ValueError(f"gaps below {duration_text(LEAST_GAP_S)} are not told apart")
+        kind, more = Argument.ABOVE, Ask(quantity, ask.fault, above, ask.code, ask.place)
+    elif match := _CODE.match(text):
+        kind, more = Argument.CODE, Ask(quantity, ask.fault, ask.above_s, int(match[1]), ask.place)
+    elif "/" in text:
+        place = TopicPartition.parse(text)
+        kind, more = Argument.PLACE, Ask(quantity, ask.fault, ask.above_s, ask.code, place)
+    else:
+        raise ValueError(f"'{text[:60]}' means nothing there; write {quantity.signature}")
+    if kind not in (*quantity.required, *quantity.optional):
+        raise ValueError(f"{quantity.key} is not asked of '{text[:60]}'; write {quantity.signature}")
+    if ask.has(kind):
+        raise ValueError(f"'{kind}' stands twice; write {quantity.signature}")
+    return more

@@ -1,0 +1,153 @@
+"""Rates, latencies, outcomes and errors: of all attempts, or of those within a window."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from ackproof.quantities.evidence import Evidence, Spans
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
+from ackproof.quantities.value import Value
+from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.outcome import Outcome
+
+if TYPE_CHECKING:
+    from ackproof.quantities.ledgers import Tally
+
+SHARES: Final = {"p50": 0.5, "p99": 0.99, "p99.9": 0.999}
+
+
+def _tally(evidence: Evidence, ask: Ask, spans: Spans) -> Tally:
+    from ackproof.quantities.ledgers import Tally
+
+    whole = Tally()
+    for place, one in evidence.ledgers.tally(spans).items():
+        if ask.place in (None, place):
+            whole.add(one)
+    return whole
+
+
+def _latency(evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    tally = _tally(evidence, ask, spans)
+    if tally.longest_ns < 0:
+        return Value.unknown("nothing was acknowledged")
+    if ask.quantity.variant == "max":
+        return Value.exactly(tally.longest_ns / 1e9)
+    found = tally.quantile(SHARES[ask.quantity.variant])
+    assert found is not None
+    low, high = found
+    return Value(low / 1e9, min(high, tally.longest_ns) / 1e9)
+
+
+def _rate(evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    under_load = tuple(
+        (max(begin, evidence.load_begins), min(end, evidence.load_ends))
+        for begin, end in spans
+        if max(begin, evidence.load_begins) < min(end, evidence.load_ends)
+    )
+    length = math.fsum(end - begin for begin, end in under_load) / 1e9
+    if not length:
+        return Value.unknown("there was no load then")
+    if ask.quantity.variant == "produce":
+        return Value.exactly(_tally(evidence, ask, under_load).outcomes[int(Outcome.ACKED)] / length)
+    reads = evidence.ledgers.reads(under_load)
+    return Value.exactly(sum(count for place, count in reads.items() if ask.place in (None, place)) / length)
+
+
+def _attempts(outcome: Outcome, evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    return Value.exactly(_tally(evidence, ask, spans).outcomes[int(outcome)])
+
+
+def _errors(evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    errors = _tally(evidence, ask, spans).errors
+    if ask.code is not None:
+        return Value.exactly(errors[ask.code])
+    return Value.exactly(sum(count for code, count in errors.items() if code))
+
+
+_PRODUCED: Final = "ledger/produced"
+_WINDOW: Final = "Unknown where the window never was"
+QUANTITIES: Final = (
+    *(
+        Quantity(
+            name="latency",
+            variant=variant,
+            unit=Unit.SECONDS,
+            definition=(
+                "The longest time from a produce call to its acknowledgement."
+                if variant == "max"
+                else f"The time from the produce call that {share:.1%} of all acknowledgements did not exceed."
+            )
+            + " Within a window: of those that came in it.",
+            source=f"{_PRODUCED}: done_ns - sent_ns of what was acknowledged",
+            unknown=f"{'' if variant == 'max' else 'Known to 0.05 %. '}{_WINDOW}, or nothing was acknowledged in it.",
+            optional=(Argument.PLACE,),
+            windows=True,
+            measure=_latency,
+        )
+        for variant, share in {**SHARES, "max": 1.0}.items()
+    ),
+    Quantity(
+        name="rate",
+        variant="produce",
+        unit=Unit.PER_SECOND,
+        definition="Acknowledgements per second under load, from when clients are started until producers close.",
+        source=f"{_PRODUCED}, timeline.jsonl",
+        unknown=f"{_WINDOW}, or lies outside the load.",
+        optional=(Argument.PLACE,),
+        windows=True,
+        measure=_rate,
+    ),
+    Quantity(
+        name="rate",
+        variant="read",
+        unit=Unit.PER_SECOND,
+        definition="Records per second that live readers are handed under load.",
+        source="ledger/consumed, timeline.jsonl",
+        unknown=f"{_WINDOW}, or lies outside the load.",
+        optional=(Argument.PLACE,),
+        needs=Witness.READERS,
+        windows=True,
+        measure=_rate,
+    ),
+    *(
+        Quantity(
+            name="attempts",
+            variant=outcome.name.lower(),
+            unit=Unit.COUNT,
+            definition=f"Produce attempts that ended as {outcome.name.lower()}. Within a window: by when they were "
+            "told, or, if they never were, sent.",
+            source=f"{_PRODUCED}: outcome",
+            unknown=f"{_WINDOW}.",
+            optional=(Argument.PLACE,),
+            windows=True,
+            measure=partial(_attempts, outcome),
+        )
+        for outcome in Outcome
+    ),
+    Quantity(
+        name="errors",
+        variant="",
+        unit=Unit.COUNT,
+        definition="Produce attempts that ended with an error, or with this code, Kafka's or librdkafka's (`code 19`, "
+        "`code -192`).",
+        source=f"{_PRODUCED}: error",
+        unknown=f"{_WINDOW}.",
+        optional=(Argument.CODE, Argument.PLACE),
+        windows=True,
+        measure=_errors,
+    ),
+)

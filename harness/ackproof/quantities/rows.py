@@ -1,0 +1,75 @@
+"""Every quantity of a run as a row: what `open_run(path).quantities()` is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ackproof.quantities.answer import measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.over_time import Looks
+from ackproof.quantities.quantity import Argument, Ask, Quantity
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import VOCABULARY
+from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.partition import TopicPartition
+
+ABOVE_S = 1.0
+"""Gaps are told above this, where nobody says another."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One number. `low` and `high`: between which it lies; of a state the least and the greatest that was seen.
+    `partition` '': of all together; `window` '': of the whole run."""
+
+    quantity: str
+    partition: str
+    window: str
+    unit: str
+    low: float
+    high: float
+    why: str
+
+
+def rows(evidence: Evidence) -> Iterator[Row]:
+    """Of each quantity: of all partitions and of each, after each fault, within and without faults."""
+    places = sorted(evidence.samples_of)
+    for quantity in VOCABULARY.values():
+        for ask in _asks(quantity, [None, *places], sorted(evidence.faults)):
+            for window in _windows(quantity):
+                yield _row(evidence, ask, window)
+
+
+def _asks(
+    quantity: Quantity, places: Sequence[TopicPartition | None], faults: Sequence[int]
+) -> Iterator[Ask]:
+    above = ABOVE_S if Argument.ABOVE in quantity.required else None
+    for fault in faults if Argument.FAULT in quantity.required else [None]:
+        for place in places if Argument.PLACE in quantity.optional else [None]:
+            if quantity.state is None or place is not None:
+                yield Ask(quantity, fault, above, None, place)
+
+
+def _windows(quantity: Quantity) -> Sequence[Window]:
+    if not quantity.windows:
+        return [WHOLE]
+    return [WHOLE, Window(Span.DURING_FAULTS), Window(Span.OUTSIDE)]
+
+
+def _row(evidence: Evidence, ask: Ask, window: Window) -> Row:
+    value = measured(evidence, ask, window) if ask.quantity.state is None else _range(evidence, ask, window)
+    name = str(Ask(ask.quantity, ask.fault, ask.above_s, ask.code))
+    place = "" if ask.place is None else str(ask.place)
+    return Row(name, place, str(window), ask.quantity.unit.value, value.low, value.high, value.why)
+
+
+def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
+    spans = evidence.spans(window)
+    if isinstance(spans, str):
+        return Value.unknown(spans)
+    assert ask.quantity.state is not None
+    assert ask.place is not None
+    looks = Looks.of(evidence, ask.quantity.state, ask.place)
+    numbers = [number for begin, end in spans for _, number in looks.inside(begin, end)]
+    return Value(min(numbers), max(numbers)) if numbers else Value.unknown("no look tells it")

@@ -1,0 +1,119 @@
+"""States of a partition over time, and its elections."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
+from ackproof.quantities.value import Value
+from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.samples import Sample
+
+
+def _lag(sample: Sample) -> float | None:
+    if sample.high_watermark < 0 or sample.leader not in sample.log_ends:
+        return None
+    return max(0, sample.log_ends[sample.leader] - sample.high_watermark)
+
+
+def _log_end(sample: Sample) -> float | None:
+    return sample.log_ends.get(sample.leader)
+
+
+def _high_watermark(sample: Sample) -> float | None:
+    return sample.high_watermark if sample.high_watermark >= 0 else None
+
+
+_SAMPLES: Final = "observed/partitions.jsonl"
+_BOTH: Final = f"{_SAMPLES}, observed/metadata.jsonl"
+_UNSEEN: Final = "Unknown while nobody answers"
+_STATES: Final = (
+    (
+        "isr",
+        State(lambda sample: len(sample.isr), lambda record: len(record.isr)),
+        "The size of the in-sync replica set.",
+        _BOTH,
+    ),
+    (
+        "leader",
+        State(lambda sample: sample.leader, lambda record: record.leader),
+        "The id of the leader; below 0 where there is none.",
+        _BOTH,
+    ),
+    (
+        "leader_epoch",
+        State(lambda sample: sample.leader_epoch, lambda record: record.leader_epoch),
+        "The leader epoch.",
+        _BOTH,
+    ),
+    (
+        "lag",
+        State(_lag),
+        "The leader's log end − its high watermark, in offsets.",
+        _SAMPLES,
+    ),
+    ("high_watermark", State(_high_watermark), "The high watermark, asked at the leader.", _SAMPLES),
+    ("log_end", State(_log_end), "The leader's log end.", _SAMPLES),
+)
+
+
+def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
+    log = evidence.metadata_log
+    places = [place for place in log.states if ask.place in (None, place)]
+    count = sum(
+        kind in ("", "clean" if clean else "unclean") for place in places for _, clean in log.elections(place)
+    )
+    hole = log.hole or ("" if places else f"the metadata log says nothing of {ask.place or 'any partition'}")
+    return Value(count, math.inf, hole) if hole else Value.exactly(count)
+
+
+def _of(kind: str) -> Quantity:
+    def measure(evidence: Evidence, ask: Ask, _: Window) -> Value:
+        return _elections(kind, evidence, ask)
+
+    whom = {
+        "": "",
+        "clean": " that was in the ISR, or an eligible leader replica (KIP-966), until then",
+        "unclean": " that was neither in the ISR nor an eligible leader replica (KIP-966) until then",
+    }[kind]
+    return Quantity(
+        name="elections",
+        variant=kind,
+        unit=Unit.COUNT,
+        definition=f"How often a leader{whom} was named in a new leader epoch, on all partitions; that of a topic's "
+        "creation does not count.",
+        source="observed/metadata.jsonl",
+        unknown="At least as many as are seen where the metadata log has a hole.",
+        optional=(Argument.PLACE,),
+        needs=Witness.METADATA_LOG,
+        takes_time=False,
+        measure=measure,
+    )
+
+
+QUANTITIES: Final = (
+    *(
+        Quantity(
+            name=name,
+            variant="",
+            unit=Unit.NUMBER,
+            definition=f"{definition} Without t/p: of every partition.",
+            source=source,
+            unknown=f"{_UNSEEN}"
+            + (
+                ": an absence over the whole run holds by the metadata log, if that is whole, else where no two looks "
+                "are further apart than 1 s."
+                if state.of_record is not None
+                else ": an absence holds where no two looks that tell it are further apart than 1 s."
+            ),
+            optional=(Argument.PLACE,),
+            windows=True,
+            takes_time=False,
+            state=state,
+        )
+        for name, state, definition, source in _STATES
+    ),
+    *map(_of, ("", "clean", "unclean")),
+)

@@ -1,0 +1,256 @@
+"""Times after a fault: how long until something was seen, counted from when the fault began."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
+from ackproof.quantities.value import Value, longest, shortest
+from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.samples import Sample
+
+if TYPE_CHECKING:
+    from ackproof.quantities.ledgers import Since
+
+MS: Final = 1_000_000
+WALL_WITHIN_NS: Final = 20 * MS
+"""The wall clock may move by so much against the monotonic one in a run; then times that brokers write are as wide."""
+
+Found: TypeAlias = Sequence[tuple[TopicPartition, Value]]
+Event: TypeAlias = Callable[[Evidence, Life, Ask], "Value | str"]
+"""The time of an event in seconds after a fault; why not, where it cannot be told."""
+
+
+def between(life: Life, after_ns: float, until_ns: float) -> Value:
+    """What happened between these two, in seconds since the fault began, which was between `asked` and `confirmed`."""
+    confirmed = life.asked if life.confirmed is None else life.confirmed
+    return Value(max(0.0, (after_ns - confirmed) / 1e9), max(0.0, (until_ns - life.asked) / 1e9))
+
+
+def not_until(life: Life, last_ns: float, what: str) -> Value:
+    """What had not happened when it was last looked for."""
+    seen = between(life, last_ns, last_ns)
+    return Value(seen.low, math.inf, f"{what} until {last_ns / 1e9:.3f} s of the run, and then nobody looked")
+
+
+def _measure(event: Event, evidence: Evidence, ask: Ask, window: Window) -> Value:
+    life = evidence.faults.get(ask.fault or 0)
+    if life is None or life.confirmed is None:
+        return Value.unknown(f"fault {ask.fault} was not confirmed")
+    found = event(evidence, life, ask)
+    return Value.unknown(found) if isinstance(found, str) else found
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+def _request(
+    first: Callable[[Since], int | None],
+    of_all: Callable[[list[Value]], Value],
+    what: str,
+    evidence: Evidence,
+    life: Life,
+    ask: Ask,
+) -> Value | str:
+    assert life.confirmed is not None
+    since = evidence.ledgers.since(life.confirmed)
+    places = [place for place in sorted(since) if ask.place in (None, place)]
+    if not places:
+        return f"nothing was sent to {ask.place}" if ask.place else "nothing was sent"
+    values = []
+    for place in places:
+        at = first(since[place])
+        end = max(evidence.load_ends, life.confirmed)
+        values.append(not_until(life, end, f"{what} on {place}") if at is None else between(life, at, at))
+    return of_all(values)
+
+
+# -- what was sampled -----------------------------------------------------------------------------------------------
+
+
+def _looks(evidence: Evidence, life: Life, place: TopicPartition) -> tuple[Sample, list[Sample]] | str:
+    """The last look before a fault was asked for, and those behind that."""
+    samples = evidence.samples_of.get(place, ())
+    before = [sample for sample in samples if sample.t_ns <= life.asked]
+    if not before:
+        return f"{place} was not looked at before the fault"
+    return before[-1], [before[-1], *(sample for sample in samples if sample.t_ns > life.asked)]
+
+
+def _first(life: Life, looks: Sequence[Sample], is_it: Callable[[Sample], bool], what: str) -> Value:
+    """When the first look showed it: between that and the one before."""
+    for one, two in pairwise(looks):
+        if is_it(two):
+            return between(life, max(one.t_ns, life.asked), two.t_ns)
+    return not_until(life, looks[-1].t_ns, what)
+
+
+def _sampled(evidence: Evidence, ask: Ask) -> Iterable[TopicPartition]:
+    return [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
+
+
+def _new_leader(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+    values, why = [], f"fault {ask.fault} hit no node that led a partition; name the partition"
+    for place in _sampled(evidence, ask):
+        found = _looks(evidence, life, place)
+        if isinstance(found, str):
+            why = found
+        elif ask.place is not None or found[0].leader in life.nodes:
+            before, looks = found
+            is_it = partial(_leads_later, before.leader_epoch)
+            values.append(_first(life, looks, is_it, f"{place} had no leader in a later epoch"))
+    return longest(values) if values else why
+
+
+def _leads_later(epoch: int, sample: Sample) -> bool:
+    return sample.leader >= 0 and sample.leader_epoch > epoch
+
+
+def _shrunk(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+    values, why = [], "no partition was looked at before the fault"
+    for place in _sampled(evidence, ask):
+        found = _looks(evidence, life, place)
+        if isinstance(found, str):
+            why = found
+        else:
+            values.append(
+                _first(life, found[1], partial(_lacks, found[0].isr), f"the ISR of {place} lost nobody")
+            )
+    return shortest(values) if values else why
+
+
+def _lacks(isr: Sequence[int], sample: Sample) -> bool:
+    return not set(isr) <= set(sample.isr)
+
+
+def _full(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+    values, why = [], "no ISR was seen to shrink after the fault"
+    for place in _sampled(evidence, ask):
+        found = _looks(evidence, life, place)
+        if isinstance(found, str):
+            why = found
+            continue
+        before, looks = found
+        shrunk = next((number for number, one in enumerate(looks) if _lacks(before.isr, one)), None)
+        if shrunk is not None:
+            values.append(_first(life, looks[shrunk:], _is_full, f"the ISR of {place} was not full again"))
+    return longest(values) if values else why
+
+
+def _is_full(sample: Sample) -> bool:
+    return set(sample.replicas) <= set(sample.isr)
+
+
+# -- what the controllers wrote -------------------------------------------------------------------------------------
+
+
+def _controller(evidence: Evidence, life: Life, ask: Ask) -> Value | str:
+    hole, slack = evidence.metadata_log.hole, _wall(evidence)
+    if hole or isinstance(slack, str):
+        return hole or str(slack)
+    epoch = None
+    for record in evidence.metadata_log.records:
+        at = record.timestamp_ms * MS - evidence.wall_ns
+        if at <= life.asked - slack:
+            epoch = record.epoch
+        elif epoch is None:
+            return "the metadata log begins after the fault"
+        elif record.epoch > epoch:
+            # the timestamp is a whole millisecond, cut off
+            return between(life, max(life.asked, at - slack), at + MS + slack)
+    return not_until(life, evidence.load_ends, "no controller began")
+
+
+def _wall(evidence: Evidence) -> int | str:
+    """By how many ns the wall clock moved against the monotonic one; why it says nothing, where that is too much."""
+    if any(life.kind == "clock_jump" for life in evidence.faults.values()):
+        return "a fault moved wall clocks, by which the metadata log is dated"
+    if not evidence.wall_ns:
+        return "the run does not say by the wall clock when it began"
+    moved = [abs(event.wall_ns - event.t_ns - evidence.wall_ns) for event in evidence.events]
+    most = max(moved, default=0)
+    if most > WALL_WITHIN_NS:
+        return f"the wall clock, by which the metadata log is dated, moved by {most / 1e9:.3f} s in the run"
+    return most
+
+
+_PRODUCED: Final = "ledger/produced, timeline.jsonl"
+_SAMPLED: Final = "observed/partitions.jsonl, timeline.jsonl"
+_OPEN: Final = "Open above where the load ended first"
+_EVENTS: Final[tuple[tuple[str, Event, str, str, str], ...]] = (
+    (
+        "first refused",
+        partial(_request, lambda one: one.refused, shortest, "nothing was refused"),
+        "the first record that was sent since was told not to be acknowledged (it failed, or its outcome is unknown); "
+        "of all partitions the earliest",
+        _PRODUCED,
+        f"{_OPEN}.",
+    ),
+    (
+        "first accepted",
+        partial(_request, lambda one: one.accepted, longest, "nothing was accepted"),
+        "the first record was sent that was acknowledged in the end; of all partitions the latest. What waits in a "
+        "producer until it can be acknowledged counts from when it was handed to that",
+        _PRODUCED,
+        f"{_OPEN}.",
+    ),
+    (
+        "first ack",
+        partial(_request, lambda one: one.acked, longest, "nothing was acknowledged"),
+        "the first acknowledgement came of a record that was sent since; of all partitions the latest",
+        _PRODUCED,
+        f"{_OPEN}.",
+    ),
+    (
+        "new leader",
+        _new_leader,
+        "a look showed a leader in a later leader epoch; of all partitions that were led by a node which the fault hit "
+        "the latest",
+        _SAMPLED,
+        "Between two looks; open above where no look showed it; unknown where the fault hit no leader.",
+    ),
+    (
+        "isr shrunk",
+        _shrunk,
+        "a look showed an ISR that lacks a replica which was in it before; of all partitions the earliest",
+        _SAMPLED,
+        "Between two looks; open above where no look showed it.",
+    ),
+    (
+        "isr full",
+        _full,
+        "a look showed an ISR with all replicas again, after one that lacked some; of all partitions whose ISR shrank "
+        "the latest",
+        _SAMPLED,
+        "Between two looks; open above where no look showed it; unknown where no ISR shrank.",
+    ),
+    (
+        "controller elected",
+        _controller,
+        "a controller of a later epoch wrote its first record",
+        "observed/metadata.jsonl, timeline.jsonl",
+        "As wide as the wall clock moved; unknown where a fault moves clocks, and where the metadata log has a hole.",
+    ),
+)
+
+QUANTITIES: Final = tuple(
+    Quantity(
+        name="time_to",
+        variant=variant,
+        unit=Unit.SECONDS,
+        definition=f"From when fault N began until {words}. It began between being asked for and being confirmed.",
+        source=source,
+        unknown=f"{unknown} Unknown where the fault was not confirmed.",
+        required=(Argument.FAULT,),
+        optional=() if variant == "controller elected" else (Argument.PLACE,),
+        needs=Witness.QUORUM if variant == "controller elected" else None,
+        measure=partial(_measure, event),
+    )
+    for variant, event, words, source, unknown in _EVENTS
+)

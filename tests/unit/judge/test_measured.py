@@ -1,0 +1,69 @@
+"""Expectations on what is measured: what each comes to in the verdict, and what `verdict.json` keeps of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from ackproof.judge.facts import Facts
+from ackproof.judge.verdict import judge
+from ackproof.rundir.documents import Calm
+from ackproof.rundir.outcome import Verdict
+
+from .conftest import MakeRun, attempt
+
+SENT = [attempt(number, at) for number, at in enumerate((0.5, 1.05, 1.2, 1.3))]
+"""All sent at 0 s: the longest gap is 0.55 s, the longest latency 1.3 s."""
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict", "reason"),
+    [
+        ('longest_gap(produce): "< 1s"', Verdict.PASS, ""),
+        (
+            'longest_gap(produce): "< 100ms"',
+            Verdict.FAIL,
+            "expected longest_gap(produce) < 100ms, measured 550 ms",
+        ),
+        (
+            'latency(max): "> 1m"',
+            Verdict.INCONCLUSIVE,
+            "not demonstrated: expected latency(max) > 60s, measured 1.300 s",
+        ),
+        (
+            "lag: never > 5",
+            Verdict.INCONCLUSIVE,
+            "it cannot be told: lag(orders/0): no look tells it within that time",
+        ),
+        (
+            'time_to(first ack, fault 1): "< 6s"',
+            Verdict.INCONCLUSIVE,
+            "nothing was acknowledged on orders/0 until 1.400 s of the run",
+        ),
+    ],
+)
+def test_what_each_comes_to(make_run: MakeRun, expect: str, verdict: Verdict, reason: str) -> None:
+    found = judge(Facts.of(make_run(expect=f"expect:\n  - {expect}", attempts=SENT)))
+    assert found.verdict is verdict
+    assert reason in " ".join(found.reasons)
+    (one,) = found.expected
+    assert one.holds is {Verdict.PASS: True, Verdict.FAIL: False}.get(verdict, one.holds)
+
+
+def test_what_takes_time_on_a_starved_machine_is_not_held_against_kafka(
+    make_run: MakeRun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starved = Calm(
+        seconds=1, asked_rate=None, sent_rate=1, median_ms=1, late_ms=1, looks_per_s=1, busy=1, stolen=0,
+        cpu_pressure=0, io_pressure=0, memory_pressure=0, starved=("it stood still",),
+    )  # fmt: skip
+    monkeypatch.setattr("ackproof.judge.checks.expectations.calm", lambda _: starved)
+    run = make_run(expect='expect:\n  - longest_gap(produce): "< 100ms"', attempts=SENT)
+    found = judge(Facts.of(run))
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "on a starved machine: it stood still" in found.reasons[0]
+
+
+def test_what_is_lacking_elsewhere_does_not_hide_it(make_run: MakeRun) -> None:
+    """A hole in what one expectation needs keeps no loss from being told."""
+    run = make_run(expect="expect:\n  - {lost: 0}\n  - lag: never > 5", attempts=SENT, lost=1)
+    assert judge(Facts.of(run)).verdict is Verdict.FAIL

@@ -1,0 +1,165 @@
+"""Run directories with known answers: what the tests plant, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from ackproof.quantities.evidence import Evidence
+from ackproof.rundir.documents import CaseFile, Client
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionDecided, write_metadata
+from ackproof.rundir.samples import Sample
+from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.timeline import Event, EventKind
+
+SECOND = 1_000_000_000
+WALL_NS = 1_700_000_000 * SECOND
+Make = Callable[..., Evidence]
+
+
+def attempt(
+    sent_s: float,
+    done_s: float = -1,
+    *,
+    outcome: int = 0,
+    partition: int = 0,
+    offset: int = 0,
+    error: int = 0,
+) -> dict[str, Any]:
+    """A row of the produced ledger; `done_s` below 0: it was never told."""
+    return {
+        "producer": 0,
+        "seq": 0,
+        "topic": "orders",
+        "partition": partition,
+        "outcome": outcome,
+        "error": error,
+        "offset": offset if outcome == 0 else -1,
+        "sent_ns": round(sent_s * SECOND),
+        "done_ns": round(done_s * SECOND) if done_s >= 0 else -1,
+        "txn": -1,
+    }
+
+
+def read(at_s: float, offset: int, *, phase: int = 0) -> dict[str, Any]:
+    """A row of the consumed ledger."""
+    row = {field.name: 0 for field in CONSUMED}
+    return row | {
+        "topic": "orders",
+        "origin_topic": "orders",
+        "intact": True,
+        "phase": phase,
+        "offset": offset,
+        "read_ns": round(at_s * SECOND),
+    }
+
+
+def look(
+    at_s: float, *, isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, epoch: int = 0, mark: int = -1
+) -> Sample:
+    """A look at orders/0."""
+    return Sample(
+        t_ns=round(at_s * SECOND),
+        topic="orders",
+        partition=0,
+        leader=leader,
+        leader_epoch=epoch,
+        replicas=(1, 2, 3),
+        isr=isr,
+        high_watermark=mark,
+    )
+
+
+def looks(begin_s: float, end_s: float, **state: Any) -> list[Sample]:
+    """Ten a second."""
+    return [look(begin_s + number / 10, **state) for number in range(round((end_s - begin_s) * 10))]
+
+
+def decided(number: int, at_s: float = 0, *, epoch: int = 1, **state: Any) -> PartitionDecided:
+    """The record at an offset; each takes the next partition epoch."""
+    usual: dict[str, Any] = {"leader": 1, "leader_epoch": 0, "isr": (1, 2, 3)}
+    return PartitionDecided(
+        offset=number,
+        epoch=epoch,
+        timestamp_ms=(WALL_NS + round(at_s * SECOND)) // 1_000_000,
+        topic="orders",
+        partition=0,
+        partition_epoch=number,
+        replicas=(1, 2, 3),
+        **(usual | state),
+    )
+
+
+def ended(records: list[MetadataRecord]) -> list[MetadataRecord]:
+    """With the line that says how many there are."""
+    end = LogEnded(offset=len(records), epoch=1, timestamp_ms=0, records=len(records))
+    return [*records, end]
+
+
+def life(
+    asked_s: float, confirmed_s: float | None, healed_s: float | None = None, kind: str = "kill"
+) -> list[Event]:
+    """The events of fault 1, which hit node 1."""
+    times = {
+        EventKind.FAULT_ASKED: asked_s,
+        EventKind.FAULT_CONFIRMED: confirmed_s,
+        EventKind.FAULT_HEALED: healed_s,
+        EventKind.FAULT_RECOVERED: healed_s,
+    }
+    detail: dict[str, Any] = {"kind": kind, "nodes": [1]}
+    return [
+        event(what, at, fault=1, detail=detail if what is EventKind.FAULT_ASKED else {})
+        for what, at in times.items()
+        if at is not None
+    ]
+
+
+def event(kind: EventKind, at_s: float, **fields: Any) -> Event:
+    """A line of the timeline, its wall clock in step."""
+    t_ns = round(at_s * SECOND)
+    return Event(t_ns=t_ns, wall_ns=fields.pop("wall_ns", WALL_NS + t_ns), kind=kind, **fields)
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    """Writes a run directory whose load lasts from 0 s to `ends_s`, and reads it as evidence."""
+
+    def made(
+        *,
+        produced: Iterable[dict[str, Any]] = (),
+        consumed: Iterable[dict[str, Any]] = (),
+        samples: Iterable[Sample] = (),
+        metadata: Iterable[MetadataRecord] = (),
+        events: Iterable[Event] = (),
+        ends_s: float = 10,
+        parts: int = 1,
+    ) -> Evidence:
+        run = CaseDir(tmp_path / "run")
+        CaseFile(
+            run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
+            resolved={}, clients=(Client(id="p0", kind="producer", producer=0),), wall_ns=WALL_NS,
+        ).save(run.case_json)  # fmt: skip
+        phases = [
+            event(EventKind.PHASE, at, detail={"phase": name})
+            for name, at in (("load", 0), ("drain", ends_s))
+        ]
+        run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in [*phases, *events]))
+        run.observed.mkdir(exist_ok=True)
+        run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples))
+        if records := list(metadata):
+            write_metadata(run.metadata_log, records)
+        for folder, schema, rows in ((run.produced, PRODUCED, produced), (run.consumed, CONSUMED, consumed)):
+            every = list(rows)
+            (folder / "client=x").mkdir(parents=True, exist_ok=True)
+            for number in range(parts):
+                table = pa.Table.from_pylist(every[number::parts], schema=schema)
+                pq.write_table(table, folder / "client=x" / f"part-{number:06}.parquet", row_group_size=3)
+        return Evidence.of_run(run)
+
+    return made

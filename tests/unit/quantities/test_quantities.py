@@ -1,0 +1,278 @@
+"""Quantities on planted runs with known answers; expectations on them: held, broken, cut and unseen."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.ledgers import Stamps, Tally, _bucket
+from ackproof.quantities.page import markdown
+from ackproof.quantities.rows import rows
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import VOCABULARY, parse_ask
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
+from ackproof.rundir.timeline import EventKind
+
+from .conftest import SECOND, Make, attempt, decided, ended, event, life, look, looks, read
+
+DOCS = Path(__file__).parents[3] / "docs" / "quantities.md"
+ACKED = [attempt(at, at + 0.005, offset=number) for number, at in enumerate((0, 1, 2, 6, 7, 9))]
+
+
+def value(evidence: Evidence, text: str, window: Window = WHOLE) -> Value:
+    return measured(evidence, parse_ask(text), window)
+
+
+def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
+    ask = parse_ask(text)
+    return answered(evidence, ask, Bound.parse(bound, ask.quantity.unit))
+
+
+def test_the_documentation_is_that_of_the_vocabulary() -> None:
+    assert DOCS.read_text("utf-8") == markdown()
+
+
+@pytest.mark.parametrize("key", [key for key, one in VOCABULARY.items() if not one.required])
+def test_each_name_is_read_back(key: str) -> None:
+    assert str(parse_ask(key)) == key
+
+
+def test_gaps_between_acknowledgements(make: Make) -> None:
+    run = make(produced=ACKED, parts=2)
+    assert value(run, "longest_gap(produce)") == Value.exactly(4)
+    assert value(run, "gaps(produce, above 1500ms)") == Value.exactly(2)
+    assert value(run, "total_gap(produce, above 1500ms)") == Value.exactly(6)
+    assert not value(run, "longest_gap(produce, orders/1)").known
+
+
+def test_a_gap_that_the_end_cuts_is_open_and_never_short(make: Make) -> None:
+    run = make(produced=[*ACKED, attempt(9.5, outcome=2)], ends_s=30)
+    cut = value(run, "longest_gap(produce)")
+    assert (cut.low, cut.high) == (pytest.approx(20.995), math.inf)
+    assert answer(run, "longest_gap(produce)", "< 6s").broken
+    assert answer(run, "longest_gap(produce)", "< 40s").holds is None
+    assert "cut a gap on orders/0" in answer(run, "longest_gap(produce)", "< 40s").why
+    assert value(run, "gaps(produce, above 25s)") == Value(0, 1, cut.why)
+
+
+def test_who_takes_a_record_back_does_not_wait_for_it(make: Make) -> None:
+    run = make(produced=[*ACKED, attempt(9.5, 9.6, outcome=1, error=-152)], ends_s=30)
+    assert value(run, "longest_gap(produce)") == Value.exactly(4)
+
+
+def test_nothing_acknowledged_is_one_gap(make: Make) -> None:
+    cut = value(make(produced=[attempt(2, outcome=2)]), "longest_gap(produce)")
+    assert (cut.low, cut.high) == (8, math.inf)
+
+
+def test_readers_that_are_behind_at_the_end_have_a_cut_gap(make: Make) -> None:
+    some = [read(1, 0), read(4, 2), read(20, 5, phase=1)]
+    behind = value(make(produced=ACKED, consumed=some), "longest_gap(read)")
+    assert (behind.low, behind.high) == (6, math.inf)
+    done = [*some, read(9.5, 5)]
+    assert value(make(produced=ACKED, consumed=done), "longest_gap(read)") == Value.exactly(5.5)
+
+
+def test_within_a_window_are_the_gaps_that_touch_it(make: Make) -> None:
+    run = make(produced=ACKED, events=life(7.5, 8, 8.5))
+    assert value(run, "longest_gap(produce)", Window(Span.DURING, 1)) == Value.exactly(2)
+    assert not value(run, "longest_gap(produce)", Window(Span.DURING, 2)).known
+
+
+@given(st.lists(st.integers(0, 5 * SECOND), min_size=2, max_size=60), st.integers(1, 9))
+def test_stamps_know_every_gap_of_more_than_a_bin(times: list[int], size: int) -> None:
+    stamps = Stamps()
+    for begin in range(0, len(times), size):
+        stamps.add(np.array(times[begin : begin + size], np.int64))
+    first, last = stamps.bins
+    plain = [(one, two) for one, two in pairwise(sorted(times)) if two - one > 10_000_000]
+    kept = [
+        (int(one), int(two)) for one, two in zip(last[:-1], first[1:], strict=True) if two - one > 10_000_000
+    ]
+    assert kept == plain
+
+
+@given(st.lists(st.integers(0, 10**12), min_size=1, max_size=80), st.sampled_from([0.5, 0.99, 0.999]))
+def test_a_quantile_lies_where_it_is_said(latencies: list[int], share: float) -> None:
+    tally = Tally()
+    for bucket in _bucket(np.array(latencies, np.int64)).tolist():
+        tally.latencies[bucket] += 1
+    plain = sorted(latencies)[max(1, math.ceil(share * len(latencies))) - 1]
+    low, high = tally.quantile(share) or (math.nan, math.nan)
+    assert low <= plain <= high <= low * 1.0005 + 1
+
+
+@given(st.lists(st.tuples(st.floats(0, 9), st.floats(0, 3)), min_size=1, max_size=30), st.floats(0, 9))
+def test_first_answers_beside_a_plain_search(pairs: list[tuple[float, float]], at_s: float) -> None:
+    from tempfile import TemporaryDirectory
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    from ackproof.quantities.ledgers import Ledgers
+    from ackproof.rundir.layout import CaseDir
+    from ackproof.rundir.schema import PRODUCED
+
+    sent = [attempt(at, at + took, outcome=int(number % 3 > 1)) for number, (at, took) in enumerate(pairs)]
+    at_ns = round(at_s * SECOND)
+    with TemporaryDirectory() as folder:
+        run = CaseDir(Path(folder))
+        (run.produced / "client=p0").mkdir(parents=True)
+        table = pa.Table.from_pylist(sent, schema=PRODUCED)
+        pq.write_table(table, run.produced / "client=p0" / "part-000000.parquet", row_group_size=4)
+        (found,) = Ledgers(run).since(at_ns).values()
+    after = [one for one in sent if one["sent_ns"] >= at_ns]
+    acked = [one for one in after if one["outcome"] == 0]
+    refused = [one["done_ns"] for one in after if one["outcome"] != 0]
+    assert found.acked == min((one["done_ns"] for one in acked), default=None)
+    assert found.accepted == min((one["sent_ns"] for one in acked), default=None)
+    assert found.refused == min(refused, default=None)
+
+
+def test_times_count_from_between_asked_and_confirmed(make: Make) -> None:
+    sent = [attempt(1, 2.15), attempt(2.05, 2.1), attempt(2.3, 5), attempt(2.4, 4.5, outcome=1, error=7)]
+    run = make(produced=sent, events=life(2, 2.2, 4))
+    first = value(run, "time_to(first ack, fault 1)")
+    assert (first.low, first.high) == (pytest.approx(2.8), pytest.approx(3))
+    assert value(run, "time_to(first refused, fault 1)").high == pytest.approx(2.5)
+    assert value(run, "time_to(first accepted, fault 1)").low == pytest.approx(0.1)
+    assert answer(run, "time_to(first ack, fault 1)", "< 3100ms").holds is True
+    assert answer(run, "time_to(first ack, fault 1)", "< 2900ms").holds is None
+    assert answer(run, "time_to(first ack, fault 1)", "< 2700ms").broken
+
+
+def test_a_fault_that_was_not_confirmed_has_no_times(make: Make) -> None:
+    run = make(produced=ACKED, events=life(2, None))
+    assert answer(run, "time_to(first ack, fault 1)", "< 9s") == Answer(
+        "unknown", None, why="fault 1 was not confirmed"
+    )
+
+
+def test_what_never_came_is_open(make: Make) -> None:
+    run = make(produced=[attempt(1, 1.1), attempt(3, outcome=2)], events=life(2, 2))
+    assert answer(run, "time_to(first ack, fault 1)", "< 7s").broken
+    assert answer(run, "time_to(first ack, fault 1)", "< 9s").holds is None
+
+
+def test_leaders_and_isrs_lie_between_two_looks(make: Make) -> None:
+    seen = [
+        *looks(0, 2), *looks(2, 3, leader=-1), *looks(3, 5, leader=2, epoch=1, isr=(2, 3)),
+        *looks(5, 9, leader=2, epoch=1),
+    ]  # fmt: skip
+    run = make(samples=seen, events=life(1.95, 2, 4))
+    for text, low, high in (
+        ("time_to(new leader, fault 1)", 0.9, 1.05),
+        ("time_to(isr shrunk, fault 1)", 0.9, 1.05),
+        ("time_to(isr full, fault 1)", 2.9, 3.05),
+    ):
+        found = value(run, text)
+        assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high)), text
+
+
+def test_controllers_are_dated_by_a_wall_clock_that_must_stand(make: Make) -> None:
+    log = ended([decided(0), decided(1, 1), decided(2, 3.5, epoch=2), decided(3, 9, epoch=2)])
+    found = value(make(metadata=log, events=life(2, 2)), "time_to(controller elected, fault 1)")
+    assert (found.low, found.high) == (pytest.approx(1.5), pytest.approx(1.501))
+    jumped = make(metadata=log, events=[*life(2, 2), event(EventKind.NOTE, 5, wall_ns=5)])
+    assert "wall clock" in value(jumped, "time_to(controller elected, fault 1)").why
+    moved = make(metadata=log, events=life(2, 2, kind="clock_jump"))
+    assert "moved wall clocks" in value(moved, "time_to(controller elected, fault 1)").why
+
+
+def test_elections_are_whole_only_with_a_whole_log(make: Make) -> None:
+    states = [
+        decided(0),
+        decided(1, leader=-1, leader_epoch=1, isr=(2,)),
+        decided(2, leader=2, leader_epoch=2, isr=(2,)),
+        decided(3, leader=3, leader_epoch=3, isr=(3,)),
+    ]
+    run = make(metadata=ended(list(states)))
+    assert value(run, "elections") == Value.exactly(2)
+    assert value(run, "elections(unclean)") == Value.exactly(1)
+    assert value(make(metadata=states), "elections(unclean)").why == "the metadata log has no end"
+    cut = make(metadata=states[:2] + states[3:])
+    assert value(cut, "elections(unclean)").high == math.inf
+    assert answer(cut, "elections(clean)", 0).holds is None
+
+
+def test_an_absence_holds_only_without_a_hole(make: Make) -> None:
+    assert answer(make(samples=looks(0, 11)), "isr", "never < 2").holds is True
+    holed = make(samples=[*looks(0, 4), *looks(6, 11)])
+    assert answer(holed, "isr", "never < 2").why == "isr(orders/0): no look tells it from 3.900 s to 6.000 s"
+    assert answer(holed, "isr(orders/0)", "always >= 2").holds is None
+    whole = make(samples=[*looks(0, 4), *looks(6, 11)], metadata=ended([decided(0)]))
+    assert answer(whole, "isr(orders/0)", "never < 2").holds is True
+    flicker = make(samples=looks(0, 11), metadata=ended([decided(0), decided(1, isr=(1,)), decided(2)]))
+    assert answer(flicker, "isr(orders/0)", "never < 2").broken
+    unsaid = make(samples=looks(0, 11), metadata=ended([decided(0)]))
+    assert answer(unsaid, "lag", "never > 10").holds is None, "nobody told the high watermark"
+
+
+def test_a_look_that_breaks_a_state_is_named(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), look(4, isr=(1,)), *looks(4.1, 11)], events=life(5, 5, 6))
+    assert answer(run, "isr", "always >= 2").seen == "isr(orders/0) was 1 at 4.000 s"
+    assert answer(run, "isr", "always >= 2 during fault 1").holds is True
+    assert answer(run, "isr", "always >= 2 after fault 1").holds is True
+    assert answer(run, "isr", "never == 1 outside faults").broken
+
+
+def test_eventually_has_a_time_by_which(make: Make) -> None:
+    run = make(samples=[*looks(0, 4), *looks(4, 8, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert answer(run, "isr", "eventually == 3 by 5s after fault 1").holds is True
+    assert answer(run, "isr", "eventually == 3 by 3s after fault 1").broken
+    late = answer(run, "isr", "eventually == 1 by 60s after fault 1")
+    assert late.holds is None
+    assert "the run ended at 10.900 s, before it was so" in late.why
+    assert answer(run, "isr", "eventually == 1").holds is None, "the run ended before it was so"
+    holed = make(samples=[*looks(0, 4), *looks(4, 5, isr=(2, 3)), *looks(8, 11)], events=life(3.95, 4, 9))
+    assert answer(holed, "isr", "eventually == 3 by 3s after fault 1").holds is None
+
+
+def test_latencies_within_and_without_faults(make: Make) -> None:
+    sent = [attempt(1, 1.1), attempt(3, 4), attempt(8, 8.2), attempt(9, 9.1, outcome=1, error=7)]
+    run = make(produced=sent, events=life(2, 2, 5))
+    assert value(run, "latency(max)", Window(Span.DURING_FAULTS)) == Value.exactly(1)
+    assert value(run, "latency(max)", Window(Span.OUTSIDE)).high == pytest.approx(0.2)
+    assert value(run, "rate(produce)").low == pytest.approx(0.3)
+    assert value(run, "errors(code 7)") == Value.exactly(1)
+    assert value(run, "errors", Window(Span.DURING_FAULTS)) == Value.exactly(0)
+    assert value(run, "attempts(failed)") == Value.exactly(1)
+
+
+def test_an_empty_run_leaves_everything_unknown_and_nothing_raised(make: Make) -> None:
+    told = list(rows(make()))
+    assert {
+        row.low for row in told if row.quantity not in ("elections", "elections(clean)", "elections(unclean)")
+    } <= {
+        -math.inf,
+        0,
+    }
+    assert {row.quantity for row in told} > {"lost", "longest_gap(produce)", "latency(p99)"}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "bound", "within", "broken"),
+    [
+        (7, math.inf, "<= 6", False, True),
+        (5, math.inf, "<= 6", None, False),
+        (7, math.inf, "> 6", True, False),
+        (1, 2, "> 6", False, False),
+        (3, 3, "3", True, False),
+        (4, math.inf, "3", False, True),
+        (1, 2, "3", False, False),
+        (2, 4, "3", None, False),
+    ],
+)
+def test_bounds_of_what_is_known_in_part(
+    low: float, high: float, bound: str, within: bool | None, broken: bool
+) -> None:
+    found = Bound.parse(bound)
+    assert (found.within(low, high), found.broken(low, high)) == (within, broken)
