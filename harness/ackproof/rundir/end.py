@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from ackproof.rundir import storage
-from ackproof.rundir.footer import column_span
+from ackproof.rundir.footer import Footer, column_span
 
 if TYPE_CHECKING:  # Arrow takes a second to load, which clients have when they end and not when they begin
     import pyarrow.parquet as pq
@@ -59,7 +59,7 @@ def span(metadata: pq.FileMetaData) -> tuple[int, int]:
     """Least and greatest number of the rows of a part, by its footer; -1, -1: none, or it does not say."""
     there = {metadata.schema.column(at).path for at in range(metadata.num_columns)}
     column = next((name for name in ORDER if name in there), None)
-    return (column_span(metadata, column) if column is not None else None) or (-1, -1)
+    return (column_span(Footer.all(metadata), column) if column is not None else None) or (-1, -1)
 
 
 def mark_end(folder: Path) -> None:

@@ -5,7 +5,7 @@ Who asks something of all rows asks the footer first: what it rules out need not
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -44,9 +44,9 @@ class Footer:
         return cls(found.num_rows, numbers, texts)
 
     @classmethod
-    def all(cls, metadata: pq.FileMetaData) -> Iterator[Footer]:
+    def all(cls, metadata: pq.FileMetaData) -> list[Footer]:
         """Those of all row groups of a part."""
-        return (cls.of(metadata, group) for group in range(metadata.num_row_groups))
+        return [cls.of(metadata, group) for group in range(metadata.num_row_groups)]
 
     def least(self, column: str) -> float:
         """No value is below."""
@@ -65,10 +65,9 @@ class Footer:
         return self.numbers.get(column) == (value, value)
 
 
-def column_span(metadata: pq.FileMetaData, name: str) -> tuple[int, int] | None:
+def column_span(footers: Sequence[Footer], name: str) -> tuple[int, int] | None:
     """Least and greatest value of a column of a part; None: it has no rows, or its footer does not say."""
-    found = [footer.numbers.get(name) for footer in Footer.all(metadata)]
-    if not found or None in found:
+    spans = [footer.numbers[name] for footer in footers if name in footer.numbers]
+    if not spans or len(spans) < len(footers):
         return None
-    spans = [span for span in found if span is not None]
     return int(min(first for first, _ in spans)), int(max(last for _, last in spans))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,7 +16,7 @@ from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, contradicts
 from ackproof.rundir import storage
 from ackproof.rundir.documents import Client
-from ackproof.rundir.footer import column_span
+from ackproof.rundir.footer import Footer, column_span
 from ackproof.rundir.layout import client_folder
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.outcome import ReadPhase
@@ -25,6 +25,7 @@ from ackproof.rundir.timeline import ClientDied, ClientEnded, ClientStarted, Eve
 KILLED: Final = frozenset({-9, "SIGKILL", 137})
 _SLACK_NS: Final = 1_000_000_000
 """A client's end is seen after it has ended, and what it did last it did before that."""
+_Part: TypeAlias = tuple[Path, list[Footer]]
 _PHASES: Final = {
     "reader": {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)},
     "final": {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)},
@@ -71,15 +72,15 @@ def _rows(facts: Facts, client: Client) -> Iterator[str]:
     name = f"client {client.id}"
     if parts(other / client_folder(client.id)):
         yield f"{other.name}/{client_folder(client.id)}: case.json calls {name} a {client.kind}"
-    folder = mine / client_folder(client.id)
+    ledger = list(_footers(mine / client_folder(client.id)))
     number = client.producer if produces else client.reader
-    for found in sorted(_values(folder, "producer" if produces else "reader") - {number}):
+    for found in sorted(_values(ledger, "producer" if produces else "reader") - {number}):
         yield f"case.json says that {name} is {client.kind} {number}, and rows of its ledger are of {found}"
-    if not produces and (odd := _values(folder, "phase") - _PHASES[client.kind]):
+    if not produces and (odd := _values(ledger, "phase") - _PHASES[client.kind]):
         yield f"case.json calls {name} a {client.kind}, and rows of its ledger are of phase {min(odd)}"
     began, ended = _life(facts, client)
     for column in ("sent_ns", "done_ns") if produces else ("read_ns",):
-        first, last = _span(folder, column)
+        first, last = _span(ledger, column)
         if first is not None and 0 <= first < began:
             yield f"{name} began at {seconds(began)}, and {column} in its ledger is {seconds(first)}"
         if last is not None and ended is not None and last > ended + _SLACK_NS:
@@ -96,40 +97,46 @@ def _life(facts: Facts, client: Client) -> tuple[int, int | None]:
     return min(started, default=facts.phases.get("load", 0)), max(ended, default=None)
 
 
-def _values(folder: Path, column: str) -> set[int]:
-    """The values of a column in all parts; none of parts that cannot be read, of which the audit tells."""
+def _footers(folder: Path) -> Iterator[_Part]:
+    """Those of all parts; none of parts that cannot be read, of which the audit tells."""
+    for path in parts(folder):
+        try:
+            with storage.parquet(path) as file:
+                yield path, Footer.all(file.metadata)
+        except (OSError, pa.ArrowException):
+            continue
+
+
+def _values(ledger: Sequence[_Part], column: str) -> set[int]:
+    """The values of a column in all parts."""
     found: set[int] = set()
-    for told in _columns(folder, column, lambda least, greatest: least == greatest):
-        found.update(told[:1] if isinstance(told, tuple) else pc.unique(told).to_pylist())
+    for path, footers in ledger:
+        span = column_span(footers, column)
+        if span is not None and span[0] == span[1]:
+            found.add(span[0])
+        else:
+            found.update(pc.unique(_read(path, column)).to_pylist())
     return found
 
 
-def _span(folder: Path, column: str) -> tuple[int | None, int | None]:
+def _span(ledger: Sequence[_Part], column: str) -> tuple[int | None, int | None]:
     """The least value and the greatest. A time of -1, never, hides the least: what was done was sent before, or the
     rows contradict themselves."""
     known: list[tuple[int, int]] = []
-    for told in _columns(folder, column, lambda *_: True):
-        if isinstance(told, tuple):
-            known.append(told)
-        elif (both := pc.min_max(told))["min"].is_valid:
+    for path, footers in ledger:
+        if span := column_span(footers, column):
+            known.append(span)
+        elif (both := pc.min_max(_read(path, column)))["min"].is_valid:
             known.append((both["min"].as_py(), both["max"].as_py()))
     return min((low for low, _ in known), default=None), max((high for _, high in known), default=None)
 
 
-def _columns(
-    folder: Path, column: str, enough: Callable[[int, int], bool]
-) -> Iterator[tuple[int, int] | pa.ChunkedArray]:
-    """Of each part the least and greatest value of a column, by its footer where that is enough; else all values."""
-    for path in parts(folder):
-        try:
-            with storage.parquet(path) as file:
-                span = column_span(file.metadata, column)
-            told = span if span is not None and enough(*span) else None
-            if told is None:
-                told = storage.table(path, columns=[column])[column]
-        except (OSError, pa.ArrowException):
-            continue
-        yield told
+def _read(path: Path, column: str) -> pa.ChunkedArray:
+    """A column of which the footer does not say enough; nothing where it cannot be read."""
+    try:
+        return storage.table(path, columns=[column])[column]
+    except (OSError, pa.ArrowException, KeyError):
+        return pa.chunked_array([], pa.int64())
 
 
 def _processes(facts: Facts) -> Iterator[str]:

@@ -6,8 +6,10 @@ An ack has an offset and no error, a report comes after its send, within the run
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import pyarrow as pa
@@ -29,6 +31,8 @@ _FAILED: Final = int(Outcome.FAILED)
 _PLACE: Final = ("topic", "partition")
 _BATCH_ROWS: Final = 1 << 18
 """Ten million attempts at once would take a gigabyte."""
+_AT_ONCE: Final = 2
+"""Parts that are read: Arrow's readers and its rules let the other run."""
 _PARTITIONS: Final = 100_000
 """A footer whose partitions go further says nothing that is worth a set of them."""
 _SLACK_NS: Final = 5_000_000_000
@@ -48,66 +52,76 @@ class Rule(NamedTuple):
 
 def check(facts: Facts) -> Iterator[Opinion]:
     """Contradictions within rows, and partitions that never acknowledged anything."""
-    rules, seen = list(_rules(facts)), _Seen()
+    rules, places = list(_rules(facts)), _Places()
+    count: Counter[str] = Counter()
+    example: dict[str, str] = {}
     try:
-        for path in parts(facts.run.produced):
-            with storage.parquet(path) as file:
-                seen.look(file, rules)
+        with ThreadPoolExecutor(_AT_ONCE) as readers:
+            for found in readers.map(
+                lambda path: list(_broken(path, rules, places)), parts(facts.run.produced)
+            ):
+                for words, rows, place in found:
+                    count[words] += rows
+                    example.setdefault(words, place)
     except (OSError, pa.ArrowException, KeyError):
         return  # the audit says that a part cannot be read
     for rule in rules:
-        if count := seen.count[rule.words]:
+        if count[rule.words]:
             yield contradicts(
-                f"attempts that {rule.words}: {count:,}, such as one on {seen.example[rule.words]}"
+                f"attempts that {rule.words}: {count[rule.words]:,}, such as one on {example[rule.words]}"
             )
     known = {str(place) for place in partitions_of(facts.case, facts.case.experiment.topics)}
-    if strange := sorted(seen.tried - known):
+    if strange := sorted(places.tried - known):
         yield contradicts(f"attempts are of {', '.join(strange)}, which the case does not have")
-    if never := sorted(seen.tried - seen.acked):
+    if never := sorted(places.tried - places.acked):
         yield lacks(f"nothing was ever acknowledged on {', '.join(never)}")
 
 
-@dataclass
-class _Seen:
-    """What was seen of the rules, and which places were tried and acknowledged anything."""
+def _broken(path: Path, rules: Sequence[Rule], places: _Places) -> Iterator[tuple[str, int, str]]:
+    """Words of each rule that rows of a part broke, how many, and where the first of them is of.
 
-    count: Counter[str] = field(default_factory=Counter)
-    example: dict[str, str] = field(default_factory=dict)
+    Only those columns are read of which the footers leave something open; row groups of which the same is asked are
+    read together.
+    """
+    with storage.parquet(path) as file:
+        asked: dict[tuple[tuple[Rule, ...], bool], list[int]] = defaultdict(list)
+        for group in range(file.num_row_groups):
+            footer = Footer.of(file.metadata, group)
+            asked[tuple(rule for rule in rules if rule.may(footer)), not places.told(footer)].append(group)
+        for (some, where), groups in asked.items():
+            wanted = {column for rule in some for column in rule.columns}
+            wanted |= {*_PLACE, "outcome"} if where else set()
+            row = 0
+            for rows in _batches(file, groups, wanted) if wanted else ():
+                for rule in some:
+                    if found := int(pc.sum(which := rule.broken(rows)).as_py() or 0):
+                        yield rule.words, found, _place(file, groups, row + pc.index(which, True).as_py())
+                if where:
+                    places.add(rows)
+                row += len(rows)
+
+
+def _batches(file: pq.ParquetFile, groups: Sequence[int], wanted: Set[str]) -> Iterator[pa.RecordBatch]:
+    """These columns, of the types of the contract."""
+    schema = pa.schema([column for column in PRODUCED if column.name in wanted])
+    for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names, use_threads=False):
+        yield from pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches()
+
+
+@dataclass
+class _Places:
+    """The places that were tried, and those that acknowledged anything: of all parts together, which add to it at once
+    in any order."""
+
     tried: set[str] = field(default_factory=set)
     acked: set[str] = field(default_factory=set)
 
-    def look(self, file: pq.ParquetFile, rules: Sequence[Rule]) -> None:
-        """At those columns of a part of which the footers leave something open."""
-        open_: dict[tuple[tuple[Rule, ...], bool], list[int]] = defaultdict(list)
-        for group in range(file.num_row_groups):
-            footer = Footer.of(file.metadata, group)
-            asked = tuple(rule for rule in rules if rule.may(footer))
-            open_[asked, not self._told(footer)].append(group)
-        for (asked, places), groups in open_.items():
-            if asked or places:
-                self._read(file, groups, asked, places)
+    def add(self, rows: pa.RecordBatch) -> None:
+        """What rows say."""
+        self.tried |= _places(rows)
+        self.acked |= _places(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
-    def _read(self, file: pq.ParquetFile, groups: Sequence[int], asked: Sequence[Rule], places: bool) -> None:
-        """Row groups of which the same is asked."""
-        wanted = {column for rule in asked for column in rule.columns}
-        wanted |= {*_PLACE, "outcome"} if places else set()
-        schema = pa.schema([column for column in PRODUCED if column.name in wanted])
-        row = 0
-        for batch in file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=schema.names):
-            for rows in pa.Table.from_batches([batch]).select(schema.names).cast(schema).to_batches():
-                for rule in asked:
-                    if found := int(pc.sum(which := rule.broken(rows)).as_py() or 0):
-                        self.count[rule.words] += found
-                        if rule.words not in self.example:
-                            self.example[rule.words] = _place(
-                                file, groups, row + pc.index(which, True).as_py()
-                            )
-                if places:
-                    self.tried |= _places(rows)
-                    self.acked |= _places(rows.filter(pc.equal(rows["outcome"], _ACKED)))
-                row += len(rows)
-
-    def _told(self, footer: Footer) -> bool:
+    def told(self, footer: Footer) -> bool:
         """Whether the footer, with what is known already, says all about the places of its rows."""
         topic, (first, last) = footer.texts.get("topic"), footer.numbers.get("partition", (-1, -1))
         if topic is None or not 0 <= first <= last < _PARTITIONS:
