@@ -113,7 +113,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("    - 1\n    - 2\n", "    - 1\n  ‸topics.orders.retention.ms: [1]\n", "it is a setting of a topic",
      "'topics.orders.config[retention.ms]'"),
     ("given: {acks: all}", "given: ‸acks=all", "expected a mapping", "write {acks: all}"),
-    ("    lost: 0", "    ‸no_loss: true", "unknown anomaly class", "'lost'"),
+    ("    lost: 0", "    ‸no_loss: true", "unknown quantity", "'lost'"),
 ]
 # fmt: on
 
