@@ -15,6 +15,8 @@ from ackproof.cluster.network.mesh import (
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
 from ackproof.faults.links import of_links as links
+from ackproof.faults.links.shaped import Thin, ThrottleFault
+from ackproof.faults.links.witnesses import Look
 from fake_links import Ground, spec_of
 
 
@@ -219,3 +221,16 @@ def test_a_busy_machine_does_not_pass_for_lost_packets(
     ground.mesh.held_up = [3.0]
     with pytest.raises(FaultNotConfirmed, match="to show on"):
         injection.confirm()
+
+
+@pytest.mark.parametrize("rate", ["10KB/s", "40KB/s", "50KB/s", "58KB/s", "1MB/s"])
+def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rate: str) -> None:
+    fault = spec_of("throttle", link=LINK, rate=rate)
+    assert isinstance(fault, ThrottleFault)
+    witness, before = fault.witness(), Look(True, 0.01, "")
+    assert isinstance(witness, Thin)
+    size, asks = witness.volume()
+    nominal = size * asks / fault.rate
+    assert 0.5 <= nominal <= 1.5
+    assert witness.bit(before, Look(True, nominal, ""))
+    assert not witness.bit(before, Look(True, 0.4, ""))

@@ -27,22 +27,26 @@ LARGEST: Final = 30_000
 
 
 @dataclass(frozen=True)
-class _Thin(Witness):
+class Thin(Witness):
     """Of a throttled link: how long a volume takes. `value` in seconds."""
 
     rate: int
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    def volume(self) -> tuple[int, int]:
+        """Bytes of a request, and how many: together what is to take `VOLUME_S`, or the most that is asked."""
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
-        asks = max(1, min(64, round(self.rate * VOLUME_S / size)))
+        return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        size, asks = self.volume()
         answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
         return Look(
             answer.passed, answer.seconds, f"{size * asks} bytes took {answer.seconds:.2f} s ({answer.how})"
         )
 
     def bit(self, before: Look, now: Look) -> bool:
-        sent = max(OVERHEAD, min(LARGEST, self.rate)) * max(1, min(64, self.rate // LARGEST))
-        least = 0.6 * min(VOLUME_S, sent / self.rate)
+        size, asks = self.volume()
+        least = 0.6 * min(VOLUME_S, size * asks / self.rate)
         # What stands below (a line that is thin or long already) adds up with this one.
         return now.value >= before.value + max(least, min(before.value, VOLUME_S))
 
@@ -70,7 +74,7 @@ class ThrottleFault(LinkFault):
         return Throttle(self.rate)
 
     def witness(self) -> Witness:
-        return _Thin(self.rate)
+        return Thin(self.rate)
 
 
 @dataclass(frozen=True)
