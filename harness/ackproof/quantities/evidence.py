@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Self, TypeAlias
 
@@ -182,15 +182,14 @@ def by_zookeeper(file: CaseFile) -> bool:
 
 
 def _later(life: Life, event: Event) -> Life:
-    known = dict(vars(life))
     match event.kind:
         case EventKind.FAULT_CONFIRMED:
-            known["confirmed"] = event.t_ns
+            return replace(life, confirmed=event.t_ns)
         case EventKind.FAULT_HEALED:
-            known["healed"] = event.t_ns
+            return replace(life, healed=event.t_ns)
         case EventKind.FAULT_RECOVERED | EventKind.FAULT_MISSED | EventKind.FAULT_FAILED:
-            known["over"] = event.t_ns
-    return Life(**known)
+            return replace(life, over=event.t_ns)
+    return life
 
 
 def _united(spans: Sequence[tuple[float, float]]) -> Spans:

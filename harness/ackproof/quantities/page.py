@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from ackproof.quantities.vocabulary import FAMILIES, OF_FAMILY
+from ackproof.quantities.vocabulary import OF_FAMILY
 
 
 def markdown() -> str:
@@ -19,7 +19,7 @@ def markdown() -> str:
         "open above, what looks have seen lies between two of them.",
     ]
     for family, quantities in OF_FAMILY.items():
-        lines += ["", f"## {FAMILIES[family].rstrip('.')}", ""]
+        lines += ["", f"## {family}", ""]
         lines += [
             "| quantity | unit | definition | from | unknown or cut | windows |",
             "|---|---|---|---|---|---|",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -79,13 +79,10 @@ class Quantity:
     @property
     def signature(self) -> str:
         """How it is written, what may be left out in brackets."""
-        words = [word for word in (self.variant, *self.required) if word]
-        inside = ", ".join(words)
-        for one in self.optional:
-            inside += f"[, {one}]" if inside else f"[{one}]"
-        if inside.startswith("["):
-            return f"{self.name}[({inside[1:-1]})]"
-        return f"{self.name}({inside})" if inside else self.name
+        inside = ", ".join(word for word in (self.variant, *self.required) if word)
+        if not inside:
+            return self.name + (f"[({', '.join(self.optional)})]" if self.optional else "")
+        return f"{self.name}({inside}{''.join(f'[, {one}]' for one in self.optional)})"
 
 
 @dataclass(frozen=True)
@@ -131,17 +128,16 @@ def read_argument(ask: Ask, text: str) -> Ask:
     """The same with one argument more. Raises ValueError."""
     quantity = ask.quantity
     if match := _FAULT.match(text):
-        kind, more = Argument.FAULT, Ask(quantity, int(match[1]), ask.above_s, ask.code, ask.place)
+        kind, more = Argument.FAULT, replace(ask, fault=int(match[1]))
     elif match := _ABOVE.match(text):
         above = parse_duration(match[1].strip())
         if above < LEAST_GAP_S:
             raise ValueError(f"gaps below {duration_text(LEAST_GAP_S)} are not told apart")
-        kind, more = Argument.ABOVE, Ask(quantity, ask.fault, above, ask.code, ask.place)
+        kind, more = Argument.ABOVE, replace(ask, above_s=above)
     elif match := _CODE.match(text):
-        kind, more = Argument.CODE, Ask(quantity, ask.fault, ask.above_s, int(match[1]), ask.place)
+        kind, more = Argument.CODE, replace(ask, code=int(match[1]))
     elif "/" in text:
-        place = TopicPartition.parse(text)
-        kind, more = Argument.PLACE, Ask(quantity, ask.fault, ask.above_s, ask.code, place)
+        kind, more = Argument.PLACE, replace(ask, place=TopicPartition.parse(text))
     else:
         raise ValueError(f"'{text[:60]}' means nothing there; write {quantity.signature}")
     if kind not in (*quantity.required, *quantity.optional):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
@@ -59,7 +59,7 @@ def _windows(quantity: Quantity) -> Sequence[Window]:
 
 def _row(evidence: Evidence, ask: Ask, window: Window) -> Row:
     value = measured(evidence, ask, window) if ask.quantity.state is None else _range(evidence, ask, window)
-    name = str(Ask(ask.quantity, ask.fault, ask.above_s, ask.code))
+    name = str(replace(ask, place=None))
     place = "" if ask.place is None else str(ask.place)
     return Row(name, place, str(window), ask.quantity.unit.value, value.low, value.high, value.why)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
@@ -10,21 +11,13 @@ from ackproof.quantities import availability, counts, rates, states, times
 from ackproof.quantities.quantity import Ask, Quantity, Vocabulary, read_argument
 from ackproof.rundir.anomalies import TABLE
 
-FAMILIES: Final = MappingProxyType(
+OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
     {
-        module.__name__.rpartition(".")[2]: (module.__doc__ or "").partition("\n")[0]
+        (module.__doc__ or "").partition("\n")[0].rstrip("."): module.QUANTITIES
         for module in (availability, times, rates, states, counts)
     }
 )
-OF_FAMILY: Final = MappingProxyType(
-    {
-        "availability": availability.QUANTITIES,
-        "times": times.QUANTITIES,
-        "rates": rates.QUANTITIES,
-        "states": states.QUANTITIES,
-        "counts": counts.QUANTITIES,
-    }
-)
+"""By what they have in common, in the words of their file."""
 VOCABULARY: Final[Vocabulary] = MappingProxyType(
     {one.key: one for family in OF_FAMILY.values() for one in family}
 )

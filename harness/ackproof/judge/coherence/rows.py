@@ -118,8 +118,8 @@ class _Places:
 
     def add(self, rows: pa.RecordBatch) -> None:
         """What rows say."""
-        self.tried |= _places(rows)
-        self.acked |= _places(rows.filter(pc.equal(rows["outcome"], _ACKED)))
+        self.tried |= _named_in(rows)
+        self.acked |= _named_in(rows.filter(pc.equal(rows["outcome"], _ACKED)))
 
     def told(self, footer: Footer) -> bool:
         """Whether the footer, with what is known already, says all about the places of its rows."""
@@ -219,7 +219,7 @@ def _reported(rows: pa.RecordBatch) -> pa.Array:
     return pc.greater_equal(rows["done_ns"], 0)
 
 
-def _places(rows: pa.RecordBatch) -> set[str]:
+def _named_in(rows: pa.RecordBatch) -> set[str]:
     """Topic and partition of attempts; those that were never given one, -1, are of none."""
     found = (
         pa.table([rows[name] for name in _PLACE], names=_PLACE).group_by([*_PLACE]).aggregate([]).to_pylist()
