@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput, MissingTool
@@ -101,9 +102,9 @@ class Run:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
 
-        produced, consumed, transactions, findings, series, timeline, samples, pulse, batches: those that are there, as
-        they are now; views of these names in the session are replaced. Asking for another raises `BadInput`, which says
-        why it is not there.
+        produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches: those that are
+        there, as they are now; views of these names in the session are replaced. Asking for another raises `BadInput`,
+        which says why it is not there.
         """
         return _views(session, {self.directory.name: self.directory})
 
@@ -114,12 +115,17 @@ class Run:
         from ackproof.quantities.evidence import Evidence
         from ackproof.quantities.rows import Row, rows
 
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
         found = list(rows(Evidence.of_run(self._files)))
-        return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
+        return _pandas().DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
+
+    def metrics(self) -> pandas.DataFrame:
+        """What every node told of its own metrics, a row each: t_ns (asked), done_ns (answered), node, metric, value as
+        JMX has it (times of requests in ms); the metric `up` says whether it answered. Raises `BadInput` where the
+        experiment did not observe metrics, `MissingTool` without pandas."""
+        if not self._files.metrics.exists():
+            raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
+        _pandas()
+        return storage.table(self._files.metrics).to_pandas()
 
     @property
     def _files(self) -> CaseDir:
@@ -277,6 +283,15 @@ def open_run(directory: AnyPath) -> Run:
     """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
     found = Run(storage.located(directory).resolve())
     _ = found.case
+    return found
+
+
+def _pandas() -> ModuleType:
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
+    found: ModuleType = pandas
     return found
 
 
