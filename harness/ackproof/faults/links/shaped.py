@@ -15,8 +15,11 @@ from ackproof.cluster.network.mesh import Delay, DropLarge, Effect, Link, Loss, 
 from ackproof.cluster.network.probe import OVERHEAD
 from ackproof.experiment.backends import LINKS, Need
 from ackproof.experiment.drawing import Draw
+from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
+from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.links.named import LinkFault
+from ackproof.faults.links.of_links import names
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look, Witness
 
 VOLUME_S: Final = 1.0
@@ -177,6 +180,11 @@ class LossFault(LinkFault):
         return _Lossy()
 
 
+def _large(above: int) -> int:
+    """Bytes of a question that does not pass where packets of more than `above` are lost."""
+    return min(LARGEST, 2 * above)
+
+
 @dataclass(frozen=True)
 class _Narrow(Witness):
     """Of dropped large packets: small questions pass, large ones do not."""
@@ -185,7 +193,7 @@ class _Narrow(Witness):
 
     def look(self, mesh: Mesh, link: Link) -> Look:
         small = mesh.probe(link, timeout_s=ANSWERS_WITHIN_S)
-        large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=min(LARGEST, 2 * self.above))
+        large = mesh.probe(link, timeout_s=SILENT_FOR_S, size=_large(self.above))
         return Look(large.passed, float(small.passed), f"small questions {small.how}, large ones {large.how}")
 
     def bit(self, before: Look, now: Look) -> bool:
@@ -206,6 +214,20 @@ class DropLargeFault(LinkFault):
     @property
     def needs(self) -> frozenset[Need]:
         return super().needs | {Need.PACKETS}
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Nor packets whose like another loses already."""
+        if why := super().at_odds(first, spec):
+            return why
+        asked = _large(self.above)
+        if (
+            not isinstance(first, DropLargeFault)
+            or first.above >= asked
+            or not (links := self.sure_links(spec))
+        ):
+            return ""
+        there = set(links) <= set(first.sure_links(spec))
+        return f"loses packets of {asked} bytes over {names(links)}" if there else ""
 
     @classmethod
     def drawn(cls, draw: Draw) -> Mapping[str, Data] | None:
