@@ -234,3 +234,15 @@ def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rat
     assert 0.5 <= nominal <= 1.5
     assert witness.bit(before, Look(True, nominal, ""))
     assert not witness.bit(before, Look(True, 0.4, ""))
+
+
+def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two volumes in a row are as slow as over a thin line, where none was made so."""
+    assert ground.mesh is not None
+    ground.mesh.astray = {Link(2, 1)}
+    monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
+    injection = ground.injection(spec_of("throttle", link=LINK, rate="50KB/s"))
+    injection.inject()
+    ground.mesh.held_up = [1.2, 1.2]
+    with pytest.raises(FaultNotConfirmed, match="to show on"):
+        injection.confirm()

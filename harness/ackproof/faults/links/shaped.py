@@ -25,6 +25,7 @@ from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, SILENT_FOR_S, Look
 VOLUME_S: Final = 1.0
 """A throttled link is asked for what takes so long at its rate."""
 ROUNDS: Final = 5
+THIN_LOOKS: Final = 3
 LOSS_ASKS: Final = 150
 LARGEST: Final = 30_000
 
@@ -40,18 +41,26 @@ class Thin(Witness):
         size = max(OVERHEAD, min(LARGEST, round(self.rate * VOLUME_S)))
         return size, max(1, min(64, round(self.rate * VOLUME_S / size)))
 
-    def look(self, mesh: Mesh, link: Link) -> Look:
+    @property
+    def least(self) -> float:
+        """Seconds below which the volume cannot have come over a line so thin, less what a first burst carries."""
         size, asks = self.volume()
-        answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
-        return Look(
-            answer.passed, answer.seconds, f"{size * asks} bytes took {answer.seconds:.2f} s ({answer.how})"
-        )
+        return 0.6 * min(VOLUME_S, size * asks / self.rate)
+
+    def look(self, mesh: Mesh, link: Link) -> Look:
+        """The fastest of a few: a busy machine may take as long for once, and what is thin is never fast."""
+        size, asks = self.volume()
+        best = math.inf
+        for _ in range(THIN_LOOKS):
+            answer = mesh.probe(link, timeout_s=10 * VOLUME_S, size=size, asks=asks)
+            best = min(best, answer.seconds)
+            if not answer.passed or best < self.least:
+                break
+        return Look(answer.passed, best, f"{size * asks} bytes took {best:.2f} s ({answer.how})")
 
     def bit(self, before: Look, now: Look) -> bool:
-        size, asks = self.volume()
-        least = 0.6 * min(VOLUME_S, size * asks / self.rate)
         # What stands below (a line that is thin or long already) adds up with this one.
-        return now.value >= before.value + max(least, min(before.value, VOLUME_S))
+        return now.value >= before.value + max(self.least, min(before.value, VOLUME_S))
 
     def whole(self, before: Look, now: Look) -> bool:
         return now.passes and now.value <= max(0.5 * VOLUME_S, 2 * before.value)
