@@ -29,7 +29,7 @@ SIGNATURES = {
 }
 OF_A_RUN = [
     *("audit", "case", "consumed", "directory", "final_read", "findings"),
-    *("prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
+    *("metrics", "prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
 ]
 
 

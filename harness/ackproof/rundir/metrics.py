@@ -140,7 +140,7 @@ _LIST: Final = (
         "fenced_broker_count",
         f"{_CONTROLLER}FencedBrokerCount",
         "Value",
-        "brokers that are fenced, as a controller knows them; KRaft only",
+        "brokers that are fenced, as a controller knows them",
         together=_GREATEST,
     ),
     Metric(

@@ -45,7 +45,7 @@ def test_who_has_no_metrics_is_refused(load_text: Load, backend: str, why: str) 
     with pytest.raises(InvalidExperiment) as raised:
         load_text(text(backend))
     (problem,) = raised.value.problems
-    assert problem.path == ("observe", "metrics")
+    assert problem.path == "observe.metrics"
     assert f"not possible on the backend {backend}, because {why}" in problem.message
 
 
