@@ -55,7 +55,7 @@ def concluded(claim: ClaimSpec, shown: Sequence[Shown]) -> tuple[ClaimVerdict, s
     holds, fails = ({one.holds for one in shown if one.side == side} for side in SIDES)
     if claim.holds and claim.fails and holds == fails == {True}:
         return ClaimVerdict.QUALIFIED, claim.condition
-    if fails == {True} and holds <= {False}:
+    if fails == {True} and (holds == {False} or not claim.holds):
         return ClaimVerdict.REFUTED, claim.condition
     if not claim.fails and holds == {True}:
         return ClaimVerdict.CONFIRMED, claim.condition
