@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from ackproof.faults.links import breaking as links
 from ackproof.faults.links import named
-from ackproof.faults.links import of_links as links
 from ackproof.faults.links import witnesses as link_witnesses
 from fake_links import Ground
 
