@@ -196,10 +196,12 @@ def run(
     out: AnyPath = "runs",
     keep_data: bool = False,
     simulate: bool = False,
+    at_most: int | None = None,
     progress: Progress | None = None,
 ) -> Batch:
     """Run experiment files on real clusters, audit, judge and report. Takes as long as the experiments do.
 
+    `at_most` goes on with further repeats until all that is expected over them is decided, up to so many of each case;
     `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name a cluster that someone else
     runs; `keep_data` keeps the brokers' data; `simulate` also simulates each case, for the report. The other
     arguments are those of `plan`. Raises `BadInput` before anything is started where files, tools or the machine do
@@ -207,7 +209,7 @@ def run(
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import Silent, run_batch
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_batch
 
     attached = attachment(bootstrap, None if client_config is None else Path(client_config), (), backend)
     options = BatchOptions(
@@ -221,8 +223,9 @@ def run(
         out=storage.located(out),
         keep_data=keep_data,
         simulate=simulate,
+        at_most=at_most,
     )
-    return Batch(run_batch(options, Silent(progress), plan_cases(options)).kept.path)
+    return Batch(run_batch(plan_batch(options), Silent(progress)).kept.path)
 
 
 def audit(

@@ -19,7 +19,8 @@ SIGNATURES = {
     "run": "(*files: 'AnyPath', backend: 'str | None' = None, seed: 'int | None' = None, "
     "repeat: 'int | None' = None, settings: 'Sequence[str]' = (), only: 'Sequence[str]' = (), "
     "bootstrap: 'str | None' = None, client_config: 'AnyPath | None' = None, out: 'AnyPath' = 'runs', "
-    "keep_data: 'bool' = False, simulate: 'bool' = False, progress: 'Progress | None' = None) -> 'Batch'",
+    "keep_data: 'bool' = False, simulate: 'bool' = False, at_most: 'int | None' = None, "
+    "progress: 'Progress | None' = None) -> 'Batch'",
     "audit": "(directories: 'Iterable[AnyPath]', *, master: 'str | None' = None, remote: 'str | None' = None, "
     "conf: 'Mapping[str, str] | None' = None, spark: 'SparkSession | None' = None, "
     "progress: 'Progress | None' = None) -> 'list[AuditResult]'",

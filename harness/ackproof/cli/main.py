@@ -11,7 +11,7 @@ import io
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -45,8 +45,7 @@ from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
-    from ackproof.experiment.case import Case
-    from ackproof.run.options import BatchOptions
+    from ackproof.run.options import PlannedBatch
 
 HARNESS_FAILED, BAD_INPUT = 255, 254
 
@@ -162,6 +161,18 @@ def main() -> None:
 @click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
 @click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
+@click.option(
+    "--until-decided",
+    is_flag=True,
+    help="Go on with further repeats until all that is expected over repeats is decided.",
+)
+@click.option(
+    "--at-most",
+    type=click.IntRange(2, 1000),
+    default=60,
+    show_default=True,
+    help="So many repeats of each case at most, with --until-decided.",
+)
 @over_the_files
 @only_cases
 @out_option
@@ -181,6 +192,8 @@ def run(
     client_settings: tuple[str, ...],
     seed: int | None,
     repeat: int | None,
+    until_decided: bool,
+    at_most: int,
     settings: tuple[str, ...],
     only: tuple[str, ...],
     out: Path,
@@ -192,7 +205,7 @@ def run(
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.judge.demands import demands
     from ackproof.run.batch import same_names
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console(machine)
     attached = attachment(bootstrap, client_config, client_settings, backend)
@@ -207,21 +220,22 @@ def run(
         out=out,
         keep_data=keep_data,
         simulate=simulate,
+        at_most=at_most if until_decided else None,
     )
-    planned = plan_cases(options, lambda problem: console.warning(str(problem)))
-    for text in same_names(planned):
+    planned = plan_batch(options, console.warning)
+    for text in same_names(planned.cases):
         console.warning(text)
-    for text in demands(case for _, case in planned).impossible:
+    for text in demands(case for _, case in planned.cases).impossible:
         console.warning(text)
-    return _brought(options, planned, console)
+    return _brought(planned, console)
 
 
-def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], console: Console) -> int:
+def _brought(planned: PlannedBatch, console: Console) -> int:
     """Run these cases, and tell what they came to."""
     from ackproof.run.batch import run_batch
 
-    with console.show(len(planned)) as view:
-        batch = run_batch(options, view, planned)
+    with console.show(len(planned.cases)) as view:
+        batch = run_batch(planned, view)
     document = batch.document()
     console.batch(document, from_here(batch.kept.report_html))
     if console.machine:
@@ -244,11 +258,14 @@ def replay(
 
     RUN is a case, or a batch such as runs/latest. The experiment file may be gone, or may say something else by now.
     """
-    from ackproof.run.options import BatchOptions, stored_cases
+    from ackproof.run.options import BatchOptions, PlannedBatch, expected_then, stored_cases
 
-    planned = stored_cases(directories, only)
+    console = _console(machine)
     options = BatchOptions(directories, only=only, out=out, keep_data=keep_data, stored=True)
-    return _brought(options, planned, _console(machine))
+    planned = PlannedBatch(options, stored_cases(directories, only))
+    for text in expected_then(directories):
+        console.warning(f"replay judges each case for itself; expected then over repeats: {text}")
+    return _brought(planned, console)
 
 
 @main.command(epilog=examples("ackproof init", "ackproof init leader-kill"))
@@ -291,13 +308,15 @@ def plan(
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.plan.schedule import describe
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console()
     options = BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)
-    for _, case in plan_cases(options, lambda problem: console.warning(str(problem))):
+    planned = plan_batch(options, console.warning)
+    for _, case in planned.cases:
         console.lines(describe(case))
         console.line("")
+    console.lines(planned.describe())
     return 0
 
 

@@ -258,7 +258,8 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 def path_of(detail: ErrorDetails) -> Path:
     """Where an error is, as a file has it: bounds stand beside `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
-    return path[:2] + path[3:] if path[:1] == ("expect",) and path[2:3] == ("bounds",) else path
+    beside = path[:1] == ("expect",) and path[2:3] in (("bounds",), ("over_repeats",))
+    return path[:2] + path[3:] if beside else path
 
 
 def _expected(detail: ErrorDetails, node: Node | None) -> str:
