@@ -21,6 +21,9 @@ from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.files import MOST_FILES, link
 from ackproof_reports.loading import BatchView, exit_meaning
+from ackproof_reports.over_repeats import HEIGHT as SHARES_HEIGHT
+from ackproof_reports.over_repeats import WIDTH as SHARES_WIDTH
+from ackproof_reports.over_repeats import over_repeats
 from ackproof_reports.sparkline import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
 
@@ -59,6 +62,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             tally=tally(batch),
             meaning=exit_meaning(batch.file.exit_code),
             experiments=experiments(batch, facts),
+            repeats=over_repeats(batch),
             cases=case_pages(batch, facts),
             environment=shared_environment(facts),
             not_judged=_not_judged(facts),
@@ -127,5 +131,6 @@ def _environment() -> Environment:
         MAX_READS=MAX_READS,
         MOST_FILES=MOST_FILES,
         SPARK=(WIDTH, HEIGHT),
+        SHARES=(SHARES_WIDTH, SHARES_HEIGHT),
     )
     return environment

@@ -82,9 +82,9 @@ def _over(one: Moments, two: Moments, confidence: float) -> tuple[float, float]:
     if not (0 < one.mean < math.inf and 0 < two.mean < math.inf):
         return 0.0, math.inf
     low, high = _around(
-        math.log(one.mean / two.mean),
-        one.of_mean / one.mean**2,
-        two.of_mean / two.mean**2,
+        math.log(one.mean) - math.log(two.mean),
+        one.of_mean / one.mean / one.mean,
+        two.of_mean / two.mean / two.mean,
         one,
         two,
         confidence,
