@@ -48,9 +48,9 @@ SCRIPTS: Final = (
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """The whole page."""
-    style, script = _asset("css", STYLES), _asset("js", SCRIPTS)
+    style, script = asset("css", STYLES), asset("js", SCRIPTS)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             batch=batch,
@@ -78,7 +78,8 @@ def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
 
 
 @cache
-def _asset(folder: str, names: Sequence[str]) -> str:
+def asset(folder: str, names: Sequence[str]) -> str:
+    """These styles, or scripts, as one text."""
     parts = [(TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names]
     text = "\n".join(parts)
     if folder == "js":
@@ -100,8 +101,9 @@ def _finalize(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Where pages are made: all text in them is escaped."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -123,9 +125,9 @@ def _environment() -> Environment:
         sentence,
         subject,
     ):
-        environment.globals[function.__name__] = function
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
-    environment.globals.update(
+        made.globals[function.__name__] = function
+    made.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    made.globals.update(
         ABSENT=wording.ABSENT,
         MAX_EVENTS=MAX_EVENTS,
         MAX_READS=MAX_READS,
@@ -133,4 +135,4 @@ def _environment() -> Environment:
         SPARK=(WIDTH, HEIGHT),
         SHARES=(SHARES_WIDTH, SHARES_HEIGHT),
     )
-    return environment
+    return made

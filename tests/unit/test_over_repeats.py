@@ -3,73 +3,23 @@ stand-ins."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from ackproof.audit.results import AuditResult
 from ackproof.judge import judge_over_repeats
-from ackproof.run import conclude as concluding
-from ackproof.run.batch import Batch, Silent, run_batch
 from ackproof.run.conclude import conclude_again, merged
-from ackproof.run.options import BatchOptions, command_of, plan_batch
-from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
+from ackproof.run.options import BatchOptions, command_of
+from ackproof.rundir.documents import BatchFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 from ackproof.rundir.timeline import EventKind
-
-TEXT = """\
-name: recovery
-backend: model
-cluster: {{brokers: 3, config: {{broker.session.timeout.ms: {timeout}}}}}
-topics:
-  orders: {{partitions: 1, replication_factor: 3, config: {{min.insync.replicas: 2}}}}
-workload: {{producers: {{rate: 100/s, linger: 50ms}}, duration: 5s}}
-matrix:
-  workload.producers.acks: [1, all]
-faults:
-  - kill: leader(orders/0)
-    at: 2s
-    restart_after: 3s
-expect:
-{expect}
-repeat: {repeat}
-seed: 7
-"""
-ACK = "time_to(first ack, fault 1)"
-Go = Callable[..., Batch]
-
-
-def audited(directories: list[Path], **_: object) -> list[AuditResult]:
-    """Stands for the audit, and finds nothing."""
-    counted = AuditFile(counts={"lost": 0}, records=RecordCounts(acked=5), complete=True)
-    for directory in directories:
-        counted.save(CaseDir(directory).audit_json)
-    return [AuditResult(directory, counted, 0, ()) for directory in directories]
-
-
-def passed(run: CaseDir) -> None:
-    """Stands for the stages of one run."""
-    VerdictFile(verdict=Verdict.PASS, reasons=()).save(run.verdict_json)
+from repeated import ACK, Go, repeated
 
 
 @pytest.fixture
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
-    """Runs a batch of the text above."""
-    monkeypatch.setattr(concluding.audit, "run", audited)
-    monkeypatch.setattr(concluding, "work_out", passed)
-    monkeypatch.setattr(concluding, "judge_unwritten", lambda _: None)
-    monkeypatch.setattr(concluding, "render_batch", lambda _: None)
-
-    def run(*expect: str, timeout: int = 3000, repeat: int = 4, at_most: int | None = None) -> Batch:
-        file = tmp_path / "recovery.yaml"
-        expected = "\n".join(f"  - {one}" for one in expect)
-        file.write_text(TEXT.format(expect=expected, timeout=timeout, repeat=repeat))
-        options = BatchOptions((file,), out=tmp_path / "runs", at_most=at_most)
-        return run_batch(plan_batch(options), Silent())
-
-    return run
+    return repeated(tmp_path, monkeypatch)
 
 
 def test_the_mean_of_repeats_decides_and_thrice_the_timeout_fails(go: Go) -> None:

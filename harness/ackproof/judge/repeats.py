@@ -15,11 +15,12 @@ from typing import Final
 from ackproof.base.errors import BadInput
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.quantity import Ask
-from ackproof.quantities.value import Value, number_text
+from ackproof.quantities.quantity import Ask, Quantity
+from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.decide import Decision, decide
-from ackproof.repeats.demand import Beside, Demand
+from ackproof.repeats.demand import Demand
+from ackproof.repeats.wording import span_text
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats, RepeatValue
 from ackproof.rundir.layout import BatchDir, CaseDir
@@ -45,10 +46,9 @@ class _Runs:
     evidence: Evidence | None = None
 
     def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
-        """What one repeat came to; unknown where its verdict says that its evidence does not carry one."""
-        if entry.verdict not in (Verdict.PASS, Verdict.FAIL):
-            why = entry.error or next(iter(entry.reasons), "no reason is told")
-            return Value.unknown(f"{entry.verdict or 'it came to no verdict'}: {why}")
+        """What one repeat came to."""
+        if (why := no_number(entry)) is not None:
+            return Value.unknown(why)
         try:
             if self.evidence is None or self.name != entry.run:
                 self.evidence = Evidence.of_run(CaseDir(self.directory.path / entry.run))
@@ -56,14 +56,22 @@ class _Runs:
             value = measured(self.evidence, ask, demand.window)
         except BadInput as error:
             return Value.unknown(str(error))
-        return _at_best(value, ask) if entry.starved and ask.quantity.takes_time else value
+        return of_kafka(entry, ask.quantity, value)
 
 
-def _at_best(value: Value, ask: Ask) -> Value:
-    """What a run on a starved machine shows of Kafka: a time would have been no longer, a rate no lower."""
-    if not value.known:
+def no_number(entry: BatchCase) -> str | None:
+    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict. None: it counts."""
+    if entry.verdict in (Verdict.PASS, Verdict.FAIL):
+        return None
+    why = entry.error or next(iter(entry.reasons), "no reason is told")
+    return f"{entry.verdict or 'it came to no verdict'}: {why}"
+
+
+def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
+    """What a number shows of Kafka: on a starved machine a time would have been no longer, a rate no lower."""
+    if not (value.known and entry.starved and quantity.takes_time):
         return value
-    if ask.quantity.unit is Unit.PER_SECOND:
+    if quantity.unit is Unit.PER_SECOND:
         return replace(value, high=math.inf, why="the machine was starved")
     return replace(value, low=0.0, why="the machine was starved")
 
@@ -127,30 +135,11 @@ def _result(found: Decision, demand: Demand) -> dict[str, object]:
     return {
         "verdict": _VERDICTS[found.holds],
         "why": why,
-        "seen": span_text(estimate.seen.low, estimate.seen.high, demand),
-        "interval": "" if demand.statistic.is_max else span_text(estimate.low, estimate.high, demand),
+        "seen": span_text(estimate.seen.low, estimate.seen.high, demand.unit, demand.how),
+        "interval": ""
+        if demand.statistic.is_max
+        else span_text(estimate.low, estimate.high, demand.unit, demand.how),
         "low": estimate.low if math.isfinite(estimate.low) else None,
         "high": estimate.high if math.isfinite(estimate.high) else None,
         "enough": found.enough,
     }
-
-
-def span_text(low: float, high: float, demand: Demand) -> str:
-    """Two ends in words, with the unit of what is demanded."""
-    ends = [_end_text(one, demand) for one in (low, high)]
-    if not math.isfinite(low):
-        return f"at most {ends[1]}" if math.isfinite(high) else "not bounded"
-    if not math.isfinite(high):
-        if low <= 0 and demand.how is not Beside.MINUS:
-            return "not bounded"
-        return f"at least {ends[0]}"
-    return ends[0] if ends[0] == ends[1] else f"{ends[0]} to {ends[1]}"
-
-
-def _end_text(number: float, demand: Demand) -> str:
-    if not math.isfinite(number):
-        return ""
-    if demand.is_ratio or demand.unit in (Unit.COUNT, Unit.NUMBER):
-        return f"{number:.4g}"
-    sign = "-" if number < 0 else ""
-    return sign + number_text(abs(number), demand.unit)
