@@ -14,8 +14,8 @@ from ackproof.cluster.network.mesh import (
 )
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.links import of_links as links
-from ackproof.faults.links.shaped import Thin, ThrottleFault
+from ackproof.faults.links import breaking as links
+from ackproof.faults.links.shaped import ROUNDS, Thin, ThrottleFault
 from ackproof.faults.links.witnesses import Look
 from fake_links import Ground, spec_of
 
@@ -234,3 +234,24 @@ def test_a_line_is_thin_that_takes_most_of_a_second_for_a_second_of_its_rate(rat
     assert 0.5 <= nominal <= 1.5
     assert witness.bit(before, Look(True, nominal, ""))
     assert not witness.bit(before, Look(True, 0.4, ""))
+
+
+def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two volumes in a row are as slow as over a thin line, where none was made so."""
+    assert ground.mesh is not None
+    ground.mesh.astray = {Link(2, 1)}
+    monkeypatch.setattr(links, "BITES_WITHIN_S", 0.2)
+    injection = ground.injection(spec_of("throttle", link=LINK, rate="50KB/s"))
+    injection.inject()
+    ground.mesh.held_up = [1.2, 1.2]
+    with pytest.raises(FaultNotConfirmed, match="to show on"):
+        injection.confirm()
+
+
+def test_a_busy_machine_before_a_delay_hides_nothing(ground: Ground) -> None:
+    """All of the first look is as slow as the delay will be."""
+    assert ground.mesh is not None
+    ground.mesh.held_up = [0.15] * ROUNDS
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: a round trip takes 201.0 ms"

@@ -60,6 +60,16 @@ CANNOT = [
         "has changed min.insync.replicas",
     ),
     (
+        "set: {broker: 1, config: {num.io.threads: 3}}, at: 2s",
+        f"set: {{config: {{num.io.threads: 4}}}}, {AFTER}",
+        "has changed num.io.threads",
+    ),
+    (
+        f"drop_large: {TO_2}, above: 600B}}, at: 2s",
+        f"drop_large: {TO_2}, above: 1000B}}, {AFTER}",
+        "loses packets of 2000 bytes over 1→2",
+    ),
+    (
         "remove_controller: controller(101), at: 2s",
         f"remove_controller: controller(101), {AFTER}",
         "keeps node 101 out of the quorum",
@@ -100,6 +110,15 @@ MAY = [
     (f"flap: {TO_2}, down: 1s, up: 1s}}, at: 2s", f"delay: {TO_2}, latency: 100ms}}, {AFTER}"),
     (f"throttle: {TO_2}, rate: 9KB/s}}, at: 2s", f"delay: {TO_2}, latency: 100ms}}, {AFTER}"),
     ("split: {groups: [brokers, [1]]}, at: 2s", f"delay: {TO_2}, latency: 100ms}}, {AFTER}"),
+    (
+        "set: {config: {num.io.threads: 3}}, at: 2s",
+        f"set: {{broker: 1, config: {{num.io.threads: 4}}}}, {AFTER}",
+    ),
+    (f"drop_large: {TO_2}, above: 1200B}}, at: 2s", f"drop_large: {TO_2}, above: 600B}}, {AFTER}"),
+    (
+        f"drop_large: {TO_2}, above: 600B}}, at: 2s",
+        f"drop_large: {{link: broker(1) -> broker(3), above: 600B}}, {AFTER}",
+    ),
     (
         "set: {topic: t, config: {flush.ms: 9}}, at: 2s",
         f"set: {{topic: u, config: {{flush.ms: 9}}}}, {AFTER}",
