@@ -18,7 +18,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     over_repeats  what was expected over repeats: distribution, interval, verdict
     answer     the one sentence
     picture    what the charts draw, as JSON
-    compared   a comparison of batches → a page of its own
+    compared   a comparison of batches, and trend: batches over time → a page each
     page       report.html        junit → junit.xml        markdown → summary.md
 """
 

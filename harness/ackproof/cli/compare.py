@@ -75,6 +75,36 @@ def compare(
     return 1 if found.broken else (2 if not found.told else 0)
 
 
+@click.command(
+    epilog=examples("ackproof trend runs", "ackproof trend nightly --html trend.html --json trend.json")
+)
+@click.argument("directory", metavar="DIR", type=FILES)
+@click.option("--html", type=FILES, help="Where the page is written; DIR/trend.html by default.")
+@click.option("--json", "json_file", type=FILES, help="Write it as JSON, too.")
+def trend(directory: Path, html: Path | None, json_file: Path | None) -> int:
+    """One page over all batches of a folder by date: verdicts, lost records, recovery, throughput, and what changed."""
+    from ackproof.compare.trend import trend as gather
+    from ackproof.console import Console
+    from ackproof.rundir.documents import write_atomically
+    from ackproof_reports.trend import trend_page
+
+    if not directory.is_dir():
+        raise BadInput(f"{directory}: no such folder; give one of batches, such as runs")
+    console = Console()
+    with console.telling("measuring") as tell:
+        found = gather(directory, tell)
+    page = directory / "trend.html" if html is None else html
+    write_atomically(page, trend_page(found))
+    if json_file is not None:
+        found.save(json_file)
+    for case in found.cases:
+        for point in case.points:
+            console.lines(f"{case.case}: {point.batch}: {text}" for text in (*point.apart, *point.changed))
+    console.lines(found.unread)
+    console.line(f"{len(found.cases)} cases over time: {page}")
+    return 0
+
+
 def _statistic(word: str) -> Statistic:
     from ackproof.experiment.problems import hint
     from ackproof.repeats.demand import STATISTICS, Statistic

@@ -23,7 +23,7 @@ from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
-from ackproof.cli.compare import compare
+from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
@@ -257,6 +257,7 @@ for command in (
     judge,
     report,
     compare,
+    trend,
     explain,
     sql,
     image,

@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-
-from pydantic import JsonValue
 
 from ackproof.base.errors import BadInput
 from ackproof.compare.gate import Gate
-from ackproof.experiment.problems import path_text
-from ackproof.judge.repeats import no_number, of_kafka
-from ackproof.plan.paths import leaves, value_at
-from ackproof.quantities.evidence import Evidence
-from ackproof.quantities.rows import rows
+from ackproof.compare.groups import Asked, Group, groups_of, settings_of, side, words
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.repeats.beside import beside
 from ackproof.repeats.demand import Beside, Statistic
-from ackproof.repeats.intervals import CONFIDENCE, Estimate, estimate
-from ackproof.repeats.wording import span_text
+from ackproof.repeats.intervals import CONFIDENCE
 from ackproof.rundir.bounds import Unit
 from ackproof.rundir.comparison import (
     Beyond,
@@ -31,14 +22,11 @@ from ackproof.rundir.comparison import (
     ComparedCase,
     ComparedQuantity,
     ComparisonFile,
-    Side,
 )
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
-from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
 
 Step = Callable[[str], None]
-Asked = tuple[str, str]
-"""A quantity, and the window in which it is measured."""
 
 
 @dataclass(frozen=True)
@@ -47,21 +35,6 @@ class _Method:
 
     statistic: Statistic
     sure: float
-
-
-@dataclass
-class _Group:
-    """The repeats of one case in one batch."""
-
-    entries: list[BatchCase] = field(default_factory=list)
-    values: dict[Asked, list[Value]] = field(default_factory=dict)
-    file: CaseFile | None = None
-
-    @property
-    def verdicts(self) -> str:
-        """`19 PASS, 1 FAIL`."""
-        count = Counter(str(one.verdict or "no verdict") for one in self.entries)
-        return ", ".join(f"{number} {word}" for word, number in count.items())
 
 
 def compare(
@@ -78,7 +51,7 @@ def compare(
     batches = []
     for directory, file in zip(directories, files, strict=True):
         step(f"measuring {len(file.cases)} runs of {directory}")
-        batches.append(_groups(directory, file))
+        batches.append(groups_of(directory, file))
     if all(len(batch) == 1 for batch in batches):
         name = next(iter(batches[0]))
         batches = [{name: next(iter(batch.values()))} for batch in batches]
@@ -106,48 +79,21 @@ def compare(
     return found if gate is None else gate.held(found)
 
 
-def _groups(directory: Path, file: BatchFile) -> dict[str, _Group]:
-    groups: dict[str, _Group] = {}
-    for entry in file.cases:
-        name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
-        group = groups.setdefault(name, _Group())
-        group.entries.append(entry)
-        _measure(group, entry, CaseDir(directory / entry.run))
-    return groups
-
-
-def _measure(group: _Group, entry: BatchCase, run: CaseDir) -> None:
-    """Every quantity of one repeat; where its number is unknown it stands there all the same."""
-    why = no_number(entry)
-    if why is None:
-        try:
-            if group.file is None:
-                group.file = CaseFile.load(run.case_json)
-            for row in rows(Evidence.of_run(run), partitions=False):
-                value = Value(row.low, row.high, row.why)
-                value = of_kafka(entry, parse_ask(row.quantity).quantity, value)
-                group.values.setdefault((row.quantity, row.window), []).append(value)
-        except BadInput as error:
-            why = str(error)
-    if why is not None:
-        group.values.setdefault(("", ""), []).append(Value.unknown(f"{entry.case}: {why}"))
-
-
-def _case(name: str, groups: Sequence[_Group | None], method: _Method) -> ComparedCase:
+def _case(name: str, groups: Sequence[Group | None], method: _Method) -> ComparedCase:
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values if key[0])
     quantities = [_quantity(key, groups, method) for key in asked]
     return ComparedCase(
         case=name,
         verdicts=tuple(group.verdicts if group else "" for group in groups),
-        settings=_differing([_settings(group) for group in groups]),
+        settings=_differing([settings_of(group) for group in groups]),
         quantities=tuple(one for one in quantities if one is not None),
     )
 
 
-def _quantity(key: Asked, groups: Sequence[_Group | None], method: _Method) -> ComparedQuantity | None:
+def _quantity(key: Asked, groups: Sequence[Group | None], method: _Method) -> ComparedQuantity | None:
     unit = parse_ask(key[0]).quantity.unit
-    values = [_values(group, key) if group else [] for group in groups]
+    values = [group.of(key) if group else [] for group in groups]
     if not any(one.known for group in values for one in group):
         return None  # no run tells it: there was no such fault, or nobody read
     first = values[0]
@@ -155,29 +101,16 @@ def _quantity(key: Asked, groups: Sequence[_Group | None], method: _Method) -> C
         quantity=key[0],
         window=key[1],
         unit=unit.value,
-        sides=tuple(_side(group, unit, method.statistic) if group else None for group in values),
+        sides=tuple(side(group, unit, method.statistic) if group else None for group in values),
         beyond=tuple(_beyond(group, first, unit, method) for group in values[1:]),
     )
 
 
-def _values(group: _Group, key: Asked) -> list[Value]:
-    """Of each repeat; those that have no number at all are among them."""
-    return [*group.values.get(key, ()), *group.values.get(("", ""), ())]
-
-
-def _side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> Side:
-    unknown = [one for one in values if not one.known]
-    if unknown:
-        return Side(repeats=len(values), why=f"{len(unknown)} of {len(values)} unknown: {unknown[0].why}")
-    found = estimate(values, statistic)
-    return Side(repeats=len(values), **_words(found, unit, None))
-
-
-def _comparisons(groups: Sequence[_Group | None]) -> int:
+def _comparisons(groups: Sequence[Group | None]) -> int:
     """How many times a quantity of one batch is held beside that of the first."""
     there = [group for group in groups if group is not None]
     asked = dict.fromkeys(key for group in there for key in group.values if key[0])
-    values = [[_values(group, key) if group else [] for group in groups] for key in asked]
+    values = [[group.of(key) if group else [] for group in groups] for key in asked]
     return sum(_comparable(group, one[0]) for one in values for group in one[1:])
 
 
@@ -198,36 +131,14 @@ def _beyond(values: Sequence[Value], first: Sequence[Value], unit: Unit, method:
         apart=not sure.low <= alike <= sure.high,
         sure_low=sure.low if math.isfinite(sure.low) else None,
         sure_high=sure.high if math.isfinite(sure.high) else None,
-        **_words(found, unit, how),
+        **words(found, unit, how),
     )
-
-
-def _words(found: Estimate, unit: Unit, how: Beside | None) -> dict[str, object]:
-    return {
-        "seen": span_text(found.seen.low, found.seen.high, unit, how),
-        "interval": span_text(found.low, found.high, unit, how),
-        "low": found.low if math.isfinite(found.low) else None,
-        "high": found.high if math.isfinite(found.high) else None,
-    }
 
 
 # -- what else differs ----------------------------------------------------------------------------------------------
 
 
-def _settings(group: _Group | None) -> dict[str, str]:
-    """Every setting of a case, and its faults, as text."""
-    resolved: JsonValue = group.file.resolved if group and group.file else None
-    experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
-    if not isinstance(experiment, dict):
-        return {}
-    told = {path_text(path): str(value_at(experiment, path)) for path in leaves(experiment)}
-    return told | {
-        "faults": json.dumps(experiment.get("faults", [])),
-        "backend": str(experiment.get("backend")),
-    }
-
-
-def _environment(batch: Mapping[str, _Group]) -> dict[str, str]:
+def _environment(batch: Mapping[str, Group]) -> dict[str, str]:
     """On what its runs stood, where all of them say the same; else each of what they say."""
     told: dict[str, dict[str, None]] = {}
     for group in batch.values():

@@ -8,10 +8,14 @@ from ackproof.rundir.documents import Document
 
 
 class Side(Document):
-    """A quantity of one case in one batch. `low`, `high`: the interval; None: not bounded, or none (`why`)."""
+    """A quantity of one case in one batch. `low`, `high`: the interval; None: not bounded, or none (`why`).
+
+    `middle`: of what the statistic was seen to be between; None: that is open.
+    """
 
     repeats: int
     seen: str = ""
+    middle: float | None = None
     interval: str = ""
     low: float | None = None
     high: float | None = None
