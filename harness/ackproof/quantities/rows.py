@@ -32,9 +32,10 @@ class Row:
     why: str
 
 
-def rows(evidence: Evidence) -> Iterator[Row]:
-    """Of each quantity: of all partitions and of each, after each fault, within and without faults."""
-    places = sorted(evidence.samples_of)
+def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
+    """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
+    faults."""
+    places = sorted(evidence.samples_of) if partitions else []
     for quantity in VOCABULARY.values():
         for ask in _asks(quantity, [None, *places], sorted(evidence.faults)):
             for window in _windows(quantity):
