@@ -21,6 +21,9 @@ from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.files import MOST_FILES, link
 from ackproof_reports.loading import BatchView, exit_meaning
+from ackproof_reports.over_repeats import HEIGHT as SHARES_HEIGHT
+from ackproof_reports.over_repeats import WIDTH as SHARES_WIDTH
+from ackproof_reports.over_repeats import over_repeats
 from ackproof_reports.sparkline import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
 
@@ -45,20 +48,21 @@ SCRIPTS: Final = (
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """The whole page."""
-    style, script = _asset("css", STYLES), _asset("js", SCRIPTS)
+    style, script = asset("css", STYLES), asset("js", SCRIPTS)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             batch=batch,
             alone=len(batch.cases) == 1,
-            policy=_policy(style, script),
+            policy=policy(style, script),
             style=Markup(style),
             script=Markup(script),
             answers=answers(batch),
             tally=tally(batch),
             meaning=exit_meaning(batch.file.exit_code),
             experiments=experiments(batch, facts),
+            repeats=over_repeats(batch),
             cases=case_pages(batch, facts),
             environment=shared_environment(facts),
             not_judged=_not_judged(facts),
@@ -74,7 +78,8 @@ def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
 
 
 @cache
-def _asset(folder: str, names: Sequence[str]) -> str:
+def asset(folder: str, names: Sequence[str]) -> str:
+    """Styles (`css`) or scripts (`js`) as one text."""
     parts = [(TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names]
     text = "\n".join(parts)
     if folder == "js":
@@ -82,10 +87,11 @@ def _asset(folder: str, names: Sequence[str]) -> str:
     return "\n" + text + "\n"
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str = "") -> str:
     """A Content-Security-Policy under which nothing can be fetched and only these two texts count."""
+    scripts = f"'{source_hash(script)}'" if script else "'none'"
     return (
-        f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src '{source_hash(style)}'; img-src data:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
 
@@ -96,8 +102,9 @@ def _finalize(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """Where pages are made: all text in them is escaped."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -119,13 +126,14 @@ def _environment() -> Environment:
         sentence,
         subject,
     ):
-        environment.globals[function.__name__] = function
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
-    environment.globals.update(
+        made.globals[function.__name__] = function
+    made.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    made.globals.update(
         ABSENT=wording.ABSENT,
         MAX_EVENTS=MAX_EVENTS,
         MAX_READS=MAX_READS,
         MOST_FILES=MOST_FILES,
         SPARK=(WIDTH, HEIGHT),
+        SHARES=(SHARES_WIDTH, SHARES_HEIGHT),
     )
-    return environment
+    return made

@@ -7,15 +7,17 @@ from collections.abc import Iterator
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
-from ackproof.rundir.bounds import Bound
+from ackproof.rundir.bounds import Window
 
 
 def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
     """Quantities that no run of this experiment can give, each with why not."""
-    for name, bound in expectation.bounds.items():
+    windows = [(name, bound.window) for name, bound in expectation.bounds.items()]
+    windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]
+    for name, window in windows:
         ask = parse_ask(name)
         for why in (
-            *_of_faults(ask, bound, spec),
+            *_of_faults(ask, window, spec),
             *_of_the_place(ask, spec),
             *_of_the_node(ask, spec),
             *_unseen(ask, spec),
@@ -24,8 +26,8 @@ def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[s
             break
 
 
-def _of_faults(ask: Ask, bound: Bound, spec: ExperimentSpec) -> Iterator[str]:
-    for fault in (ask.fault, bound.window.fault):
+def _of_faults(ask: Ask, window: Window, spec: ExperimentSpec) -> Iterator[str]:
+    for fault in (ask.fault, window.fault):
         if fault is not None and fault > len(spec.faults):
             there = f"the last is fault {len(spec.faults)}" if spec.faults else "there are no faults"
             yield f"fault {fault} does not exist; {there}"

@@ -33,10 +33,10 @@ class Row:
     why: str
 
 
-def rows(evidence: Evidence) -> Iterator[Row]:
-    """Of each quantity: of all partitions and of each, after each fault, within and without faults; of metrics where
-    they were scraped, of all nodes together, and what an alert above 0 would have shown."""
-    places = sorted(evidence.samples_of)
+def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
+    """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
+    faults; of metrics where they were scraped, of all nodes together, and what an alert above 0 would have shown."""
+    places = sorted(evidence.samples_of) if partitions else []
     for quantity in VOCABULARY.values():
         if quantity.needs is Witness.METRICS and not evidence.scrapes:
             continue
