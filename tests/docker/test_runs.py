@@ -29,17 +29,6 @@ cluster: {brokers: 1, controllers: 1}
 topics: {events: {replication_factor: 1}}
 workload: {producers: {rate: 1000/s}, consumers: {live: 1}, duration: 120s}
 """
-METRICS = """\
-name: metrics
-backend: docker
-topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
-workload: {producers: {acks: all, rate: 300/s}, duration: 5s}
-observe: {metrics: true}
-faults:
-  - {kill: broker(1), at: 1s, restart_after: 3s}
-expect:
-  - {"time_to(metric under_replicated_partitions > 0, fault 1, node 2)": "< 20s"}
-"""
 
 
 def _ackproof(*words: object, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -75,16 +64,6 @@ def test_a_loss_in_containers_from_file_to_report(engine: Engine, tmp_path: Path
     assert case["verdict"] == "PASS"
     assert case["counts"]["lost"] > 0
     assert "docker" in (tmp_path / "latest" / "report.html").read_text(encoding="utf-8")
-
-
-@pytest.mark.nightly
-def test_metrics_are_scraped_from_containers(engine: Engine, tmp_path: Path) -> None:
-    file = tmp_path / "metrics.yaml"
-    file.write_text(METRICS, encoding="utf-8")
-    done = _ackproof("run", file, "--out", tmp_path, "--json")
-    assert done.returncode == 0, done.stderr[-2000:]
-    (case,) = json.loads(done.stdout)["cases"]
-    assert case["verdict"] == "PASS", case
 
 
 @pytest.mark.nightly
