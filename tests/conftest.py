@@ -11,6 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
@@ -27,6 +28,10 @@ _STATE = pytest.StashKey[Path]()
 _BEFORE = pytest.StashKey[traces.Traces]()
 _LEFT_BEHIND = pytest.StashKey[list[str]]()
 GONE_WITHIN_S = 10.0
+
+# How long an example takes says nothing where three workers share two cores.
+settings.register_profile("ackproof", deadline=None)
+settings.load_profile("ackproof")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

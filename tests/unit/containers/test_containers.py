@@ -77,6 +77,12 @@ def test_a_port_that_somebody_listens_at_is_passed_over() -> None:
         assert docker_addresses(9, (1,), ()).client(1) != first
 
 
+def test_too_few_free_ports_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ackproof.cluster.backends.docker.addresses.is_free", lambda address: False)
+    with pytest.raises(BadInput, match="too few ports"):
+        docker_addresses(9, (1,), ())
+
+
 def test_labels_say_whose_it_is(tmp_path: Path) -> None:
     read = marks(labels(_tag(tmp_path), "broker-1"))
     assert read is not None

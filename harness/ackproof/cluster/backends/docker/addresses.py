@@ -68,6 +68,6 @@ def docker_addresses(
             {node: next(free) for node in controllers},
             {node: next(free) for node in exporters},
         )
-    except RuntimeError as error:
+    except StopIteration as error:
         last = first + _PORTS_OF_A_BLOCK - 1
         raise BadInput(f"too few ports of {HOST} are free between {first} and {last}") from error
