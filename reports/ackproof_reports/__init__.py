@@ -18,6 +18,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     answer     the one sentence
     picture    what the charts draw, as JSON
     page       report.html        junit → junit.xml        markdown → summary.md
+    claims     claims.json → claims.html
 """
 
 from __future__ import annotations

@@ -45,14 +45,14 @@ SCRIPTS: Final = (
 
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """The whole page."""
-    style, script = _asset("css", STYLES), _asset("js", SCRIPTS)
+    style, script = asset("css", STYLES), asset("js", SCRIPTS)
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             batch=batch,
             alone=len(batch.cases) == 1,
-            policy=_policy(style, script),
+            policy=policy(style, script),
             style=Markup(style),
             script=Markup(script),
             answers=answers(batch),
@@ -74,7 +74,8 @@ def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
 
 
 @cache
-def _asset(folder: str, names: Sequence[str]) -> str:
+def asset(folder: str, names: Sequence[str]) -> str:
+    """Styles (`css`) or scripts (`js`) as one text."""
     parts = [(TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names]
     text = "\n".join(parts)
     if folder == "js":
@@ -82,10 +83,11 @@ def _asset(folder: str, names: Sequence[str]) -> str:
     return "\n" + text + "\n"
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str = "") -> str:
     """A Content-Security-Policy under which nothing can be fetched and only these two texts count."""
+    scripts = f"'{source_hash(script)}'" if script else "'none'"
     return (
-        f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src '{source_hash(style)}'; img-src data:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
 
@@ -96,7 +98,8 @@ def _finalize(value: object) -> object:
 
 
 @cache
-def _environment() -> Environment:
+def environment() -> Environment:
+    """The templates, and what they may call."""
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,

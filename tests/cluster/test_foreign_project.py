@@ -142,29 +142,36 @@ def test_a_planted_delivery_bug_is_found_and_without_it_all_passes(python: Path,
     assert "1 passed" in again.stdout
 
 
-def test_a_project_with_the_plugin_runs_its_tests_and_experiments_by_two_workers(
-    python: Path, project: Path
-) -> None:
-    words = (python, "-m", "pytest", "--basetemp", project / "tmp")
+def runs(python: Path, project: Path, *words: str, passed: int, verdicts: dict[str, str]) -> None:
+    """It passes, and its experiments have left what a run leaves."""
     _, mended = examples_of_the_page()
     (project / "tests" / "test_orders.py").write_text(mended)
-    chosen = _run(*words, "--collect-only", "-q", "-k", "acks:all", cwd=project)
-    assert "experiments/calm.yaml::acks=all#1" in chosen.stdout
-    assert "1/4 tests collected" in chosen.stdout
-
-    passed = _run(*words, "-n", "2", "--junitxml", "junit.xml", cwd=project)
-    assert passed.returncode == 0, passed.stdout + passed.stderr
-    assert "4 passed" in passed.stdout
-    assert "report: runs/" in passed.stdout
-    reports = list(project.glob("runs/*-pytest-gw?/report.html"))
+    command = (python, "-m", "pytest", "--basetemp", project / "tmp", "--junitxml", "junit.xml")
+    done = _run(*command, *words, cwd=project)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{passed} passed" in done.stdout
+    assert "report: runs/" in done.stdout
+    reports = list(project.glob("runs/*-pytest*/report.html"))
     assert reports
     assert all(report.stat().st_size > 10_000 for report in reports)
-    verdicts = {}
+    told = {}
     for case in ET.parse(project / "junit.xml").iter("testcase"):
         said = {one.get("name"): one.get("value") for one in case.iter("property")}
         if "ackproof.verdict" in said:
-            verdicts[case.get("name")] = said["ackproof.verdict"]
+            told[case.get("name")] = said["ackproof.verdict"]
             assert said["ackproof.seed"] == "0"
             assert (Path(said["ackproof.run"] or "") / "verdict.json").exists()
-    assert verdicts == {"acks=1#1": "PASS", "acks=all#1": "PASS"}
+    assert told == verdicts
     assert [child for child in find_children() if project in child.directory.parents] == []
+
+
+def test_a_project_with_the_plugin_runs_a_test_and_an_experiment(python: Path, project: Path) -> None:
+    words = ("-k", "theirs or acks:all")
+    runs(python, project, *words, passed=2, verdicts={"acks=all#1": "PASS"})
+
+
+@pytest.mark.nightly
+def test_a_project_with_the_plugin_runs_its_tests_and_experiments_by_two_workers(
+    python: Path, project: Path
+) -> None:
+    runs(python, project, "-n", "2", passed=4, verdicts={"acks=1#1": "PASS", "acks=all#1": "PASS"})

@@ -31,7 +31,7 @@ def of_folder(folder: Path) -> list[int]:
     return [child.pid for child in find_children() if child.directory.is_relative_to(folder)]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", [VERSIONS[0], pytest.param(VERSIONS[1], marks=pytest.mark.nightly)])
 def test_nodes_start_with_their_archives(clusters: Clusters, version: str) -> None:
     """Jars, archives and a formatted checkpoint: a controller and brokers that map them, log, and serve."""
     archives = clusters.install(version).archives

@@ -31,7 +31,7 @@ from ackproof.experiment.roles import Members
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.holds import Holds
 from ackproof.faults.injection import Aim, FaultContext, injection_of
-from ackproof.faults.links import of_links as links
+from ackproof.faults.links import breaking as links
 from ackproof.plan.cases import load
 
 

@@ -23,6 +23,7 @@ from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
+from ackproof.cli.claims import claims
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
@@ -370,5 +371,18 @@ def clean(machine: bool) -> int:
     return HARNESS_FAILED if swept.stuck or swept.failed else 0
 
 
-for command in (audit, judge, report, explain, sql, image, releases, simulate, predict, explore, validate):
+for command in (
+    audit,
+    judge,
+    report,
+    explain,
+    sql,
+    image,
+    releases,
+    simulate,
+    predict,
+    explore,
+    validate,
+    claims,
+):
     main.add_command(command)

@@ -119,7 +119,7 @@ class Bound:
         span = tail["span"] or tail["wide"]
         window = Window(Span(span), int(tail["fault"]) if tail["fault"] else None) if span else WHOLE
         bound = cls(head["op"] or "==", value, unit, mode, window, _by(tail["by"], mode, window))
-        if bound.op == "<" and bound.value == 0:
+        if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # a leader may be: there is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
-from functools import partial
 
 from confluent_kafka import Producer
 
@@ -63,16 +61,11 @@ def send_again(running: CaseRun, *, elsewhere: bool = False, damaged: bool = Fal
     assert producer.flush(10) == 0
 
 
-def send_twice(running: CaseRun) -> None:
-    """Once as it was, once damaged."""
+def send_once_more(running: CaseRun) -> None:
+    """As it was, damaged, and to the other partition."""
     send_again(running)
     send_again(running, damaged=True)
-
-
-SENT_ONCE_MORE: dict[str, Callable[[CaseRun], None]] = {
-    "misrouted": partial(send_again, elsewhere=True),
-    "sent-twice": send_twice,
-}
+    send_again(running, elsewhere=True)
 
 
 def kill_node_2(running: CaseRun) -> None:

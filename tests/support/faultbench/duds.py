@@ -118,10 +118,13 @@ _WORKLOAD: Final = "ackproof.workload.clients.Workload"
 _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 
 
-def _unused(fault: str, *, nightly: bool = False) -> dict[str, Dud]:
+def _unused(fault: str, said: str = "to show on", *, nightly: bool = False) -> dict[str, Dud]:
     """On a cluster of which nobody uses the proxies."""
-    return {fault.partition(":")[0]: Dud(fault, "waited", nightly=nightly)}
+    return {fault.partition(":")[0]: Dud(fault, said, nightly=nightly)}
 
+
+_TO_THE_END: Final = "waited"
+"""Of what a busy machine may be mistaken for: looked for as long as in a run."""
 
 DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     "processes": {
@@ -245,10 +248,10 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
         **_unused(f"cut: {{{_LINK}}}"),
         **_unused("isolate: {target: leader(t/0), from: peers, silent: true}"),
         **_unused(f"reset: {{{_LINK}}}"),
-        **_unused(f"throttle: {{{_LINK}, rate: 50KB/s}}"),
-        **_unused(f"delay: {{{_LINK}, latency: 100ms}}"),
+        **_unused(f"throttle: {{{_LINK}, rate: 50KB/s}}", _TO_THE_END),
+        **_unused(f"delay: {{{_LINK}, latency: 100ms}}", _TO_THE_END),
         **_unused(f"slow_close: {{{_LINK}, delay: 500ms}}"),
-        **_unused(f"flap: {{{_LINK}, down: 100ms, up: 100ms}}"),
+        **_unused(f"flap: {{{_LINK}, down: 100ms, up: 100ms}}", "to be seen down"),
         **_unused(f"black_hole: {{{_LINK}}}", nightly=True),
         **_unused("split: {groups: [minority, majority]}", nightly=True),
         **_unused("bridge: {groups: [[1], [2]], over: broker(3)}", nightly=True),

@@ -14,8 +14,8 @@ from ackproof.cluster.network.mesh import (
 )
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import FaultSpec
-from ackproof.faults.links import of_links as links
-from ackproof.faults.links.shaped import Thin, ThrottleFault
+from ackproof.faults.links import breaking as links
+from ackproof.faults.links.shaped import ROUNDS, Thin, ThrottleFault
 from ackproof.faults.links.witnesses import Look
 from fake_links import Ground, spec_of
 
@@ -246,3 +246,12 @@ def test_a_busy_machine_does_not_make_a_line_thin(ground: Ground, monkeypatch: p
     ground.mesh.held_up = [1.2, 1.2]
     with pytest.raises(FaultNotConfirmed, match="to show on"):
         injection.confirm()
+
+
+def test_a_busy_machine_before_a_delay_hides_nothing(ground: Ground) -> None:
+    """All of the first look is as slow as the delay will be."""
+    assert ground.mesh is not None
+    ground.mesh.held_up = [0.15] * ROUNDS
+    injection = ground.injection(spec_of("delay", link=LINK, latency="100ms"))
+    injection.inject()
+    assert injection.confirm() == "2→1: a round trip takes 201.0 ms"

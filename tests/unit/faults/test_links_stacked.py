@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
 from ackproof.base.errors import FaultNotConfirmed
-from ackproof.cluster.network.mesh import Cut, Delay, Effect, Link, SlowClose, Throttle
+from ackproof.cluster.network.mesh import Cut, Delay, Effect, Link, LinkError, SlowClose, Throttle
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.fault import Grip
-from ackproof.faults.links import of_links as links
+from ackproof.faults.links import breaking as links
 from fake_links import Ground, spec_of
 
 LINK = "follower(t/0) -> leader(t/0)"
@@ -212,6 +213,41 @@ def test_a_flapping_link_whose_end_died_by_itself_is_not_confirmed(ground: Groun
     with pytest.raises(FaultNotConfirmed, match="2→1 to be seen up"):
         injection.confirm()
     injection.heal()
+
+
+@pytest.mark.parametrize("held", [True, False])
+def test_nobody_counts_for_a_source_that_is_gone(
+    ground: Ground, held: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In containers counters, and whoever would look, go with the node. Without another fault that is no excuse."""
+    mesh, node = ground.mesh, ground.nodes[2]
+    assert mesh is not None
+
+    def from_the_dead(look: Callable[..., object]) -> Callable[..., object]:
+        def act(link: Link, **more: object) -> object:
+            if node.now is NodeState.GONE:
+                raise LinkError("node 2 has no process")
+            return look(link, **more)
+
+        return act
+
+    for name in ("traffic", "probe"):
+        monkeypatch.setattr(mesh, name, from_the_dead(getattr(mesh, name)))
+    injection = ground.injection(spec_of("cut", link=LINK))
+    injection.inject()
+    injection.confirm()
+    node.now = NodeState.GONE
+    if held:
+        ground.holds.take(2, 9, Grip.DOWN)
+    assert injection.heal().endswith("until then no byte came back, of 2→1 nobody can say")
+    if held:
+        threading.Timer(
+            0.3, lambda: (setattr(node, "now", NodeState.RUNNING), ground.holds.release(2, 9))
+        ).start()
+        assert injection.confirm_healed().startswith("2→1: probe answered")
+    else:
+        with pytest.raises(FaultNotConfirmed, match="nothing can be seen of its healing"):
+            injection.confirm_healed()
 
 
 SPLIT = {"groups": [[2], [1, 3]]}

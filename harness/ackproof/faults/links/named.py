@@ -24,7 +24,8 @@ from ackproof.experiment.nodes import Data
 from ackproof.experiment.roles import OF_METADATA, Role
 from ackproof.experiment.spec import ClusterSpec
 from ackproof.faults.injection import Aim, FaultContext, injects
-from ackproof.faults.links.of_links import BITES_WITHIN_S, Holders, LinksInjection, OfLinks, names
+from ackproof.faults.links.breaking import BITES_WITHIN_S, LinksInjection
+from ackproof.faults.links.of_links import Holders, OfLinks, names
 from ackproof.faults.links.witnesses import ANSWERS_WITHIN_S, Look
 
 

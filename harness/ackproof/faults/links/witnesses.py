@@ -47,6 +47,10 @@ class Witness(ABC):
     def look(self, mesh: Mesh, link: Link) -> Look:
         """What is to be seen now."""
 
+    def first(self, mesh: Mesh, link: Link) -> Look:
+        """What is to be seen before the effect: looked for with patience where a busy machine could hide it."""
+        return self.look(mesh, link)
+
     def bit(self, before: Look, now: Look) -> bool:
         """Whether the effect shows."""
         return before.passes and not now.passes

@@ -1,0 +1,332 @@
+"""How links are broken and mended: an effect is imposed on every link that the fault names, and lifted.
+
+The witnesses are connections that the harness makes as the link's source would, where that source's own files say
+that its peer is, and the kernel's counters of the source's own connections (`witnesses`). A link of which an end does
+not run is broken too, but nobody can vouch for it, unless another fault is known to hold that end: that nothing passes
+is then as this fault wants it, and is looked at again once the node is back. At least one link must be vouched for.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError, Mesh
+from ackproof.cluster.network.sockets import Traffic
+from ackproof.cluster.protocol import NodeState
+from ackproof.faults.holds import FREE_WITHIN_S, Holds
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.links.of_links import SILENT, OfLinks, names
+from ackproof.faults.links.witnesses import Look, Unreachable
+from ackproof.rundir.timeline import fault_name
+
+BITES_WITHIN_S: Final = 10.0
+MENDED_WITHIN_S: Final = 20.0
+READY_WITHIN_S: Final = 60.0
+_OWNER: Final = re.compile(r"fault-(\d+)")
+AT_ONCE: Final = 8
+"""Links that are looked at in parallel."""
+T = TypeVar("T")
+LinksT = TypeVar("LinksT", bound=OfLinks)
+
+
+@injects(OfLinks)
+class LinksInjection(Injection[LinksT]):
+    """One effect on all links of a fault.
+
+    Several faults may lie on a link: each is confirmed against what it found there, and lifts its own effect alone.
+    """
+
+    def __init__(self, fault: LinksT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        mesh = context.cluster.mesh
+        if mesh is None:
+            raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid to be broken")
+        self.mesh: Mesh = mesh
+        self.links = fault.links_there(aim.numbers, context.cluster.spec)
+        self.effect = fault.effect()
+        self._owner = f"fault-{fault.number}"
+        self._witness = fault.witness()
+        self.holds = context.holds or Holds()
+        self._before: dict[Link, Look] = {}
+        self._unseen: dict[Link, str] = {}
+        self._vouched: list[Link] = []
+        self._below: dict[Link, frozenset[str]] = {}
+        self._silent: dict[Link, Traffic] = {}
+        self._bitten: tuple[Link, ...] = ()
+
+    def inject(self) -> str:
+        self._look_before()
+        self._impose()
+        return f"{self.effect} on {names(self.links)}"
+
+    def confirm(self) -> str:
+        """Every link of which both ends run shows the effect; what another fault had silenced stays silent."""
+        seen = self._on_each(tuple(self._before), self._until_bitten) | self._still_silent()
+        if isinstance(self.effect, SILENT):
+            mute = [link for link, look in seen.items() if not look.passes]
+            self._silent = self._on_each(mute, self.mesh.traffic)
+        else:
+            self._bitten = tuple(seen)
+        return self._told(seen)
+
+    def heal(self) -> str:
+        """Lift the effect from all links, after a look at whether it has lasted, and at those whose ends have come back
+        since it was imposed."""
+        try:
+            lasted = self._lasted()
+            there = [link for link in self._vouched if not self._is_away(link)]
+            back = self._on_each(there, self._until_silent)
+        finally:
+            self._lift()
+        return f"mended {names(self.links)}{lasted}{self._until_then(back)}"
+
+    def confirm_healed(self) -> str:
+        """Links that were broken are seen to be whole; nodes whose links are all whole take part again."""
+        links = self._await_a_look()
+        seen = self._on_each(links, self._until_whole)
+        self._until_ready()
+        unseen = "".join(f"; {link} was not looked at again" for link in self._broken if link not in seen)
+        return f"{self._told(seen)}{unseen}; the nodes at their ends answer, registered and unfenced"
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    @property
+    def _broken(self) -> tuple[Link, ...]:
+        """The links of which somebody vouches that they were broken."""
+        return (*self._before, *self._vouched)
+
+    def _still_silent(self) -> dict[Link, Look]:
+        """What another fault had silenced, and still is."""
+        ends_run = [link for link in self._vouched if not self._not_running(link)]
+        return self._on_each(ends_run, self._until_silent)
+
+    @staticmethod
+    def _until_then(looks: Mapping[Link, Look]) -> str:
+        return "".join(f"; {link} until then: {look.words}" for link, look in looks.items())
+
+    def _lasted(self) -> str:
+        """Nothing came over silent links until now, by the kernel's counters; what passes others is looked at again."""
+        came = self._on_each(tuple(self._silent), self._came)
+        for link, bytes_ in came.items():
+            if bytes_:
+                raise self.unseen(f"{link} carried {bytes_} bytes before it was mended ({self.effect})")
+        if self._silent:
+            return "; until then no byte came back" + "".join(
+                f", of {link} nobody can say" for link, bytes_ in came.items() if bytes_ is None
+            )
+        comparable = [
+            link
+            for link in self._bitten
+            if not self._excuse(link) and self._others(link) == self._below[link]
+        ]
+        return self._until_then(self._on_each(comparable, self._until_bitten))
+
+    def _came(self, link: Link) -> int | None:
+        """Bytes that came over a silent link since it was confirmed; None where its source is gone, counters too."""
+        try:
+            return self.mesh.traffic(link).received_since(self._silent[link])
+        except LinkError:
+            if self._not_running(link):
+                return None
+            raise
+
+    def _await_a_look(self) -> tuple[Link, ...]:
+        """The links at which one can look. While there is none, what hinders it is awaited, if that will ever end."""
+        if not self._broken:
+            return ()  # it never began
+        hindered_at = time.monotonic()
+
+        def look() -> tuple[Link, ...] | None:
+            nonlocal hindered_at
+            if any(
+                map(self._is_hindered, self._broken)
+            ):  # asked first: what ends meanwhile is no excuse either
+                hindered_at = time.monotonic()
+            if links := tuple(link for link in self._broken if not self._excuse(link)):
+                return links
+            if time.monotonic() - hindered_at > BITES_WITHIN_S:
+                raise self.unseen(f"nothing can be seen of its healing: {self._excuses(self._broken)}")
+            return None
+
+        what = f"one of {names(self._broken)} to be looked at again"
+        return self.seen(look, what, FREE_WITHIN_S, state=lambda: self._excuses(self._broken), interval_s=0.2)
+
+    def _is_hindered(self, link: Link) -> bool:
+        """Whether another fault, which goes on, keeps from looking at a link, or an end of it is coming back."""
+        if self._held(link) or any(self.holds.returns(end) for end in link if end != CLIENTS):
+            return True
+        others = map(_OWNER.match, self._others(link))
+        return any(other and not self.holds.is_over(int(other[1])) for other in others)
+
+    def _excuses(self, links: Iterable[Link]) -> str:
+        return "; ".join(f"{link} {self._excuse(link)}" for link in links)
+
+    def _look_before(self) -> None:
+        """What stands below the effect: it is confirmed, and its healing too, against that."""
+        self._below = {link: frozenset(self.mesh.imposed(link)) for link in self.links}
+        looks = self._on_each(self.links, self._first_look)
+        self._before = {link: look for link, look in looks.items() if look.passes}
+        self._unseen = {link: look.words for link, look in looks.items() if not look.passes}
+        self._vouched = [link for link in self._unseen if self._is_vouched_for(link)]
+        if not self._before and not self._vouched:
+            raise self.unseen(
+                "nothing to break: " + "; ".join(f"{link} {why}" for link, why in self._unseen.items())
+            )
+
+    def _first_look(self, link: Link) -> Look:
+        if why := self._not_running(link):
+            return Look(False, 0.0, why)
+        answer = None
+        for _ in range(3):
+            look = self._look(link, first=True)
+            if look.passes:
+                return look
+            answer = look.words
+            self._below[link] |= self._others(link)  # what flaps is there at one look, and not at the next
+        if why := self._is_away(link) or _broken_by(self._below[link]):
+            return Look(False, 0.0, why)
+        raise self.unseen(f"{link} was broken before the fault: {answer}")
+
+    def _look(self, link: Link, *, first: bool = False) -> Look:
+        """In which way nothing passes, a link that had another effect before does not show."""
+        stacked = self._below.get(link) and isinstance(self.effect, SILENT)
+        try:
+            witness = Unreachable() if stacked else self._witness
+            return (witness.first if first else witness.look)(self.mesh, link)
+        except LinkError as error:
+            if why := self._not_running(link):  # in containers nobody looks from a node that is gone
+                return Look(False, 0.0, f"{error} {why}")
+            raise
+
+    def _is_vouched_for(self, link: Link) -> bool:
+        """Whether nothing passes a link as this fault wants it, and another fault is known to be the cause."""
+        cause = self._held(link) if self._not_running(link) else self._below[link]
+        return isinstance(self.effect, SILENT) and bool(cause)
+
+    def _not_running(self, link: Link) -> str:
+        """Which end of a link does not run, and who holds it; empty when both run."""
+        for end in link:
+            if end != CLIENTS and (state := self.context.cluster.node(end).state()) is not NodeState.RUNNING:
+                others = self.holds.others(end, self.fault.number)
+                by = f", held by fault {', '.join(map(fault_name, others))}" if others else ""
+                return f"(node {end} is {state.value}{by})"
+        return ""
+
+    def _held(self, link: Link) -> tuple[int, ...]:
+        """The other faults that hold an end of a link."""
+        return tuple(
+            fault for end in link if end != CLIENTS for fault in self.holds.others(end, self.fault.number)
+        )
+
+    def _excuse(self, link: Link) -> str:
+        """Why nothing can be said of a link now: an end does not run or is only coming back, or other effects lie on
+        it than when this fault came; on one that was silent then, any other effect at all."""
+        below = frozenset[str]() if link in self._vouched else self._below.get(link, frozenset())
+        return self._is_away(link) or _broken_by(self._others(link) - below)
+
+    def _is_away(self, link: Link) -> str:
+        """Which end of a link does not run, or is only coming back."""
+        if why := self._not_running(link):
+            return why
+        back = (end for end in link if end != CLIENTS and self._is_coming_back(end))
+        return next((f"(node {end} was started again a moment ago)" for end in back), "")
+
+    def _others(self, link: Link) -> frozenset[str]:
+        """What other faults have laid on a link."""
+        own = (f"{self._owner}-", f"{self._owner} ")
+        return frozenset(words for words in self.mesh.imposed(link) if not f"{words} ".startswith(own))
+
+    def _is_coming_back(self, end: int) -> bool:
+        if not self.holds.returns(end):
+            return False
+        try:
+            self.context.cluster.node(end).await_ready(0.0)
+        except WaitTimeout:
+            return True
+        return False
+
+    def _impose(self) -> None:
+        for link in self.links:
+            self.mesh.impose(self._owner, link, self.effect)
+
+    def _lift(self) -> None:
+        failed = []
+        for link in self.links:
+            try:
+                self.mesh.lift(self._owner, link)
+            except LinkError as error:
+                failed.append(str(error))
+        if failed:
+            raise self.unseen(f"could not mend: {'; '.join(failed)}")
+
+    def _until_bitten(self, link: Link) -> Look:
+        what = f"{self.effect} to show on {link}"
+        before = self._before[link]
+        return self._until(
+            link, lambda now: self._witness.bit(before, now) or bool(self._held(link)), what, BITES_WITHIN_S
+        )
+
+    def _until_silent(self, link: Link) -> Look:
+        what = f"{link} to carry nothing, as before"
+        return self._until(
+            link, lambda now: not now.passes or bool(self._is_away(link)), what, BITES_WITHIN_S
+        )
+
+    def _until_whole(self, link: Link) -> Look:
+        what = f"{link} to be whole"
+        before = self._before.get(link)
+
+        def whole(now: Look) -> bool:
+            # Of one that was silent before nothing is known but that it was whole once.
+            mended = now.passes if before is None else self._witness.whole(before, now)
+            return mended or bool(self._excuse(link))
+
+        return self._until(link, whole, what, MENDED_WITHIN_S)
+
+    def _until(self, link: Link, good: Callable[[Look], bool], what: str, within_s: float) -> Look:
+        last: list[Look] = []
+
+        def look() -> Look | None:
+            last[:] = [self._look(link)]
+            return last[0] if good(last[0]) else None
+
+        return self.seen(
+            look, what, within_s, interval_s=0.05, state=lambda: last[0].words if last else "nothing"
+        )
+
+    def _until_ready(self) -> None:
+        ends = {end for link in self.links for end in link if end != CLIENTS}
+        for end in sorted(ends):
+            while not self._is_elsewhere_held(end):
+                seen = self.holds.changes(end)
+                try:
+                    self.context.cluster.node(end).await_ready(READY_WITHIN_S)
+                    break
+                except WaitTimeout as error:
+                    if self.holds.changes(end) == seen and not self._is_elsewhere_held(end):
+                        raise self.unseen(error) from error
+
+    def _is_elsewhere_held(self, end: int) -> bool:
+        """Whether a node need not answer: it does not run, or another fault lies on one of its links."""
+        touching = [link for link in self.mesh.links() if end in link]
+        running = self.context.cluster.node(end).state() is NodeState.RUNNING
+        return not running or any(map(self.mesh.imposed, touching))
+
+    def _told(self, seen: dict[Link, Look]) -> str:
+        words = [f"{link}: {look.words}" for link, look in seen.items()]
+        words += [f"{link} was not looked at {why}" for link, why in self._unseen.items()]
+        return "; ".join(words)
+
+    @staticmethod
+    def _on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="links") as pool:
+            return dict(zip(links, pool.map(act, links), strict=True))
+
+
+def _broken_by(others: Iterable[str]) -> str:
+    return f"(broken already: {', '.join(sorted(others))})" if others else ""
