@@ -31,7 +31,8 @@ from ackproof.experiment.links import LinkField
 from ackproof.experiment.roles import Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.links.of_links import AT_ONCE, exists, names
+from ackproof.faults.links.breaking import AT_ONCE
+from ackproof.faults.links.of_links import exists, names
 from ackproof.faults.requests.witnesses import Look, Witness
 
 BITES_WITHIN_S: Final = 10.0
@@ -189,6 +190,7 @@ class RequestsInjection(Injection[SpecT]):
         self._before: dict[Link, Look] = {}
         self._counted: Counted | None = None
         self._is_laid = False
+        self._bit = False
 
     def inject(self) -> str:
         """Lay the rule, after a look at links of which nothing is done yet."""
@@ -204,13 +206,14 @@ class RequestsInjection(Injection[SpecT]):
         seen = self._on_each(
             tuple(self._before), lambda link: self._until(link, self._witness.sees, f"{self.fault} to show")
         )
+        self._bit = True
         return self._told(seen)
 
     def heal(self) -> str:
         """Lift the rule, after a look at whether it has lasted."""
         lasted: Mapping[Link, Look] = {}
         try:
-            if self._is_laid:
+            if self._bit:
                 there = [link for link in self._before if not self._away(link)]
                 lasted = self._on_each(
                     there, lambda link: self._until(link, self._witness.sees, "to last", MENDED_WITHIN_S)
