@@ -54,7 +54,7 @@ def serve(port: int) -> None:
 
 
 def _answer(line: socket.socket) -> None:
-    with contextlib.suppress(ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         _answer_all(line)
 
 
