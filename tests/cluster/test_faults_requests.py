@@ -40,23 +40,41 @@ def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
     no_bite(bench, dud)
 
 
-@pytest.mark.nightly
-@pytest.mark.parametrize("api", APIS)
-def test_every_question_is_answered_where_its_api_is_sent(bench: Bench, api: str) -> None:
-    requests = bench.cluster.requests
-    assert requests is not None
-    active = bench.cluster.controller()
-    assert active is not None
+def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
+    """Ask every question where its API is sent: each is answered, the control beside it too, and no node ends."""
+    requests, active = bench.cluster.requests, bench.cluster.controller()
+    assert requests is not None and active is not None
+    other = next((node.id for node in bench.cluster.controllers() if node.id != active), active)
     links = {
         Flow.CLIENTS: Link(CLIENTS, 2),
         Flow.BROKERS: Link(1, 2),
         Flow.CONTROLLERS: Link(2, active),
+        Flow.QUORUM: Link(other, active),
     }
-    for flow, link in links.items():
-        if flow in APIS[api].flows:
-            asked, control = requests.ask(link, APIS[api], timeout_s=5.0)
-            assert asked.answered and asked.arrived == 1, (flow, asked)
-            assert control.answered, (flow, control)
+    for api in APIS.values():
+        for flow in sorted(flows & api.flows) if api.sent_in(release) else ():
+            asked, control = requests.ask(links[flow], api, timeout_s=5.0)
+            assert asked.answered and asked.arrived == 1 and control.answered, (api, flow, asked, control)
+    bench.cluster.check()
+
+
+@pytest.mark.nightly
+def test_every_question_is_answered_where_its_api_is_sent(bench: Bench) -> None:
+    ask_all(bench, "4.3.1", frozenset(Flow) - {Flow.QUORUM})
+
+
+@pytest.mark.nightly
+def test_and_by_the_oldest_release(
+    installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder, needs = tmp_path_factory.mktemp("older"), frozenset(REQUESTS)
+    older = {"kafka": "3.9.2", "controllers": 3}
+    with Bench(folder, installed=installs("3.9.2"), needs=needs, **older) as one:
+        ask_all(one, "3.9.2", frozenset(Flow))
+        bite = one.bite(
+            "lose_request: {link: clients -> leader(t/0), api: Produce, side: response, times: 1}"
+        )
+        assert bite.good, bite
 
 
 @pytest.mark.nightly
@@ -93,12 +111,6 @@ def test_controllers_among_themselves(
 ) -> None:
     folder = tmp_path_factory.mktemp("quorum")
     with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), controllers=3) as one:
-        requests, active = one.cluster.requests, one.cluster.controller()
-        assert requests is not None and active is not None
-        other = next(node.id for node in one.cluster.controllers() if node.id != active)
-        for api in APIS.values():
-            if Flow.QUORUM in api.flows:
-                asked, control = requests.ask(Link(other, active), api, timeout_s=5.0)
-                assert asked.answered and asked.arrived == 1 and control.answered, (api, asked)
+        ask_all(one, "4.3.1", frozenset({Flow.QUORUM}))
         bite = one.bite("hold_request: {link: controllers -> controller, api: Fetch, side: response}")
         assert bite.good, bite

@@ -1,12 +1,14 @@
 """A witness's question over a link, and how far the kernel saw it come: it knows nothing of rules.
 
-A request of a size that no other has is asked as the link's source would ask it. What comes back is one half; the other
-is whether it arrived at the node's process, by the kernel's count of what its connections have received.
+A request of a size that no other has is asked as the link's source would ask it. What comes back is one half; the
+other is whether it arrived at the node's process, by the kernel's count of what its connections have received: others
+come and go meanwhile, and have received something else.
 """
 
 from __future__ import annotations
 
 import contextlib
+import random
 import socket
 import time
 from dataclasses import dataclass
@@ -20,6 +22,9 @@ from ackproof.cluster.network.requests.questions import question, version_of
 from ackproof.cluster.network.sockets import flows, inodes_of
 
 How = Literal["answered", "closed", "silent", "refused"]
+_SIZES: Final = range(12_000, 23_000)
+"""Bytes of the asker's name, drawn anew for each question: what arrives in exactly its size, or twice that, is it. None
+is twice another."""
 _ARRIVES_WITHIN_S: Final = 0.3
 """Over loopback it takes a millisecond, and a busy machine's proxy some more."""
 
@@ -62,7 +67,7 @@ def ask(
     """
     before = {flow.inode for flow in flows()}
     began = time.monotonic()
-    frame = question(api)
+    frame = question(api, size=random.choice(_SIZES))
     try:
         with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -103,7 +108,7 @@ def _arrived(pid: int, before: set[int], size: int, wanted: int) -> int:
         nonlocal most
         own = inodes_of(pid)
         received = [flow.received for flow in flows() if flow.inode in own and flow.inode not in before]
-        most = max(received, default=0) // size
+        most = max((count // size for count in received if count % size == 0), default=0)
         return most >= wanted
 
     with contextlib.suppress(WaitTimeout):

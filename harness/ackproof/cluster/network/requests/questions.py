@@ -15,8 +15,6 @@ from typing import Final
 from ackproof.cluster.network.requests.frames import PROBE
 from ackproof.experiment.apis import APIS
 
-SIZE: Final = 16_000
-"""Bytes of the asker's name: so large a request is told from any other on its way by its size alone."""
 NOBODY: Final = 999_999
 _TEXT: Final = b"ackproof-probe"
 _NO_TAGS: Final = b"\0"
@@ -107,8 +105,11 @@ def version_of(api: str) -> int:
     return _BODIES[api][0]
 
 
-def question(api: str, *, size: int = SIZE) -> bytes:
-    """A framed request of this API, whose asker has a name of `size` bytes. KeyError for one that nobody asks."""
+def question(api: str, *, size: int = 0) -> bytes:
+    """A framed request of this API, whose asker has a name of at least `size` bytes (at most some 32,000).
+
+    KeyError for an API of which there is none.
+    """
     version, flexible, body = _BODIES[api]
     name = PROBE.ljust(size, b".")
     head = struct.pack(">hhih", APIS[api].key, version, 1, len(name)) + name + (_NO_TAGS if flexible else b"")
