@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from ackproof.base.errors import BadInput, MissingTool
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from ackproof.audit.results import AuditResult
     from ackproof.experiment.case import Case
 
-__all__ = ["Batch", "Run", "audit", "judge", "open_run", "plan", "report", "run"]
+__all__ = ["Batch", "Run", "audit", "judge", "open_batch", "open_run", "plan", "report", "run"]
 
 T = TypeVar("T", bound=Document)
 AnyPath: TypeAlias = str | Path
@@ -101,9 +102,9 @@ class Run:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
 
-        produced, consumed, transactions, findings, series, timeline, samples, pulse, batches: those that are there, as
-        they are now; views of these names in the session are replaced. Asking for another raises `BadInput`, which says
-        why it is not there.
+        produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches: those that are
+        there, as they are now; views of these names in the session are replaced. Asking for another raises `BadInput`,
+        which says why it is not there.
         """
         return _views(session, {self.directory.name: self.directory})
 
@@ -114,12 +115,18 @@ class Run:
         from ackproof.quantities.evidence import Evidence
         from ackproof.quantities.rows import Row, rows
 
-        try:
-            import pandas
-        except ImportError as error:
-            raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
+        pandas = _pandas()
         found = list(rows(Evidence.of_run(self._files)))
         return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
+
+    def metrics(self) -> pandas.DataFrame:
+        """What every node told of its own metrics, a row each: t_ns (asked), done_ns (answered), node, metric, value as
+        JMX has it (times of requests in ms); the metric `up` says whether it answered. Raises `BadInput` where the
+        experiment did not observe metrics, `MissingTool` without pandas."""
+        if not self._files.metrics.exists():
+            raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
+        _pandas()
+        return storage.table(self._files.metrics).to_pandas()
 
     @property
     def _files(self) -> CaseDir:
@@ -150,6 +157,48 @@ class Batch:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """As `Run.spark`, over all its runs: the column `run` tells them apart."""
         return _views(session, {case.run: self.directory / case.run for case in self.document.cases})
+
+    def quantities(self) -> pandas.DataFrame:
+        """Every quantity of all its runs, as `Run.quantities`, led by `case` (without its repeat) and `repeat`."""
+        return self._frame(lambda run: run.quantities())
+
+    def findings(self) -> pandas.DataFrame:
+        """What the audit found in all its runs, a row for each unit that it counted, led by `case` and `repeat`."""
+        return self._frame(lambda run: run.findings().to_table().to_pandas())
+
+    def timeline(self) -> pandas.DataFrame:
+        """Phases, faults, deaths, elections of all its runs, in order, led by `case` and `repeat`; `t_ns` counts
+        nanoseconds since the run's start, `detail` is a mapping."""
+        pandas = _pandas()
+        columns = [name for name in Event.model_fields if name != "what"]
+        return self._frame(
+            lambda run: pandas.DataFrame(
+                [event.model_dump(mode="json") for event in run.timeline()],
+                columns=columns,
+            )
+        )
+
+    def _frame(self, table: Callable[[Run], pandas.DataFrame]) -> pandas.DataFrame:
+        """The tables of all runs below each other. A run that left none (the harness failed early) has no rows."""
+        pandas = _pandas()
+        found = []
+        for entry in self.document.cases:
+            run = Run(self.directory / entry.run)
+            if not CaseDir(run.directory).case_json.exists():
+                continue
+            try:
+                one = table(run)
+            except BadInput:
+                if CaseDir(run.directory).audit_json.exists():
+                    raise
+                continue
+            case = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
+            one.insert(0, "case", case)
+            one.insert(1, "repeat", entry.repeat)
+            found.append(one)
+        if not found:
+            raise BadInput(f"{self.directory}: no run of it left such a table")
+        return pandas.concat([one for one in found if len(one)] or found[:1], ignore_index=True)
 
     @property
     def report(self) -> Path:
@@ -196,10 +245,12 @@ def run(
     out: AnyPath = "runs",
     keep_data: bool = False,
     simulate: bool = False,
+    at_most: int | None = None,
     progress: Progress | None = None,
 ) -> Batch:
     """Run experiment files on real clusters, audit, judge and report. Takes as long as the experiments do.
 
+    `at_most` goes on with further repeats until all that is expected over them is decided, up to so many of each case;
     `bootstrap` (`host:port,…`) and `client_config` (a file of `key=value` lines) name a cluster that someone else
     runs; `keep_data` keeps the brokers' data; `simulate` also simulates each case, for the report. The other
     arguments are those of `plan`. Raises `BadInput` before anything is started where files, tools or the machine do
@@ -207,7 +258,7 @@ def run(
     """
     from ackproof.cluster.backends.attach.options import attachment
     from ackproof.run.batch import Silent, run_batch
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_batch
 
     attached = attachment(bootstrap, None if client_config is None else Path(client_config), (), backend)
     options = BatchOptions(
@@ -221,8 +272,9 @@ def run(
         out=storage.located(out),
         keep_data=keep_data,
         simulate=simulate,
+        at_most=at_most,
     )
-    return Batch(run_batch(options, Silent(progress), plan_cases(options)).kept.path)
+    return Batch(run_batch(plan_batch(options), Silent(progress)).kept.path)
 
 
 def audit(
@@ -277,6 +329,23 @@ def open_run(directory: AnyPath) -> Run:
     """A run directory, old or new. Raises `BadInput` where there is no readable `case.json`."""
     found = Run(storage.located(directory).resolve())
     _ = found.case
+    return found
+
+
+def open_batch(directory: AnyPath) -> Batch:
+    """The folder of a batch, old or new. Raises `BadInput` where there is no readable `batch.json`."""
+    found = Batch(storage.located(directory).resolve())
+    _ = found.document
+    return found
+
+
+def _pandas() -> ModuleType:
+    """Imported only where a frame is asked for. Raises `MissingTool`."""
+    try:
+        import pandas
+    except ImportError as error:
+        raise MissingTool("pandas", "a frame is one of its tables", "pip install pandas") from error
+    found: ModuleType = pandas
     return found
 
 

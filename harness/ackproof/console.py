@@ -236,6 +236,12 @@ class Console:
                 self.line(f"{case.title}: starved, so what takes time in it says nothing of Kafka: {why}")
             if case.permitted:
                 self.line(f"{case.title}: PASS, and {case.permitted}")
+        for one in batch.over_repeats:
+            word = one.verdict.value if one.verdict is not None else "no verdict"
+            told = Text.assemble(
+                visible(one.title), ": ", (word, _STYLE[one.verdict]), ": ", visible(one.told)
+            )
+            self.rich.print(told)
         word = batch.verdict.value if batch.verdict is not None else "no verdict: the harness failed"
         self.rich.print(Text(f"{word} (exit {batch.exit_code})", style=_STYLE[batch.verdict]))
         self.line(f"report: {where}")
@@ -318,6 +324,12 @@ class BatchView:
             return ""
         seconds = (time.monotonic() - self._first) / self._done * left
         return f"; {left} more: about {duration(seconds)}"
+
+    def further(self, cases: int) -> None:
+        """So many cases more will run."""
+        with self._lock:
+            self._cases += cases
+            self._progress.update(self._task, total=self._cases)
 
     def step(self, text: str) -> None:
         """Something that takes long, before, between or after the cases (downloads, the audit, the report)."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.rundir.anomalies import Anomaly, counted
+from ackproof.rundir.outcome import Verdict
 from ackproof_reports.cells import Cell, Matrix, matrix_of, subject
 from ackproof_reports.course import arrange, circumstances
 from ackproof_reports.loading import BatchView, CaseView, State
@@ -64,7 +65,20 @@ def answers(batch: BatchView) -> list[Headline]:
     groups = by_experiment(batch)
     if not groups:
         return [Headline(batch.name, (Clause("", "the batch has no case, so there is no answer", "warn"),))]
-    return [Headline(name, tuple(_clauses(cases))) for name, cases in groups.items()]
+    return [
+        Headline(name, (*_clauses(cases), *_over_repeats(batch, name, alone=len(groups) == 1)))
+        for name, cases in groups.items()
+    ]
+
+
+def _over_repeats(batch: BatchView, name: str, *, alone: bool) -> Iterator[Clause]:
+    """What was expected over repeats and is not so, or not decided."""
+    for one in batch.file.over_repeats:
+        if (not alone and one.experiment != name) or one.verdict is Verdict.PASS:
+            continue
+        failed = one.verdict is Verdict.FAIL
+        what = f"over repeats, {one.title} {'does not hold' if failed else 'is not decided'}"
+        yield Clause("", what, "bad" if failed else "warn", note=f": {one.seen}" if one.seen else "")
 
 
 def _clauses(cases: Sequence[CaseView]) -> Iterator[Clause]:

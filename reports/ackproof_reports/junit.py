@@ -8,9 +8,11 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from ackproof.rundir.documents import OverRepeats
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State
+from ackproof_reports.over_repeats import state_of
 from ackproof_reports.wording import number, one_line, scalar
 
 _NOT_XML: Final = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -29,12 +31,13 @@ def clean(text: str) -> str:
 
 def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """The document. Times are seconds; a case's time is its run's, from the timeline."""
-    states = [fact.case.state for fact in facts]
+    spanning = batch.file.over_repeats
+    states = [fact.case.state for fact in facts] + [state_of(one) for one in spanning]
     failures = states.count(State.FAIL)
     errors = len(states) - failures - states.count(State.PASS)
     totals = {
         "name": clean(batch.name),
-        "tests": str(len(facts)),
+        "tests": str(len(states)),
         "failures": str(failures),
         "errors": str(errors),
         "skipped": "0",
@@ -59,6 +62,8 @@ def junit(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     )
     for fact in facts:
         _case(suite, batch, fact)
+    for one in spanning:
+        _over_repeats(suite, batch, one)
     ET.indent(root)
     return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
 
@@ -94,6 +99,18 @@ def _case(suite: ET.Element, batch: BatchView, fact: CaseFacts) -> None:
         tag, kind = _OUTCOMES[case.state]
         ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(text))}).text = clean(text)
     ET.SubElement(node, "system-out").text = clean("\n".join(_told(fact)))
+
+
+def _over_repeats(suite: ET.Element, batch: BatchView, one: OverRepeats) -> None:
+    """What is expected over repeats is a testcase of its own."""
+    name = {"classname": clean(one.experiment or batch.name), "name": clean(one.title), "time": "0.000"}
+    node = ET.SubElement(suite, "testcase", name)
+    state = state_of(one)
+    _properties(node, [("verdict", state.value), ("repeats", str(one.repeats)), ("interval", one.interval)])
+    if state in _OUTCOMES:
+        tag, kind = _OUTCOMES[state]
+        ET.SubElement(node, tag, {"type": kind, "message": clean(one_line(one.told))}).text = clean(one.told)
+    ET.SubElement(node, "system-out").text = clean(one.told)
 
 
 def _told(fact: CaseFacts) -> list[str]:

@@ -9,6 +9,7 @@ from typing import Final
 from ackproof_reports.answer import answers, tally
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.loading import BatchView, State, exit_meaning
+from ackproof_reports.over_repeats import state_of
 from ackproof_reports.wording import number, one_line, visible
 
 _SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+!|~$-])")
@@ -51,6 +52,9 @@ def summary(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     if batch.file.interrupted:
         lines += ["The batch was interrupted; cases after that point did not run.", ""]
     lines += _table(facts)
+    if spanning := batch.file.over_repeats:
+        lines += ["", "### Over repeats", ""]
+        lines += [f"- {_SIGNS[state_of(one)]} {plain(one.title)}: {plain(one.told)}" for one in spanning]
     reasons = [(fact, fact.case.entry.error or "", fact.case.reasons) for fact in facts]
     if any(error or given for _, error, given in reasons):
         lines += ["", "### Reasons", ""]

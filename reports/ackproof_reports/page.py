@@ -21,6 +21,9 @@ from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.files import MOST_FILES, link
 from ackproof_reports.loading import BatchView, exit_meaning
+from ackproof_reports.over_repeats import HEIGHT as SHARES_HEIGHT
+from ackproof_reports.over_repeats import WIDTH as SHARES_WIDTH
+from ackproof_reports.over_repeats import over_repeats
 from ackproof_reports.sparkline import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
 
@@ -59,6 +62,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             tally=tally(batch),
             meaning=exit_meaning(batch.file.exit_code),
             experiments=experiments(batch, facts),
+            repeats=over_repeats(batch),
             cases=case_pages(batch, facts),
             environment=shared_environment(facts),
             not_judged=_not_judged(facts),
@@ -99,8 +103,8 @@ def _finalize(value: object) -> object:
 
 @cache
 def environment() -> Environment:
-    """The templates, and what they may call."""
-    environment = Environment(
+    """Where pages are made: all text in them is escaped."""
+    made = Environment(
         loader=FileSystemLoader(TEMPLATES / "html"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -122,13 +126,14 @@ def environment() -> Environment:
         sentence,
         subject,
     ):
-        environment.globals[function.__name__] = function
-    environment.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
-    environment.globals.update(
+        made.globals[function.__name__] = function
+    made.filters["capitalize_first"] = lambda text: text[:1].upper() + text[1:]
+    made.globals.update(
         ABSENT=wording.ABSENT,
         MAX_EVENTS=MAX_EVENTS,
         MAX_READS=MAX_READS,
         MOST_FILES=MOST_FILES,
         SPARK=(WIDTH, HEIGHT),
+        SHARES=(SHARES_WIDTH, SHARES_HEIGHT),
     )
-    return environment
+    return made

@@ -19,17 +19,23 @@ SIGNATURES = {
     "run": "(*files: 'AnyPath', backend: 'str | None' = None, seed: 'int | None' = None, "
     "repeat: 'int | None' = None, settings: 'Sequence[str]' = (), only: 'Sequence[str]' = (), "
     "bootstrap: 'str | None' = None, client_config: 'AnyPath | None' = None, out: 'AnyPath' = 'runs', "
-    "keep_data: 'bool' = False, simulate: 'bool' = False, progress: 'Progress | None' = None) -> 'Batch'",
+    "keep_data: 'bool' = False, simulate: 'bool' = False, at_most: 'int | None' = None, "
+    "progress: 'Progress | None' = None) -> 'Batch'",
     "audit": "(directories: 'Iterable[AnyPath]', *, master: 'str | None' = None, remote: 'str | None' = None, "
     "conf: 'Mapping[str, str] | None' = None, spark: 'SparkSession | None' = None, "
     "progress: 'Progress | None' = None) -> 'list[AuditResult]'",
     "judge": "(directory: 'AnyPath', *, progress: 'Progress | None' = None) -> 'tuple[Run, ...]'",
     "report": "(directory: 'AnyPath') -> 'Path'",
     "open_run": "(directory: 'AnyPath') -> 'Run'",
+    "open_batch": "(directory: 'AnyPath') -> 'Batch'",
 }
 OF_A_RUN = [
     *("audit", "case", "consumed", "directory", "final_read", "findings"),
-    *("prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
+    *("metrics", "prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
+]
+
+OF_A_BATCH = [
+    *("directory", "document", "findings", "quantities", "report", "runs", "spark", "timeline", "verdict"),
 ]
 
 
@@ -41,7 +47,7 @@ def test_the_names() -> None:
     assert ackproof.__all__ == ["__version__"]
     assert sorted(api.__all__) == sorted([*SIGNATURES, "Batch", "Run"])
     assert _public(api.Run) == OF_A_RUN
-    assert _public(api.Batch) == ["directory", "document", "report", "runs", "spark", "verdict"]
+    assert _public(api.Batch) == OF_A_BATCH
 
 
 @pytest.mark.parametrize("name", SIGNATURES)
@@ -55,7 +61,7 @@ def test_they_stay_whatever_else_was_imported() -> None:
         "import ackproof.run.batch, ackproof.plan, ackproof.audit, ackproof.judge\n"
         "from ackproof import api\n"
         f"assert all(callable(getattr(api, name)) for name in {list(SIGNATURES)!r})\n"
-        "from ackproof.api import run, plan, audit, judge, report, open_run\n"
+        "from ackproof.api import run, plan, audit, judge, report, open_run, open_batch\n"
         "assert {one.__module__ for one in (run, plan, audit, judge, report, open_run)} == {'ackproof.api'}"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -71,7 +77,7 @@ def test_cases_are_planned(tmp_path: Path) -> None:
         api.plan(str(file), only=["y"])
 
 
-@pytest.mark.parametrize("call", [api.open_run, api.judge, api.report])
+@pytest.mark.parametrize("call", [api.open_run, api.open_batch, api.judge, api.report])
 def test_a_folder_of_something_else_is_bad_input(tmp_path: Path, call) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(BadInput, match=str(tmp_path)):
         call(tmp_path)

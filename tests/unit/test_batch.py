@@ -14,7 +14,7 @@ from ackproof.run import batch as room
 from ackproof.run import conclude as concluding
 from ackproof.run.batch import run_batch, same_names
 from ackproof.run.conclude import conclude_again
-from ackproof.run.options import BatchOptions, command_of, plan_cases
+from ackproof.run.options import BatchOptions, command_of, plan_batch, plan_cases
 from ackproof.rundir.documents import AuditFile, BatchFile, RecordCounts, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict, batch_exit_code, worst_exit_code
@@ -37,6 +37,9 @@ class Watcher:
 
     def step(self, text: str) -> None:
         self.told.append(text)
+
+    def further(self, cases: int) -> None:
+        self.told.append(f"{cases} more")
 
     def event(self, event: Event) -> None:
         self.told.append(str(event.kind))
@@ -130,7 +133,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> type[FakeRun]:
 
 def _run(file: Path, out: Path, watcher: Watcher) -> room.Batch:
     options = BatchOptions((file,), out=out)
-    return run_batch(options, watcher, plan_cases(options))
+    return run_batch(plan_batch(options), watcher)
 
 
 def test_a_failed_case_does_not_stop_the_others(file: Path, tmp_path: Path, fake: type[FakeRun]) -> None:
@@ -222,7 +225,7 @@ def test_nothing_is_simulated_unless_asked_for(
     assert not any(one.run.simulation_json.exists() for one in plain.planned)
     watcher = Watcher()
     options = BatchOptions((file,), out=tmp_path / "runs", simulate=True)
-    asked = run_batch(options, watcher, plan_cases(options))
+    asked = run_batch(plan_batch(options), watcher)
     assert [one.run.simulation_json.exists() for one in asked.planned] == [True, False, True]
     assert "not simulated: acks=1_1: ZeroDivisionError: oh" in watcher.told
     assert asked.document().exit_code == plain.document().exit_code
@@ -288,7 +291,7 @@ def test_cases_of_several_files_do_not_share_folders(file: Path, tmp_path: Path,
     other = tmp_path / "other.yaml"
     other.write_text(YAML.replace("name: t", "name: u"))
     options = BatchOptions((file, other), out=tmp_path / "runs")
-    done = run_batch(options, Watcher(), plan_cases(options))
+    done = run_batch(plan_batch(options), Watcher())
     assert len({case.run for case in done.document().cases}) == 6
     assert {case.experiment for case in done.document().cases} == {"t", "u"}
     assert done.document().cases[0].title == f"t: {done.document().cases[0].case}"
@@ -301,11 +304,11 @@ def test_experiments_of_one_name_are_told_apart_by_their_files(
     other = tmp_path / "other.yaml"
     other.write_text(YAML)
     options = BatchOptions((file, other), out=tmp_path / "runs")
-    planned = plan_cases(options)
-    assert list(same_names(planned)) == [
+    planned = plan_batch(options)
+    assert list(same_names(planned.cases)) == [
         f"{file} and {other} are both called t: the report tells them apart by their files"
     ]
-    done = run_batch(options, Watcher(), planned)
+    done = run_batch(planned, Watcher())
     assert {case.experiment for case in done.document().cases} == {f"t ({file.name})", "t (other.yaml)"}
 
 
@@ -317,7 +320,7 @@ def test_files_of_one_name_in_two_folders_are_told_apart_by_their_folders(
         one.parent.mkdir()
         one.write_text(YAML)
     options = BatchOptions(files, out=tmp_path / "runs")
-    done = run_batch(options, Watcher(), plan_cases(options))
+    done = run_batch(plan_batch(options), Watcher())
     assert {case.experiment for case in done.document().cases} == {"t (old/t.yaml)", "t (new/t.yaml)"}
 
 
@@ -341,7 +344,7 @@ def test_the_fault_that_needs_what_this_machine_has_not_is_named_with_its_line(
     line = text[: text.index(faults)].count("\n") + 1
     options = BatchOptions((file,), out=tmp_path / "runs")
     with pytest.raises(BadInput) as raised:
-        run_batch(options, Watcher(), plan_cases(options))
+        run_batch(plan_batch(options), Watcher())
     first, excerpt, _ = str(raised.value).splitlines()
     assert first == (
         f"{file}:{line}:5: faults[2]: {named} needs file systems of their own for the nodes: "

@@ -58,7 +58,7 @@ def test_errors_have_their_codes(
     def fail(*_: object) -> None:
         raise error
 
-    monkeypatch.setattr("ackproof.run.options.plan_cases", fail)
+    monkeypatch.setattr("ackproof.run.options.plan_batch", fail)
     assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == code
     captured = capsys.readouterr()
     assert said in captured.err
@@ -67,7 +67,7 @@ def test_errors_have_their_codes(
 
 def test_sigterm_is_an_interrupt(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr("ackproof.run.options.plan_cases", lambda _: signal.raise_signal(signal.SIGTERM))
+    monkeypatch.setattr("ackproof.run.options.plan_batch", lambda _: signal.raise_signal(signal.SIGTERM))
     assert cli.main_code(["run", str(tmp_path / "x.yaml")]) == 255
     assert signal.getsignal(signal.SIGTERM) is before
 
@@ -240,6 +240,6 @@ def test_an_interrupt_says_where_what_was_recorded_is_kept(
     def fail(*_: object) -> None:
         raise interrupt
 
-    monkeypatch.setattr("ackproof.run.options.plan_cases", fail)
+    monkeypatch.setattr("ackproof.run.options.plan_batch", fail)
     assert cli.main_code(["run", "x.yaml"]) == 255
     assert "what was recorded is kept in runs/x" in capsys.readouterr().err

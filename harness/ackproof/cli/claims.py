@@ -112,11 +112,11 @@ def _asked(options: BatchOptions, asked: Mapping[str, ClaimSpec], console: Conso
     """Run an experiment, and hold its claims against what it left."""
     from ackproof.judge.claims import judge_claims
     from ackproof.run.batch import run_batch
-    from ackproof.run.options import plan_cases
+    from ackproof.run.options import plan_batch
 
-    planned = plan_cases(options, lambda problem: console.warning(str(problem)))
+    planned = plan_batch(options, console.warning)
     began = time.monotonic()
-    with console.show(len(planned)) as view:
-        batch = run_batch(options, view, planned)
+    with console.show(len(planned.cases)) as view:
+        batch = run_batch(planned, view)
     directory: BatchDir = batch.directory
     yield from judge_claims(asked, directory, directory.path.parent, time.monotonic() - began)

@@ -11,7 +11,7 @@ import io
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from importlib.abc import MetaPathFinder
 from pathlib import Path
@@ -24,30 +24,24 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
 from ackproof.cli.claims import claims
+from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
 from ackproof.cli.options import (
     FILES,
-    PLACES,
     examples,
-    from_here,
-    json_option,
-    keep_data_option,
     only_cases,
-    out_option,
     over_the_files,
 )
 from ackproof.cli.results import audit, judge, report
+from ackproof.cli.run import replay, run
 from ackproof.cli.simulate import simulate
 from ackproof.cli.sql import sql
 from ackproof.cli.validate import validate
-from ackproof.experiment.backends import BACKENDS
 
 if TYPE_CHECKING:
     from ackproof.console import Console
-    from ackproof.experiment.case import Case
-    from ackproof.run.options import BatchOptions
 
 HARNESS_FAILED, BAD_INPUT = 255, 254
 
@@ -137,121 +131,6 @@ def main() -> None:
     """Is what your Kafka acknowledged what it kept? Chaos experiments on real clusters, with a verdict."""
 
 
-@main.command(
-    epilog=examples(
-        "ackproof run experiments/acks-matrix.yaml --case acks=all --repeat 3",
-        "ackproof run first.yaml --backend docker --set cluster.kafka=4.2.1",
-        codes=True,
-    )
-)
-@click.argument("files", nargs=-1, required=True, type=FILES)
-@click.option(
-    "--backend",
-    type=click.Choice(list(BACKENDS)),
-    help="Where to run, over what the files say.",
-)
-@click.option(
-    "--bootstrap",
-    metavar="HOST:PORT,…",
-    help="Run on this cluster, which someone else runs: topics of the run's own, deleted at its end.",
-)
-@click.option(
-    "--client-config",
-    type=FILES,
-    help="File of key=value lines with librdkafka's security settings for --bootstrap; nothing of it is kept.",
-)
-@click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
-@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
-@click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
-@over_the_files
-@only_cases
-@out_option
-@keep_data_option
-@click.option(
-    "--simulate/--no-simulate",
-    default=False,
-    show_default=True,
-    help="Simulate each case too, for the report (1.5 s a case).",
-)
-@json_option
-def run(
-    files: tuple[Path, ...],
-    backend: str | None,
-    bootstrap: str | None,
-    client_config: Path | None,
-    client_settings: tuple[str, ...],
-    seed: int | None,
-    repeat: int | None,
-    settings: tuple[str, ...],
-    only: tuple[str, ...],
-    out: Path,
-    keep_data: bool,
-    simulate: bool,
-    machine: bool,
-) -> int:
-    """Run experiments on real clusters, audit, judge, report."""
-    from ackproof.cluster.backends.attach.options import attachment
-    from ackproof.judge.demands import demands
-    from ackproof.run.batch import same_names
-    from ackproof.run.options import BatchOptions, plan_cases
-
-    console = _console(machine)
-    attached = attachment(bootstrap, client_config, client_settings, backend)
-    options = BatchOptions(
-        files,
-        backend=backend if attached is None else "attach",
-        seed=seed,
-        repeat=repeat,
-        only=only,
-        settings=settings,
-        attachment=attached,
-        out=out,
-        keep_data=keep_data,
-        simulate=simulate,
-    )
-    planned = plan_cases(options, lambda problem: console.warning(str(problem)))
-    for text in same_names(planned):
-        console.warning(text)
-    for text in demands(case for _, case in planned).impossible:
-        console.warning(text)
-    return _brought(options, planned, console)
-
-
-def _brought(options: BatchOptions, planned: Sequence[tuple[Path, Case]], console: Console) -> int:
-    """Run these cases, and tell what they came to."""
-    from ackproof.run.batch import run_batch
-
-    with console.show(len(planned)) as view:
-        batch = run_batch(options, view, planned)
-    document = batch.document()
-    console.batch(document, from_here(batch.kept.report_html))
-    if console.machine:
-        console.raw(document.model_dump_json(indent=1))
-    return document.exit_code
-
-
-@main.command(
-    epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
-)
-@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PLACES)
-@only_cases
-@out_option
-@keep_data_option
-@json_option
-def replay(
-    directories: tuple[Path, ...], only: tuple[str, ...], out: Path, keep_data: bool, machine: bool
-) -> int:
-    """Run stored cases again, each with its seed and every choice as it was drawn then.
-
-    RUN is a case, or a batch such as runs/latest. The experiment file may be gone, or may say something else by now.
-    """
-    from ackproof.run.options import BatchOptions, stored_cases
-
-    planned = stored_cases(directories, only)
-    options = BatchOptions(directories, only=only, out=out, keep_data=keep_data, stored=True)
-    return _brought(options, planned, _console(machine))
-
-
 @main.command(epilog=examples("ackproof init", "ackproof init leader-kill"))
 @click.argument("name", default="first")
 def init(name: str) -> int:
@@ -292,13 +171,15 @@ def plan(
 ) -> int:
     """Show the full timeline of each case, every random choice drawn, before anything starts."""
     from ackproof.plan.schedule import describe
-    from ackproof.run.options import BatchOptions, plan_cases
+    from ackproof.run.options import BatchOptions, plan_batch
 
     console = _console()
     options = BatchOptions(files, seed=seed, repeat=repeat, only=only, settings=settings)
-    for _, case in plan_cases(options, lambda problem: console.warning(str(problem))):
+    planned = plan_batch(options, console.warning)
+    for _, case in planned.cases:
         console.lines(describe(case))
         console.line("")
+    console.lines(planned.describe())
     return 0
 
 
@@ -343,17 +224,16 @@ def list_(out: Path, machine: bool) -> int:
     found, alive = batches(out), running()
     if machine:
         console.document(
-            {"batches": [asdict(batch) for batch in found], "running": [asdict(run) for run in alive]}
+            {"batches": [asdict(batch) for batch in found], "running": [asdict(one) for one in alive]}
         )
         return 0
     if found:
         console.table(("batch", "cases", "verdict"), [(b.batch, str(b.cases), b.verdict) for b in found])
     else:
         console.line(f"{out}: no batch is here")
-    for run in alive:
-        console.line(
-            f"running: {run.directory} ({run.processes} processes{', left behind' if run.left_behind else ''})"
-        )
+    for one in alive:
+        left = ", left behind" if one.left_behind else ""
+        console.line(f"running: {one.directory} ({one.processes} processes{left})")
     return 0
 
 
@@ -372,9 +252,13 @@ def clean(machine: bool) -> int:
 
 
 for command in (
+    run,
+    replay,
     audit,
     judge,
     report,
+    compare,
+    trend,
     explain,
     sql,
     image,

@@ -73,7 +73,10 @@ def simulate(
     from ackproof_simulator.sweep import FEW, SweepOptions, in_processes, linger_for, sweep, with_linger
 
     console = Console(machine=machine)
-    planned = plan_cases(BatchOptions(files, backend="model", repeat=1, only=only, settings=settings))
+    every = plan_cases(BatchOptions(files, backend="model", only=only, settings=settings))
+    # Its repeats are alike but for their seeds, and the seeds are those of the sweep.
+    first_ones = {(file, case.id.rpartition("#")[0]): (file, case) for file, case in reversed(every)}
+    planned = list(reversed(first_ones.values()))
     found, codes = [], []
     with ExitStack() as stack:
         mapper: Mapper | None = None

@@ -22,13 +22,24 @@ from ackproof.experiment.backends import BACKENDS, Backend, BackendRow
 from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
-from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
+from ackproof.experiment.problems import nearest
+from ackproof.experiment.spec import (
+    ClusterSpec,
+    EvidenceSpec,
+    ObserveSpec,
+    TopicName,
+    TopicSpec,
+    WorkloadSpec,
+)
+from ackproof.quantities.quantity import Quantity
 from ackproof.quantities.vocabulary import UnknownQuantity, is_count, parse_ask
-from ackproof.rundir.bounds import WHOLE, Bound
+from ackproof.repeats.demand import STATISTICS, Demand, Statistic
+from ackproof.rundir.bounds import WHOLE, Bound, Mode, Unit, Window
 from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
+_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)\s+\S")
 
 
 def _read_scalar(value: object) -> object:
@@ -92,9 +103,46 @@ def _read_bound(given: object) -> object:
         bound = Bound.parse(given.value, quantity.unit)
     except ValueError as error:
         raise wrong(str(error)) from error
-    if bound.window != WHOLE and not quantity.windows:
-        raise wrong(f"'{bound.window}' says nothing of {quantity.key}, which is of a whole run; leave it out")
+    _check_window(bound.window, quantity)
     return bound
+
+
+def _check_window(window: Window, quantity: Quantity) -> None:
+    if window != WHOLE and not quantity.windows:
+        raise wrong(f"'{window}' says nothing of {quantity.key}, which is of a whole run; leave it out")
+
+
+def is_over_repeats(bound: object) -> bool:
+    """Whether a bound begins with a statistic, or with what was probably meant to be one."""
+    match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
+    if match is None or match[1] in list(Mode):
+        return False
+    return Statistic.named(match[1]) is not None or nearest(match[1], STATISTICS) is not None
+
+
+def _read_demand(given: object) -> object:
+    if not isinstance(given, _Given) or isinstance(given.value, Demand):
+        return given.value if isinstance(given, _Given) else given
+    try:
+        quantity = parse_ask(given.name).quantity
+    except ValueError:
+        return Demand.parse("mean < 1", Unit.COUNT)  # its name is refused
+    if given.twice:
+        raise wrong(f"'{given.name}' stands twice; give each bound an entry of its own")
+    if quantity.measure is None:
+        raise wrong(
+            f"{quantity.key} is a state, which has no one number in a run of which to take a statistic"
+        )
+    match = _FIRST_WORD.match(str(given.value))
+    if match is not None and Statistic.named(match[1]) is None:
+        near = nearest(match[1], STATISTICS)
+        raise wrong(f"unknown statistic '{match[1]}' (did you mean '{near}'?)")
+    try:
+        demand = Demand.parse(str(given.value), quantity.unit)
+    except ValueError as error:
+        raise wrong(str(error)) from error
+    _check_window(demand.window, quantity)
+    return demand
 
 
 Single: TypeAlias = Annotated[Scalar, BeforeValidator(_read_scalar)]
@@ -120,6 +168,10 @@ Bounds: TypeAlias = Annotated[
     dict[AskText, Annotated[Bound, BeforeValidator(_read_bound)]], BeforeValidator(_with_names)
 ]
 
+Demands: TypeAlias = Annotated[
+    dict[AskText, Annotated[Demand, BeforeValidator(_read_demand)]], BeforeValidator(_with_names)
+]
+
 
 class ExpectSpec(Spec):
     """Bounds for the cases that have the `given` settings; without `given`, for every case.
@@ -134,6 +186,8 @@ class ExpectSpec(Spec):
         json_schema_extra={"examples": [{"acks": "all"}]},
     )
     bounds: Bounds = Field(default_factory=dict)
+    over_repeats: Demands = Field(default_factory=dict)
+    """Of the repeats of each of these cases together, and of one case beside another; no run is judged by them."""
 
     @property
     def counts(self) -> dict[str, Bound]:
@@ -145,17 +199,22 @@ class ExpectSpec(Spec):
     def _bounds_stand_beside(cls, data: object, info: ValidationInfo) -> object:
         if info.context is not FROM_FILE or not isinstance(data, dict):
             return data
-        given = {"given": data["given"]} if "given" in data else {}
-        return {**given, "bounds": {name: bound for name, bound in data.items() if name != "given"}}
+        found: dict[str, object] = {"given": data["given"]} if "given" in data else {}
+        written = {name: bound for name, bound in data.items() if name != "given"}
+        over = {name: bound for name, bound in written.items() if is_over_repeats(bound)}
+        found["bounds"] = {name: bound for name, bound in written.items() if name not in over}
+        return found | ({"over_repeats": over} if over else {})
 
     @model_serializer
     def _as_in_a_file(self) -> dict[str, JsonValue]:
         given: dict[str, JsonValue] = {"given": dict(self.given)} if self.given else {}
-        return given | {name: bound.as_written for name, bound in self.bounds.items()}
+        over: dict[str, JsonValue] = {name: str(demand) for name, demand in self.over_repeats.items()}
+        return given | {name: bound.as_written for name, bound in self.bounds.items()} | over
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.given.items()) or "every case"
-        return f"{given}: " + ", ".join(f"{name} {bound}" for name, bound in self.bounds.items())
+        every = (*self.bounds.items(), *self.over_repeats.items())
+        return f"{given}: " + ", ".join(f"{name} {bound}" for name, bound in every)
 
 
 def _read_claim_name(value: object) -> object:
@@ -231,6 +290,9 @@ class ExperimentSpec(Spec):
         (), description="The faults, in order."
     )
     expect: tuple[ExpectSpec, ...] = Field((), max_length=200, description="What is expected to be seen.")
+    observe: ObserveSpec = Field(
+        default_factory=ObserveSpec, description="What is looked at beside what every run shows."
+    )
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."
     )

@@ -7,11 +7,11 @@ a run (rundir), replaying and predicting (reference), how a verdict looks (repor
 
 from __future__ import annotations
 
-from ackproof.rundir.documents import VerdictFile
-from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.documents import BatchFile, OverRepeats, VerdictFile
+from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-__all__ = ["judge_case", "judge_unwritten"]
+__all__ = ["judge_case", "judge_over_repeats", "judge_unwritten"]
 
 
 def judge_case(run: CaseDir) -> VerdictFile:
@@ -41,3 +41,12 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     verdict = VerdictFile(verdict=Verdict.INCONCLUSIVE, reasons=reasons)
     verdict.save(run.verdict_json)
     return verdict
+
+
+def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> tuple[OverRepeats, ...]:
+    """What a batch whose cases were judged expects over their repeats, with what came of it. Writes nothing."""
+    if not batch.over_repeats:
+        return ()
+    from ackproof.judge.repeats import judged  # Arrow, scipy
+
+    return judged(directory, batch)

@@ -95,10 +95,12 @@ def case_from_json(value: JsonValue) -> Case:
     )
 
 
-def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None) -> Plan:
+def load(
+    path: Path, settings: Sequence[str] = (), *, backend: str | None = None, repeat: int | None = None
+) -> Plan:
     """Read and check an experiment file, every cell of its matrix included, `settings` (PATH=VALUE) over it.
 
-    `backend` is checked as if the file said it: what it cannot do is refused here and not while it runs.
+    `backend` and `repeat` are checked as if the file said them: what cannot be is refused here and not while it runs.
     Raises `InvalidExperiment` with all that is wrong, or `BadInput` if the file cannot be read at all.
     """
     file, raw = read(path)
@@ -106,6 +108,8 @@ def load(path: Path, settings: Sequence[str] = (), *, backend: str | None = None
         root = with_settings(spelt_out(parse(raw, file)), settings)
         if backend is not None:
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
+        if repeat is not None:
+            root = override(root, ("repeat",), ScalarNode(repeat, str(repeat), NOWHERE))
         return analyse(file, root)
     except InvalidExperiment as error:
         error.lines = lines_of(raw)

@@ -261,7 +261,7 @@ def path_of(detail: ErrorDetails) -> Path:
     """Where an error is, as a file has it: bounds stand beside `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
     at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
-    return path[:at] + path[at + 1 :] if path[at : at + 1] == ("bounds",) else path
+    return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path
 
 
 def _expected(detail: ErrorDetails, node: Node | None) -> str:

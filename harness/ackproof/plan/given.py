@@ -36,6 +36,8 @@ class Expecting:
         self._axes = axes
         self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
+        self.hits: dict[Path, Sequence[int]] = {}
+        """The numbers of the cells that each expectation speaks of, by where it stands; filled by `match`."""
 
     def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[ExperimentSpec]:
         """The cells, each with the expectations and the showings of claims that speak of it, their settings named by
@@ -57,18 +59,21 @@ class Expecting:
             given = self._resolve((*where, "given"), expectation.given)
             if given is None:
                 continue
-            full = ExpectSpec(
-                given={path_text(path): expectation.given[name] for path, (name, _) in given.items()},
-                bounds=expectation.bounds,
-            )
             hits = [
                 number
                 for number, cell in enumerate(data)
                 if all(value_at(cell, path) == value for path, (_, value) in given.items())
             ]
+            self.hits[where] = hits
+            # What is expected over repeats is not of any one run: it stays out of the cases.
+            full = ExpectSpec(
+                given={path_text(path): expectation.given[name] for path, (name, _) in given.items()},
+                bounds=expectation.bounds,
+            )
             for number in hits:
-                matched[number][where] = full
-                self._check_given(where, full, cells[number])
+                if full.bounds:
+                    matched[number][where] = full
+                self._check_given(where, expectation, cells[number])
             if not hits and complete and self._found.sound_below(("matrix",)):
                 self._report_no_case(where, given, data)
         for one in matched:
@@ -93,8 +98,14 @@ class Expecting:
         return cell.model_copy(update={"expect": below("expect"), "claims": claims})
 
     def _check_bounds(self, where: Path, expectation: ExpectSpec) -> None:
-        if not expectation.bounds and self._found.sound_below(where):
+        nothing = not expectation.bounds and not expectation.over_repeats
+        if nothing and self._found.sound_below(where):
             self._found.report(where, "nothing is expected: name a quantity and its bound, such as lost: 0")
+        for name, demand in expectation.over_repeats.items() if where[0] == "claims" else ():
+            message = (
+                f"what shows a claim is looked for in each run, and {demand.statistic.name} is of repeats"
+            )
+            self._found.report((*where, name), message)
         for name, bound in expectation.counts.items():
             if where[0] == "expect" and TABLE[name].always_forbidden and bound.highest != 0:
                 message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
@@ -114,7 +125,7 @@ class Expecting:
         resolved: dict[Path, tuple[str, Data]] = {}
         good = True
         for name, value in given.items():
-            path = self._path_of((*where, name), name)
+            path = self.path_of((*where, name), name)
             if path is None:
                 good = False
                 continue
@@ -124,7 +135,7 @@ class Expecting:
                 )
                 good = False
                 continue
-            understood, right = self._understood(path, value)
+            understood, right = self.understood(path, value)
             if not right:
                 message = f"'{value_text(value)}' is no possible value of {path_text(path)}"
                 self._found.report((*where, name), message)
@@ -132,23 +143,25 @@ class Expecting:
             resolved[path] = (name, understood)
         return resolved if good else None
 
-    def _path_of(self, where: Path, name: str) -> Path | None:
+    def path_of(self, where: Path, name: str, *, key: bool = True) -> Path | None:
+        """The setting that is called so; None, and a problem at `where` (with `key` at its name), if there is not
+        one."""
         for paths in (self._axes, self._leaves):
             fitting = [path for path in paths if is_called(path, name) or _same(path, name)]
             if len(fitting) == 1:
                 return fitting[0]
             if len(fitting) > 1:
                 which = " or ".join(path_text(path) for path in fitting[:4])
-                self._found.report(where, f"'{name}' is ambiguous: {which}", key=True)
+                self._found.report(where, f"'{name}' is ambiguous: {which}", key=key)
                 return None
         if self._found.sound_below(("matrix",)):
             names = [*short_names(self._axes), *(end for path in self._leaves for end in ends(path))]
             varied = ", ".join(short_names(self._axes))
             hint = f"unknown setting '{name[:60]}'" + (f"; the matrix varies {varied}" if varied else "")
-            self._found.report(where, hint, nearest(name, names), key=True)
+            self._found.report(where, hint, nearest(name, names), key=key)
         return None
 
-    def _understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
+    def understood(self, path: Path, value: Scalar) -> tuple[Data, bool]:
         """A value as the experiment understands it at `path`, and whether it can stand there."""
         asked = (path, f"{type(value).__name__} {value}")
         if asked not in self._known:

@@ -26,7 +26,8 @@ from ackproof.plan.diagnostics import Problems
 from ackproof.plan.given import Expecting
 from ackproof.plan.paths import override, value_at
 from ackproof.plan.reader import read_experiment
-from ackproof.rundir.documents import Scalar
+from ackproof.plan.repeats import Spanning
+from ackproof.rundir.documents import OverRepeats, Scalar
 from ackproof.rundir.layout import safe_name
 
 MAX_CASES: Final = 10_000
@@ -59,6 +60,8 @@ class Plan:
     """What is doubtful, in file order."""
     file: Problems = field(repr=False, compare=False)
     """The file, for who looks further: where something is in it."""
+    over_repeats: tuple[OverRepeats, ...] = ()
+    """What is expected over the repeats of cells, and of cells beside each other."""
 
 
 def analyse(file: str, root: MapNode) -> Plan:
@@ -74,7 +77,12 @@ def analyse(file: str, root: MapNode) -> Plan:
     cells.read(spec)
     _check_number(found, spec, len(cells.names))
     expecting = Expecting(found, spec, matrix.paths)
-    matched = expecting.match([cell for cell in cells.specs if cell is not None], complete=not cells.problems)
+    specs = [cell for cell in cells.specs if cell is not None]
+    matched = expecting.match(specs, complete=not cells.problems)
+    over_repeats: tuple[OverRepeats, ...] = ()
+    if not cells.problems:
+        names = [name for name, _ in cells.names]
+        over_repeats = Spanning(found, spec, expecting, names, matrix.choices, specs).match()
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
     told = tuple(
@@ -86,7 +94,7 @@ def analyse(file: str, root: MapNode) -> Plan:
         )
         for (name, label), choice, experiment in zip(cells.names, matrix.choices, matched, strict=True)
     )
-    return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found)
+    return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found, over_repeats)
 
 
 def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:

@@ -32,6 +32,7 @@ from ackproof.rundir.anomalies import TABLE
 Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BOUND: Final = r"^ *(>=|<=|==|>|<)? *[0-9]+ *$"
+_OVER_REPEATS: Final = r"^ *(mean|median|max|p[1-9][0-9]?([.][0-9]{1,2})?) +(of|in|[<>=]).*$"
 _NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
 
 
@@ -188,7 +189,7 @@ def _expectation(part: Schema) -> Schema:
             "description": "Forbidden in every configuration: only 0 can be expected."
             if always
             else "Exactly so many, or a bound.",
-            "anyOf": [number, text],
+            "anyOf": [number, text, {"type": "string", "pattern": _OVER_REPEATS}],
             "examples": [0] if always else [0, "> 0", "<= 2"],
         }
     given = _mapping(part, "properties")["given"]
@@ -197,7 +198,7 @@ def _expectation(part: Schema) -> Schema:
         "title": "quantity",
         "description": "A quantity of docs/quantities.md: exactly so many, or a bound with its unit.",
         "anyOf": [{"type": "integer", "minimum": 0}, {"type": "string"}],
-        "examples": ["< 6s", "always >= 2", "eventually == 3 by 10s after fault 1"],
+        "examples": ["< 6s", "p95 < 6s", "always >= 2", "eventually == 3 by 10s after fault 1"],
     }
     return {
         **part,

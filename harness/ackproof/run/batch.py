@@ -19,15 +19,17 @@ from ackproof.cluster.backends.choice import prepare
 from ackproof.cluster.install import Installation, install, with_features
 from ackproof.experiment.case import Case
 from ackproof.faults.command import require
+from ackproof.judge import judge_over_repeats
 from ackproof.provision.progress import in_words
+from ackproof.repeats.decide import looks
 from ackproof.run.case import CaseRun
 from ackproof.run.conclude import CaseResult, Step, conclude, entry_with, merged, publish
-from ackproof.run.options import BatchOptions, command_of, require_disks
+from ackproof.run.options import BatchOptions, PlannedBatch, command_of, require_disks
 from ackproof.run.phases import CaseOptions, Watcher
 from ackproof.run.prepared import HeldBack, PreparedCase
 from ackproof.run.space import require_room
 from ackproof.run.upload import upload
-from ackproof.rundir.documents import BatchCase, BatchFile
+from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir, safe_name
 from ackproof.rundir.outcome import ExitCode
 from ackproof.rundir.timeline import Event
@@ -44,6 +46,9 @@ class BatchWatcher(Watcher, Protocol):
 
     def step(self, text: str) -> None:
         """Something that takes long begins."""
+
+    def further(self, cases: int) -> None:
+        """So many cases more will run."""
 
 
 class Silent:
@@ -62,6 +67,9 @@ class Silent:
     def step(self, text: str) -> None:
         if self._progress is not None:
             self._progress(text)
+
+    def further(self, cases: int) -> None:
+        pass
 
     def event(self, event: Event) -> None:
         pass
@@ -82,6 +90,8 @@ class PlannedCase:
     refused: bool = False
     """Whether that is the user's to mend."""
     result: CaseResult | None = None
+    order: int = 0
+    """As the how-manieth it runs."""
 
     def bring(self, through: Callable[[], object], who: str = "the harness") -> None:
         """Call `through`; what it raises is this case's error, so that no other case suffers."""
@@ -104,6 +114,9 @@ class Batch:
     planned: list[PlannedCase] = field(default_factory=list)
     experiments: dict[Path, str] = field(default_factory=dict)
     """What the experiments of several files are called beside each other; empty for one file."""
+    over_repeats: tuple[OverRepeats, ...] = ()
+    """What is expected over repeats, and what came of it by now."""
+    at_most: int | None = None
     interrupted: bool = False
     uploaded: BatchDir | None = None
     """Where it is in the end, if that is a store."""
@@ -117,7 +130,14 @@ class Batch:
         """What `batch.json` says now."""
         entries = tuple(self._entry(one) for one in self.planned)
         whole = BatchFile(
-            verdict=None, exit_code=0, seed=self.seed, name=self.name, command=self.command, cases=entries
+            verdict=None,
+            exit_code=0,
+            seed=self.seed,
+            name=self.name,
+            command=self.command,
+            cases=entries,
+            over_repeats=self.over_repeats,
+            at_most=self.at_most,
         )
         if not self.interrupted:
             return merged(whole)
@@ -132,8 +152,28 @@ class Batch:
             repeat=one.case.repeat,
             error=one.error,
             run=str(one.run.path.relative_to(self.directory.path)),
+            order=one.order,
         )
         return entry if one.result is None else entry_with(entry, one.result)
+
+    def add(self, cases: Sequence[tuple[Path, Case]]) -> None:
+        """Plan these, too; each has a folder of its own."""
+        several = len({file for file, _ in cases} | {one.file for one in self.planned}) > 1
+        for number, (file, case) in enumerate(cases, start=len(self.planned) + 1):
+            run = self.directory.case(case.id)
+            if several:
+                home = self.directory.path / safe_name(f"{number:02d}-{case.experiment.name}")
+                run = CaseDir(home / run.path.name)
+            self.planned.append(PlannedCase(case, file, run))
+
+    def in_order(self, cases: Sequence[tuple[Path, Case]]) -> list[PlannedCase]:
+        """Those of its cases, which are about to run in this order."""
+        by_id = {(one.file, one.case.id): one for one in self.planned}
+        queue = [by_id[file, case.id] for file, case in cases]
+        done = sum(one.order > 0 for one in self.planned)
+        for order, one in enumerate(queue, start=done + 1):
+            one.order = order
+        return queue
 
     def save(self) -> None:
         """Rewrite `batch.json`."""
@@ -145,6 +185,7 @@ class Batch:
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):
             one.result = result
+        self.over_repeats = judge_over_repeats(self.directory, self.document())
         self.save()
 
     def publish(self, step: Step) -> None:
@@ -162,23 +203,27 @@ class Batch:
         temporary.replace(link)
 
 
-def run_batch(options: BatchOptions, watcher: BatchWatcher, planned: Sequence[tuple[Path, Case]]) -> Batch:
+def run_batch(planned_batch: PlannedBatch, watcher: BatchWatcher) -> Batch:
     """Run, audit, judge and report. A KeyboardInterrupt is written into `batch.json` and raised again.
 
     Raises `BadInput` before anything is left on disk (a missing tool, an unknown version), and where every case was
     refused for what the user must mend.
     """
+    options, planned = planned_batch.options, planned_batch.cases
     if options.attachment is None and any(case.experiment.ground.foreign for _, case in planned):
         raise BadInput("backend: attach needs to know where the cluster is: --bootstrap host:port")
     require_room(options.here, [case for _, case in planned])
     for file, case in planned:
         require_disks(file, case)
     ready = _provision([case for _, case in planned], watcher)
-    batch = _lay_out(options, planned)
+    batch = _lay_out(planned_batch)
     batch.save()
     try:
-        _run_all(batch, options, ready, watcher)
-        batch.conclude(batch.planned, watcher.step, simulate=options.simulate)
+        queue = batch.in_order(planned_batch.order())
+        while queue:
+            _run_all(batch, queue, options, ready, watcher)
+            batch.conclude(queue, watcher.step, simulate=options.simulate)
+            queue = _further(batch, planned_batch, watcher)
         batch.publish(watcher.step)
     except KeyboardInterrupt as interrupt:
         batch.interrupted = True
@@ -237,18 +282,23 @@ def same_names(planned: Sequence[tuple[Path, Case]]) -> Iterator[str]:
             yield f"{' and '.join(mine)} are both called {name}: the report tells them apart by their files"
 
 
-def _lay_out(options: BatchOptions, planned: Sequence[tuple[Path, Case]]) -> Batch:
-    several = len({file for file, _ in planned}) > 1
-    name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned))
-    seed = options.seed if options.seed is not None else planned[0][1].experiment.seed
+def _lay_out(planned: PlannedBatch) -> Batch:
+    options = planned.options
+    name = "+".join(dict.fromkeys(case.experiment.name for _, case in planned.cases))
+    seed = options.seed if options.seed is not None else planned.cases[0][1].experiment.seed
     batch = new_batch(options.here, name, seed, command_of(options, seed))
-    batch.experiments = told_apart(planned)
-    for number, (file, case) in enumerate(planned, start=1):
-        run = batch.directory.case(case.id)
-        if several:
-            home = batch.directory.path / safe_name(f"{number:02d}-{case.experiment.name}")
-            run = CaseDir(home / run.path.name)
-        batch.planned.append(PlannedCase(case, file, run))
+    batch.experiments = told_apart(planned.cases)
+    batch.at_most = options.at_most
+    batch.add(planned.cases)
+    batch.over_repeats = tuple(
+        one.model_copy(
+            update={
+                "experiment": batch.experiments.get(file, ""),
+                "confidence": looks(one.repeats, options.at_most or one.repeats)[0][1],
+            }
+        )
+        for file, one in planned.over_repeats
+    )
     return batch
 
 
@@ -270,10 +320,40 @@ def new_batch(out: Path, title: str, seed: int, command: str) -> Batch:
     raise BadInput(f"{out}: there are a hundred batches called {stamped}")
 
 
+def _further(batch: Batch, planned: PlannedBatch, watcher: BatchWatcher) -> list[PlannedCase]:
+    """Repeats for what is not decided yet, in the order in which they take place; none where nothing is to be had."""
+    if batch.at_most is None:
+        return []
+    wanted: dict[tuple[Path, int, int], dict[str, None]] = {}
+    told: list[OverRepeats] = []
+    for (file, first), one in zip(planned.over_repeats, batch.over_repeats, strict=True):
+        later = [look for look in looks(first.repeats, batch.at_most) if look[0] > one.repeats]
+        if one.open and later:
+            until, confidence = later[0]
+            wanted.setdefault((file, one.repeats, until), {}).update(dict.fromkeys(one.cells))
+            one = one.model_copy(update={"repeats": until, "confidence": confidence, "verdict": None})
+        told.append(one)
+    batch.over_repeats = tuple(told)
+    cases = [
+        case
+        for (file, after, until), cells in wanted.items()
+        for case in planned.further(file, list(cells), after, until)
+    ]
+    if cases:
+        watcher.step(f"not decided yet: {len(cases)} further cases")
+        watcher.further(len(cases))
+    batch.add(cases)
+    return batch.in_order(cases)
+
+
 def _run_all(
-    batch: Batch, options: BatchOptions, ready: dict[str, Installation], watcher: BatchWatcher
+    batch: Batch,
+    queue: Sequence[PlannedCase],
+    options: BatchOptions,
+    ready: dict[str, Installation],
+    watcher: BatchWatcher,
 ) -> None:
-    """All cases in order. The cluster of each starts as soon as the case before it has healed."""
+    """These cases in order. The cluster of each starts as soon as the case before it has healed."""
     prepared: PreparedCase | None = None
 
     def replay(one: PlannedCase) -> str:
@@ -293,11 +373,11 @@ def _run_all(
 
     def prepare_next(number: int) -> None:
         nonlocal prepared
-        if number < len(batch.planned) and not batch.planned[number].case.experiment.ground.simulated:
-            prepared = prepare_case(batch.planned[number], number)
+        if number < len(queue) and not queue[number].case.experiment.ground.simulated:
+            prepared = prepare_case(queue[number], number)
 
     try:
-        for number, one in enumerate(batch.planned):
+        for number, one in enumerate(queue):
             watcher.case_begins(one.case.id)
             if one.case.experiment.ground.simulated:
                 _through_the_model(one, replay(one), watcher)

@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof import audit
 from ackproof.base.errors import BadInput
-from ackproof.judge import judge_case, judge_unwritten
+from ackproof.judge import judge_case, judge_over_repeats, judge_unwritten
 from ackproof.reference.predict.prediction import predict
 from ackproof.reference.replay.document import replay_run
 from ackproof.rundir.documents import AuditFile, BatchCase, BatchFile, FinalReadFile, VerdictFile
@@ -140,8 +140,9 @@ def _simulate(runs: Sequence[CaseDir], step: Step) -> None:
 
 
 def merged(batch: BatchFile) -> BatchFile:
-    """The same batch with the verdict and the exit code that its cases come to."""
-    code = batch_exit_code([case.verdict for case in batch.cases])
+    """The same batch with the verdict and the exit code that its cases, and what it expects over repeats, come to."""
+    verdicts = [case.verdict for case in batch.cases] + [one.verdict for one in batch.over_repeats]
+    code = batch_exit_code(verdicts)
     verdict = next((one for one in Verdict if one.exit_code is code), None)
     return batch.model_copy(update={"exit_code": int(code), "verdict": verdict})
 
@@ -169,7 +170,8 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
     old = BatchFile.load(directory.batch_json)
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
     entries = tuple(entry_with(case, result) for case, result in zip(old.cases, results, strict=True))
-    new = merged(old.model_copy(update={"cases": entries, "interrupted": False}))
+    judged = old.model_copy(update={"cases": entries, "interrupted": False})
+    new = merged(judged.model_copy(update={"over_repeats": judge_over_repeats(directory, judged)}))
     publish(directory, new, step)
     return new
 

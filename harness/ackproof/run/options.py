@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +12,13 @@ from ackproof.base.errors import BadInput
 from ackproof.cluster.disks.file_systems import refusal
 from ackproof.experiment.backends import Need
 from ackproof.experiment.case import Case
-from ackproof.experiment.problems import InvalidExperiment, Problem
+from ackproof.experiment.problems import InvalidExperiment
 from ackproof.plan.cases import case_from_json, cases, load
 from ackproof.plan.diagnostics import Problems
+from ackproof.plan.matrix import Plan
+from ackproof.plan.repeats import in_rounds
 from ackproof.plan.source import lines_of, parse, read
-from ackproof.rundir.documents import BatchFile, CaseFile
+from ackproof.rundir.documents import BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.storage import is_stored
 from ackproof.rundir.timeline import DRAWN_FROM, fault_name
@@ -47,6 +49,8 @@ class BatchOptions:
     """Whether simulated runs are made beside each case, for the report."""
     stored: bool = False
     """Whether `files` are runs on disk, whose cases are repeated as they were drawn (`stored_cases`)."""
+    at_most: int | None = None
+    """Go on with further repeats until what is expected over them is decided, up to so many of each case."""
 
     @property
     def here(self) -> Path:
@@ -54,27 +58,108 @@ class BatchOptions:
         return RUNS if is_stored(self.out) else self.out
 
 
-def plan_cases(
-    options: BatchOptions, warn: Callable[[Problem], None] = lambda _: None
-) -> list[tuple[Path, Case]]:
-    """All cases of all files, in order, each with its file. Raises `BadInput` before anything is started.
+@dataclass(frozen=True)
+class PlannedBatch:
+    """What a call comes to before anything is started. `cases`: each with its file, in the order of the matrix."""
 
-    `warn` is told of what is doubtful.
-    """
+    options: BatchOptions
+    cases: Sequence[tuple[Path, Case]]
+    plans: dict[Path, Plan] = field(default_factory=dict)
+
+    @property
+    def over_repeats(self) -> Iterator[tuple[Path, OverRepeats]]:
+        """What is expected over repeats, with its file, as far as all of these are among the cases."""
+        for file, plan in self.plans.items():
+            for one in plan.over_repeats:
+                if not self._left_out(file, one):
+                    yield file, one
+
+    @property
+    def not_asked(self) -> Iterator[str]:
+        """What is expected over repeats, and not of these cases: some of its own are not among them."""
+        for file, plan in self.plans.items():
+            for one in plan.over_repeats:
+                if left_out := self._left_out(file, one):
+                    yield f"expected, and not looked at here: {one.title}: {left_out} is left out"
+
+    def _left_out(self, file: Path, one: OverRepeats) -> str | None:
+        there = {case.id for its, case in self.cases if its == file}
+        wanted = (f"{cell}#{repeat}" for cell in one.cells for repeat in range(1, one.repeats + 1))
+        return next((case for case in wanted if case not in there), None)
+
+    def order(self) -> list[tuple[Path, Case]]:
+        """In which order they take place: that of the matrix, or of a file that compares them in rounds."""
+        spanning = {file for file, _ in self.over_repeats}
+        told: list[tuple[Path, Case]] = []
+        for file in dict.fromkeys(file for file, _ in self.cases):
+            mine = [case for its, case in self.cases if its == file]
+            told += [
+                (file, case) for case in (in_rounds(mine, self._seed(file)) if file in spanning else mine)
+            ]
+        return told
+
+    def further(self, file: Path, cells: Sequence[str], after: int, until: int) -> list[tuple[Path, Case]]:
+        """Repeats of these cells behind `after`, up to `until`, in the order in which they take place."""
+        every = cases(self.plans[file], seed=self.options.seed, repeat=until)
+        wanted = [case for case in every if case.repeat > after and case.id.rpartition("#")[0] in cells]
+        return [(file, case) for case in in_rounds(wanted, self._seed(file))]
+
+    def describe(self) -> Iterator[str]:
+        """What is expected over repeats, and the order of the runs where that is not the matrix' own: lines of text."""
+        expected = [one for _, one in self.over_repeats]
+        for one in expected:
+            yield f"expected over {one.repeats} repeats: {one.title}"
+        if expected:
+            yield "order of the runs, drawn from the seed round by round:"
+            rounds: dict[int, list[str]] = {}
+            for _, case in self.order():
+                rounds.setdefault(case.repeat, []).append(case.id)
+            yield from (f"  {'  '.join(ids)}" for ids in rounds.values())
+
+    def _seed(self, file: Path) -> int:
+        return self.plans[file].spec.seed if self.options.seed is None else self.options.seed
+
+
+def plan_batch(options: BatchOptions, warn: Callable[[str], None] = lambda _: None) -> PlannedBatch:
+    """All cases of all files. Raises `BadInput` before anything is started. `warn` is told of what is doubtful."""
     found: list[tuple[Path, Case]] = []
+    plans: dict[Path, Plan] = {}
     if options.attachment is not None:
         options.attachment.check()
     for file in options.files:
-        plan = load(file, options.settings, backend=options.backend)
+        plan = load(file, options.settings, backend=options.backend, repeat=options.repeat)
         if plan.spec.backend == "auto":
             # All that makes clusters takes as long to load as the rest of a plan.
             from ackproof.cluster.backends.choice import resolve
 
-            plan = load(file, options.settings, backend=resolve(plan.spec.backend))
+            plan = load(file, options.settings, backend=resolve(plan.spec.backend), repeat=options.repeat)
         for warning in plan.warnings:
-            warn(warning)
-        found += [(file, case) for case in cases(plan, seed=options.seed, repeat=options.repeat)]
-    return _only(found, options.only)
+            warn(str(warning))
+        plans[file] = plan
+        found += [(file, case) for case in cases(plan, seed=options.seed)]
+    planned = PlannedBatch(options, _only(found, options.only), plans)
+    for text in planned.not_asked:
+        warn(text)
+    if options.at_most is not None:
+        _check_at_most(planned, options.at_most)
+    return planned
+
+
+def _check_at_most(planned: PlannedBatch, at_most: int) -> None:
+    if not any(True for _ in planned.over_repeats):
+        raise BadInput(
+            "--until-decided: nothing is expected over repeats, so that there is nothing to decide"
+        )
+    for file, one in planned.over_repeats:
+        if one.repeats > at_most:
+            raise BadInput(f"--at-most {at_most}: {file} has {one.repeats} repeats to begin with")
+
+
+def plan_cases(
+    options: BatchOptions, warn: Callable[[str], None] = lambda _: None
+) -> list[tuple[Path, Case]]:
+    """The cases of `plan_batch`, in the order of the matrix."""
+    return list(plan_batch(options, warn).cases)
 
 
 def require_disks(file: Path, case: Case) -> None:
@@ -119,6 +204,13 @@ def stored_cases(directories: Sequence[Path], only: Sequence[str] = ()) -> list[
     return _only(found, only)
 
 
+def expected_then(directories: Sequence[Path]) -> Iterator[str]:
+    """What these batches expected over repeats. Raises `BadInput` for one that cannot be read."""
+    for directory in directories:
+        if (there := BatchDir(directory).batch_json).exists():
+            yield from (one.title for one in BatchFile.load(there).over_repeats)
+
+
 def _only(found: list[tuple[Path, Case]], wanted: Sequence[str]) -> list[tuple[Path, Case]]:
     """The cases of these ids, with or without their repeat; all where none is named. Raises `BadInput` for none."""
     chosen = [
@@ -141,6 +233,8 @@ def command_of(options: BatchOptions, seed: int, only: str | None = None, file: 
         words = ["ackproof", "replay", *map(str, options.files)]
     if options.repeat is not None:
         words += ["--repeat", str(options.repeat)]
+    if options.at_most is not None and only is None:
+        words += ["--until-decided", "--at-most", str(options.at_most)]
     if options.attachment is not None:
         # Settings that were given one by one may be secret.
         words += ["--bootstrap", options.attachment.bootstrap]

@@ -109,16 +109,14 @@ class Bound:
             return cls("==", given)
         if not isinstance(given, str):
             raise expected
-        head, tail = _HEAD.match(given), _TAIL.search(given)
-        assert head is not None
-        assert tail is not None  # both match nothing, too
+        head = _HEAD.match(given)
+        assert head is not None  # it matches nothing, too
+        end, by, window = end_of(given)
         mode = Mode(head["mode"]) if head["mode"] else None
-        if (mode is not None) != (unit is Unit.NUMBER) or head.end() > tail.start():
+        if (mode is not None) != (unit is Unit.NUMBER) or head.end() > end:
             raise expected
-        value = _number(given[head.end() : tail.start()].strip(), unit, expected)
-        span = tail["span"] or tail["wide"]
-        window = Window(Span(span), int(tail["fault"]) if tail["fault"] else None) if span else WHOLE
-        bound = cls(head["op"] or "==", value, unit, mode, window, _by(tail["by"], mode, window))
+        value = _number(given[head.end() : end].strip(), unit, expected)
+        bound = cls(head["op"] or "==", value, unit, mode, window, _by(by, mode, window))
         if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # a leader may be: there is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
@@ -164,6 +162,15 @@ class Bound:
         """The largest count that holds; None when there is no upper bound."""
         value = int(self.value)
         return {"<": value - 1, "<=": value, "==": value}.get(self.op)
+
+
+def end_of(text: str) -> tuple[int, str | None, Window]:
+    """Where the last words of a bound begin, and what they say: by when, and within which part of a run."""
+    tail = _TAIL.search(text)
+    assert tail is not None  # it matches nothing, too
+    span = tail["span"] or tail["wide"]
+    window = Window(Span(span), int(tail["fault"]) if tail["fault"] else None) if span else WHOLE
+    return tail.start(), tail["by"], window
 
 
 def _number(text: str, unit: Unit, expected: ValueError) -> float:

@@ -259,11 +259,83 @@ class BatchCase(Document):
     starved: tuple[str, ...] = ()
     """Why what takes time in it says nothing of Kafka."""
     run: str
+    order: int = 0
+    """As the how-manieth of its batch it ran, from 1; 0: it is not said."""
+
+    @property
+    def cell_name(self) -> str:
+        """What all its repeats are called: `acks=all`."""
+        return self.case.rpartition("#")[0]
 
     @property
     def title(self) -> str:
         """What it is called beside the others: `acks=all#1`, and where several files are run `kills: acks=all#1`."""
         return f"{self.experiment}: {self.case}" if self.experiment else self.case
+
+
+class RepeatValue(Document):
+    """What one repeat came to: a number between two. `high` None: open above; `low` None: unknown, and `why` says
+    why."""
+
+    case: str
+    low: float | None = None
+    high: float | None = None
+    why: str = ""
+
+
+class OverRepeats(Document):
+    """What is expected of a quantity over the repeats of a case, or of one case beside another; and what came of it.
+
+    `cells`: the names of the one or the two, without repeats. `repeats`: so many of each are spoken of, the first ones;
+    `confidence`: of the interval. `verdict` None: not judged yet.
+    """
+
+    experiment: str = ""
+    """Whose it is, as in `BatchCase`."""
+    quantity: str
+    demand: str
+    """As the file has it: `p95 < 6s`."""
+    unit: str
+    """Of the quantity; of the interval too, unless that is a ratio."""
+    cells: tuple[str, ...]
+    repeats: int
+    confidence: float = 0.95
+    verdict: Verdict | None = None
+    why: str = ""
+    """What makes it INCONCLUSIVE."""
+    seen: str = ""
+    """The statistic of these repeats, in words."""
+    interval: str = ""
+    """In words."""
+    low: float | None = None
+    high: float | None = None
+    """The interval, in the unit of the quantity or as a ratio; None: not bounded."""
+    enough: int | None = None
+    """How many repeats of each case would likely decide it; None: none would, or it is decided."""
+    values: tuple[tuple[RepeatValue, ...], ...] = ()
+    """What each repeat came to, for each of `cells`."""
+
+    @property
+    def title(self) -> str:
+        """`p95 of time_to(first ack, fault 1), acks=all`."""
+        whose = f"{self.experiment}: " if self.experiment else ""
+        cells = "" if self.cells == ("case",) else f", {' and '.join(self.cells)}"
+        return f"{whose}{self.quantity} {self.demand}{cells}"
+
+    @property
+    def open(self) -> bool:
+        """Whether further repeats could decide it: it is not decided, and no repeat lacks its number."""
+        unknown = any(value.low is None for group in self.values for value in group)
+        return self.verdict not in (Verdict.PASS, Verdict.FAIL) and not unknown
+
+    @property
+    def told(self) -> str:
+        """What came of it, in a sentence."""
+        if self.verdict is None:
+            return self.why or "not judged"
+        sure = f"{self.confidence * 100:.4g} % interval {self.interval}, " if self.interval else ""
+        seen = f"{self.seen} ({sure}{self.repeats} repeats)" if self.seen else ""
+        return "; ".join(text for text in (seen, self.why) if text)
 
 
 class BatchFile(Document):
@@ -276,3 +348,7 @@ class BatchFile(Document):
     command: str = ""
     interrupted: bool = False
     cases: tuple[BatchCase, ...]
+    over_repeats: tuple[OverRepeats, ...] = ()
+    """What is expected over repeats, and what came of it."""
+    at_most: int | None = None
+    """How many repeats of a case there might have been: it was to go on until all of these were decided."""

@@ -30,9 +30,15 @@ class ExperimentFile(pytest.File):
         """A test per case."""
         file = Path(shown(self.path))
         try:
-            found = cases(load(file), seed=self.config.getoption("ackproof_seed"))
+            plan = load(file)
+            found = cases(plan, seed=self.config.getoption("ackproof_seed"))
         except BadInput as error:
             raise self.CollectError(str(error)) from None
+        if plan.over_repeats:
+            # Each case is a test of its own, maybe in another process: nobody would hold them beside each other.
+            raise self.CollectError(
+                f"{file}: {plan.over_repeats[0].title}: what is expected over repeats is judged by: ackproof run {file}"
+            )
         for case in found:
             yield ExperimentItem.from_parent(self, name=case.id, file=file, case=case)
 

@@ -1,0 +1,160 @@
+"""`ackproof run` and `ackproof replay`: cases brought through, and what they came to. Thin."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from ackproof.cli.options import (
+    FILES,
+    PLACES,
+    examples,
+    from_here,
+    json_option,
+    keep_data_option,
+    only_cases,
+    out_option,
+    over_the_files,
+)
+from ackproof.experiment.backends import BACKENDS
+
+if TYPE_CHECKING:
+    from ackproof.console import Console
+    from ackproof.run.options import PlannedBatch
+
+
+@click.command(
+    epilog=examples(
+        "ackproof run experiments/acks-matrix.yaml --case acks=all --repeat 3",
+        "ackproof run first.yaml --backend docker --set cluster.kafka=4.2.1",
+        codes=True,
+    )
+)
+@click.argument("files", nargs=-1, required=True, type=FILES)
+@click.option(
+    "--backend",
+    type=click.Choice(list(BACKENDS)),
+    help="Where to run, over what the files say.",
+)
+@click.option(
+    "--bootstrap",
+    metavar="HOST:PORT,…",
+    help="Run on this cluster, which someone else runs: topics of the run's own, deleted at its end.",
+)
+@click.option(
+    "--client-config",
+    type=FILES,
+    help="File of key=value lines with librdkafka's security settings for --bootstrap; nothing of it is kept.",
+)
+@click.option("-X", "client_settings", multiple=True, metavar="KEY=VALUE", help="One more of these settings.")
+@click.option("--seed", type=click.IntRange(0), help="Seed of every random choice, over what the files say.")
+@click.option("--repeat", type=click.IntRange(1), help="How often each case runs, over what the files say.")
+@click.option(
+    "--until-decided",
+    is_flag=True,
+    help="Go on with further repeats until all that is expected over repeats is decided.",
+)
+@click.option(
+    "--at-most",
+    type=click.IntRange(2, 1000),
+    default=60,
+    show_default=True,
+    help="So many repeats of each case at most, with --until-decided.",
+)
+@over_the_files
+@only_cases
+@out_option
+@keep_data_option
+@click.option(
+    "--simulate/--no-simulate",
+    default=False,
+    show_default=True,
+    help="Simulate each case too, for the report (1.5 s a case).",
+)
+@json_option
+def run(
+    files: tuple[Path, ...],
+    backend: str | None,
+    bootstrap: str | None,
+    client_config: Path | None,
+    client_settings: tuple[str, ...],
+    seed: int | None,
+    repeat: int | None,
+    until_decided: bool,
+    at_most: int,
+    settings: tuple[str, ...],
+    only: tuple[str, ...],
+    out: Path,
+    keep_data: bool,
+    simulate: bool,
+    machine: bool,
+) -> int:
+    """Run experiments on real clusters, audit, judge, report."""
+    from ackproof.cluster.backends.attach.options import attachment
+    from ackproof.console import Console
+    from ackproof.judge.demands import demands
+    from ackproof.run.batch import same_names
+    from ackproof.run.options import BatchOptions, plan_batch
+
+    console = Console(machine=machine)
+    attached = attachment(bootstrap, client_config, client_settings, backend)
+    options = BatchOptions(
+        files,
+        backend=backend if attached is None else "attach",
+        seed=seed,
+        repeat=repeat,
+        only=only,
+        settings=settings,
+        attachment=attached,
+        out=out,
+        keep_data=keep_data,
+        simulate=simulate,
+        at_most=at_most if until_decided else None,
+    )
+    planned = plan_batch(options, console.warning)
+    for text in same_names(planned.cases):
+        console.warning(text)
+    for text in demands(case for _, case in planned.cases).impossible:
+        console.warning(text)
+    return _brought(planned, console)
+
+
+def _brought(planned: PlannedBatch, console: Console) -> int:
+    """Run these cases, and tell what they came to."""
+    from ackproof.run.batch import run_batch
+
+    with console.show(len(planned.cases)) as view:
+        batch = run_batch(planned, view)
+    document = batch.document()
+    console.batch(document, from_here(batch.kept.report_html))
+    if console.machine:
+        console.raw(document.model_dump_json(indent=1))
+    return document.exit_code
+
+
+@click.command(
+    epilog=examples("ackproof replay runs/latest", "ackproof replay runs/latest --case acks=1#1 --out again")
+)
+@click.argument("directories", metavar="RUN...", nargs=-1, required=True, type=PLACES)
+@only_cases
+@out_option
+@keep_data_option
+@json_option
+def replay(
+    directories: tuple[Path, ...], only: tuple[str, ...], out: Path, keep_data: bool, machine: bool
+) -> int:
+    """Run stored cases again, each with its seed and every choice as it was drawn then.
+
+    RUN is a case, or a batch such as runs/latest. The experiment file may be gone, or may say something else by now.
+    """
+    from ackproof.console import Console
+    from ackproof.run.options import BatchOptions, PlannedBatch, expected_then, stored_cases
+
+    console = Console(machine=machine)
+    options = BatchOptions(directories, only=only, out=out, keep_data=keep_data, stored=True)
+    planned = PlannedBatch(options, stored_cases(directories, only))
+    for text in expected_then(directories):
+        console.warning(f"replay judges each case for itself; expected then over repeats: {text}")
+    return _brought(planned, console)

@@ -1,0 +1,120 @@
+"""The repeats of one case in one batch: their verdicts, their numbers, their settings."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pydantic import JsonValue
+
+from ackproof.base.errors import BadInput
+from ackproof.experiment.problems import path_text
+from ackproof.judge.repeats import no_number, of_kafka
+from ackproof.plan.paths import leaves, value_at
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.rows import rows
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.demand import Beside, Statistic
+from ackproof.repeats.intervals import Estimate, estimate
+from ackproof.repeats.wording import span_text
+from ackproof.rundir.bounds import Unit
+from ackproof.rundir.comparison import Side
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.layout import CaseDir
+
+Asked = tuple[str, str]
+"""A quantity, and the window in which it is measured."""
+Measure = Callable[[Evidence], Iterable[tuple[Asked, Value]]]
+"""What is asked of one run."""
+
+
+def every_quantity(evidence: Evidence) -> Iterable[tuple[Asked, Value]]:
+    """All that a run can be asked, of all partitions together."""
+    for row in rows(evidence, partitions=False):
+        yield (row.quantity, row.window), Value(row.low, row.high, row.why)
+
+
+@dataclass
+class Group:
+    """The repeats of one case in one batch."""
+
+    entries: list[BatchCase] = field(default_factory=list)
+    values: dict[Asked, list[Value]] = field(default_factory=dict)
+    file: CaseFile | None = None
+
+    def of(self, asked: Asked) -> list[Value]:
+        """The numbers of all repeats; those of which nothing is known are among them."""
+        return [*self.values.get(asked, ()), *self.values.get(("", ""), ())]
+
+    @property
+    def verdicts(self) -> str:
+        """`19 PASS, 1 FAIL`."""
+        count = Counter(str(one.verdict or "no verdict") for one in self.entries)
+        return ", ".join(f"{number} {word}" for word, number in count.items())
+
+
+def groups_of(directory: Path, file: BatchFile, measure: Measure = every_quantity) -> dict[str, Group]:
+    """The cases of a batch, by their names."""
+    groups: dict[str, Group] = {}
+    for entry in file.cases:
+        name = f"{entry.experiment}: {entry.cell_name}" if entry.experiment else entry.cell_name
+        group = groups.setdefault(name, Group())
+        group.entries.append(entry)
+        _measured(group, entry, CaseDir(directory / entry.run), measure)
+    return groups
+
+
+def _measured(group: Group, entry: BatchCase, run: CaseDir, measure: Measure) -> None:
+    """What is asked of one repeat; where its number is unknown it stands there all the same."""
+    why = no_number(entry)
+    if why is None:
+        try:
+            if group.file is None:
+                group.file = CaseFile.load(run.case_json)
+            for asked, value in measure(Evidence.of_run(run)):
+                told = of_kafka(entry, parse_ask(asked[0]).quantity, value)
+                group.values.setdefault(asked, []).append(told)
+        except BadInput as error:
+            why = str(error)
+    if why is not None:
+        group.values.setdefault(("", ""), []).append(Value.unknown(f"{entry.case}: {why}"))
+
+
+def side(values: Sequence[Value], unit: Unit, statistic: Statistic) -> Side:
+    """A statistic of them, with its interval."""
+    unknown = [one for one in values if not one.known]
+    if unknown:
+        return Side(repeats=len(values), why=f"{len(unknown)} of {len(values)} unknown: {unknown[0].why}")
+    found = estimate(values, statistic)
+    middle = (found.seen.low + found.seen.high) / 2
+    return Side(
+        repeats=len(values), middle=middle if math.isfinite(middle) else None, **words(found, unit, None)
+    )
+
+
+def words(found: Estimate, unit: Unit, how: Beside | None) -> dict[str, object]:
+    """`seen`, `interval`, `low` and `high`."""
+    return {
+        "seen": span_text(found.seen.low, found.seen.high, unit, how),
+        "interval": span_text(found.low, found.high, unit, how),
+        "low": found.low if math.isfinite(found.low) else None,
+        "high": found.high if math.isfinite(found.high) else None,
+    }
+
+
+def settings_of(group: Group | None) -> dict[str, str]:
+    """Every setting of a case, and its faults, as text."""
+    resolved: JsonValue = group.file.resolved if group and group.file else None
+    experiment = resolved.get("experiment") if isinstance(resolved, dict) else None
+    if not isinstance(experiment, dict):
+        return {}
+    told = {path_text(path): str(value_at(experiment, path)) for path in leaves(experiment)}
+    return told | {
+        "faults": json.dumps(experiment.get("faults", [])),
+        "backend": str(experiment.get("backend")),
+    }

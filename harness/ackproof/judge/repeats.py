@@ -1,0 +1,145 @@
+"""What is expected over repeats, held against the runs of a batch.
+
+PASS where the interval is wholly inside what is demanded, FAIL where it is wholly outside, else INCONCLUSIVE. A repeat
+that came to no verdict of its own, or of which the number is not known, makes it INCONCLUSIVE with its name: to leave
+it out would choose among the repeats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ackproof.base.errors import BadInput
+from ackproof.quantities.answer import measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.quantity import Ask, Quantity
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.decide import Decision, decide
+from ackproof.repeats.demand import Demand
+from ackproof.repeats.wording import span_text
+from ackproof.rundir.bounds import Unit
+from ackproof.rundir.documents import BatchCase, BatchFile, OverRepeats, RepeatValue
+from ackproof.rundir.layout import BatchDir, CaseDir
+from ackproof.rundir.outcome import Verdict
+
+_VERDICTS: Final = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}
+_NAMED: Final = 3
+"""So many repeats without a number are named; of the others it is said how many they are."""
+
+
+def judged(directory: BatchDir, batch: BatchFile) -> tuple[OverRepeats, ...]:
+    """Each expectation over repeats with what came of it, of as many repeats as it says."""
+    runs = _Runs(directory)
+    return tuple(_judged(one, batch.cases, runs) for one in batch.over_repeats)
+
+
+@dataclass
+class _Runs:
+    """The runs of a batch; the one that was read last is kept, as the next question is mostly of it too."""
+
+    directory: BatchDir
+    name: str = ""
+    evidence: Evidence | None = None
+
+    def value(self, entry: BatchCase, ask: Ask, demand: Demand) -> Value:
+        """What one repeat came to."""
+        if (why := no_number(entry)) is not None:
+            return Value.unknown(why)
+        try:
+            if self.evidence is None or self.name != entry.run:
+                self.evidence = Evidence.of_run(CaseDir(self.directory.path / entry.run))
+                self.name = entry.run
+            value = measured(self.evidence, ask, demand.window)
+        except BadInput as error:
+            return Value.unknown(str(error))
+        return of_kafka(entry, ask.quantity, value)
+
+
+def no_number(entry: BatchCase) -> str | None:
+    """Why nothing that was measured in a repeat counts: its own evidence does not carry a verdict. None: it counts."""
+    if entry.verdict in (Verdict.PASS, Verdict.FAIL):
+        return None
+    why = entry.error or next(iter(entry.reasons), "no reason is told")
+    return f"{entry.verdict or 'it came to no verdict'}: {why}"
+
+
+def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
+    """What a number shows of Kafka: on a starved machine a time would have been no longer, a rate no lower."""
+    if not (value.known and entry.starved and quantity.takes_time):
+        return value
+    if quantity.unit is Unit.PER_SECOND:
+        return replace(value, high=math.inf, why="the machine was starved")
+    return replace(value, low=0.0, why="the machine was starved")
+
+
+def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> OverRepeats:
+    ask = parse_ask(expected.quantity)
+    demand = Demand.parse(expected.demand, ask.quantity.unit)
+    of_cell = [list(_repeats(expected, cell, cases)) for cell in expected.cells]
+    groups = [[runs.value(entry, ask, demand) for entry in entries] for entries in of_cell]
+    values = tuple(
+        tuple(_told(entry, value) for entry, value in zip(entries, group, strict=True))
+        for entries, group in zip(of_cell, groups, strict=True)
+    )
+    fresh = expected.model_copy(
+        update={"values": values, "seen": "", "interval": "", "low": None, "high": None, "enough": None}
+    )
+    if why := "; ".join(_lacking(expected, values)):
+        return fresh.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "why": why})
+    found = decide(demand, groups, expected.confidence)
+    return fresh.model_copy(update=_result(found, demand))
+
+
+def _repeats(expected: OverRepeats, cell: str, cases: Sequence[BatchCase]) -> Iterator[BatchCase]:
+    for entry in cases:
+        mine = entry.experiment == expected.experiment and entry.cell_name == cell
+        if mine and entry.repeat <= expected.repeats:
+            yield entry
+
+
+def _told(entry: BatchCase, value: Value) -> RepeatValue:
+    return RepeatValue(
+        case=entry.case,
+        low=value.low if value.known else None,
+        high=value.high if math.isfinite(value.high) else None,
+        why=value.why,
+    )
+
+
+def _lacking(expected: OverRepeats, values: Sequence[Sequence[RepeatValue]]) -> Iterator[str]:
+    """What makes it unknown, whatever the other repeats show."""
+    for cell, group in zip(expected.cells, values, strict=True):
+        if len(group) < expected.repeats:
+            yield f"of {expected.repeats} repeats of {cell} {len(group)} are there"
+    unknown = [one for group in values for one in group if one.low is None]
+    yield from (f"{one.case} has no number: {one.why}" for one in unknown[:_NAMED])
+    if len(unknown) > _NAMED:
+        yield f"and {len(unknown) - _NAMED} more have none"
+
+
+def _result(found: Decision, demand: Demand) -> dict[str, object]:
+    estimate = found.estimate
+    why = ""
+    if found.holds is None:
+        likely = (
+            f"about {found.enough} repeats of each would likely decide it"
+            if found.enough is not None
+            else "no number of repeats would likely decide it"
+        )
+        what = "what these repeats came to" if demand.statistic.is_max else "the interval"
+        why = f"{what} is on both sides" + ("" if demand.statistic.is_max else f"; {likely}")
+    return {
+        "verdict": _VERDICTS[found.holds],
+        "why": why,
+        "seen": span_text(estimate.seen.low, estimate.seen.high, demand.unit, demand.how),
+        "interval": ""
+        if demand.statistic.is_max
+        else span_text(estimate.low, estimate.high, demand.unit, demand.how),
+        "low": estimate.low if math.isfinite(estimate.low) else None,
+        "high": estimate.high if math.isfinite(estimate.high) else None,
+        "enough": found.enough,
+    }

@@ -1,0 +1,185 @@
+"""What is expected over repeats, as a file has it → which cells it is of; and the order in which compared runs take
+place.
+
+A comparison pairs each cell that its left side chooses with the one that its right side chooses and that is like it
+in every axis which neither of them names.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
+from typing import Final
+
+from ackproof.experiment.case import Case
+from ackproof.experiment.experiment import ExperimentSpec, spelt
+from ackproof.experiment.nodes import MapNode
+from ackproof.experiment.problems import Path, nearest
+from ackproof.plan.axes import Choice
+from ackproof.plan.diagnostics import Problems
+from ackproof.plan.given import Expecting
+from ackproof.plan.paths import value_at
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.demand import Demand
+from ackproof.rundir.documents import OverRepeats, Scalar
+
+_WHOLE: Final = re.compile(r"-?[0-9]{1,15}\Z")
+_TRUTHS: Final[Mapping[str, Scalar]] = {"true": True, "false": False, "null": None}
+
+
+class Spanning:
+    """The expectations over repeats of one experiment, matched with its cells."""
+
+    def __init__(
+        self,
+        found: Problems,
+        spec: ExperimentSpec,
+        expecting: Expecting,
+        names: Sequence[str],
+        choices: Sequence[Choice],
+        cells: Sequence[ExperimentSpec],
+    ) -> None:
+        self._found = found
+        self._spec = spec
+        self._expecting = expecting
+        self._names = names
+        self._choices = choices
+        self._cells = [cell.data() for cell in cells]
+        self._labels = sorted(
+            {option.name for choice in choices for option in choice if option and option.name}
+        )
+
+    def match(self) -> tuple[OverRepeats, ...]:
+        """Each with the cells that it is of. Reports what speaks of no cell, and what one run cannot show."""
+        return tuple(
+            one
+            for index, expectation in enumerate(self._spec.expect)
+            for name, demand in expectation.over_repeats.items()
+            for one in self._of_one(
+                self._where(index, name), name, demand, self._expecting.hits.get(("expect", index), ())
+            )
+        )
+
+    def _where(self, index: int, name: str) -> Path:
+        """Where the file has it, as it spells it there."""
+        node = self._found.node(("expect", index))
+        written = {spelt(key): key for key in node.entries} if isinstance(node, MapNode) else {}
+        return ("expect", index, written.get(name, name))
+
+    def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
+        if self._spec.repeat < 2 and self._found.sound(where, ("repeat",)):
+            self._found.report(
+                where,
+                f"{demand.statistic.name} is of repeats, and each case runs once; write repeat: 20, or --repeat 20",
+            )
+        if not self._found.sound(where):
+            return
+        unit = parse_ask(name).quantity.unit.value
+        every = [(hit,) for hit in hits] if demand.how is None else self._pairs(where, demand, hits)
+        for cells in every:
+            yield OverRepeats(
+                quantity=name,
+                demand=str(demand),
+                unit=unit,
+                cells=tuple(self._names[cell] for cell in cells),
+                repeats=self._spec.repeat,
+            )
+
+    def _pairs(self, where: Path, demand: Demand, hits: Sequence[int]) -> Sequence[tuple[int, ...]]:
+        sides = [self._chosen(where, items, hits) for items in (demand.of, demand.beside)]
+        left, right = sides
+        if left is None or right is None:
+            return []
+        touched = {*self._slots(demand.of), *self._slots(demand.beside)}
+        pairs: list[tuple[int, ...]] = []
+        for cell in left:
+            fitting = [other for other in right if self._alike(cell, other, touched)]
+            if len(fitting) != 1 or fitting[0] == cell:
+                self._found.report(where, self._no_pair(demand, cell, fitting))
+                return []
+            pairs.append((cell, fitting[0]))
+        return pairs
+
+    def _no_pair(self, demand: Demand, cell: int, fitting: Sequence[int]) -> str:
+        name, side = self._names[cell], ",".join(demand.beside)
+        if not fitting:
+            return f"no case has {side} and is else like {name}"
+        if fitting[0] == cell:
+            return f"{name} would be held beside itself"
+        both = " and ".join(self._names[one] for one in fitting[:2])
+        return f"{name} could be held beside {both}; name the other settings, too"
+
+    def _chosen(self, where: Path, items: Sequence[str], hits: Sequence[int]) -> list[int] | None:
+        """The cells that have all of these; None, and a problem, where there is none."""
+        chosen = list(hits)
+        for item in items:
+            name, equals, text = item.partition("=")
+            if not equals:
+                if item not in self._labels:
+                    there = f"; there is {', '.join(self._labels[:10])}" if self._labels else ""
+                    self._found.report(
+                        where,
+                        f"'{item[:60]}' is no name of settings that go together{there}; a setting is written acks=all",
+                        nearest(item, self._labels),
+                    )
+                    return None
+                chosen = [cell for cell in chosen if self._is_named(cell, item)]
+                continue
+            path = self._expecting.path_of(where, name, key=False)
+            if path is None:
+                return None
+            values = [value_at(self._cells[cell], path) for cell in hits]
+            value, right = self._expecting.understood(path, _scalar(text))
+            if not right or value not in values:
+                known = list(dict.fromkeys(str(one) for one in values))
+                message = f"no case has {name}={text}; there is {', '.join(known[:10])}"
+                self._found.report(where, message, nearest(text, known))
+                return None
+            chosen = [cell for cell in chosen if value_at(self._cells[cell], path) == value]
+        if not chosen:
+            self._found.report(where, f"no case has {','.join(items)}")
+            return None
+        return chosen
+
+    def _is_named(self, cell: int, name: str) -> bool:
+        return any(option is not None and option.name == name for option in self._choices[cell])
+
+    def _slots(self, items: Sequence[str]) -> Iterator[int]:
+        """The axes that these name."""
+        for item in items:
+            name, equals, _ = item.partition("=")
+            path = self._expecting.path_of((), name, key=False) if equals else None
+            for slot in range(len(self._choices[0])):
+                options = [choice[slot] for choice in self._choices]
+                if any(
+                    one is not None and (path in one.settings if path else one.name == item)
+                    for one in options
+                ):
+                    yield slot
+
+    def _alike(self, cell: int, other: int, touched: set[int]) -> bool:
+        mine, theirs = self._choices[cell], self._choices[other]
+        return all(mine[slot] is theirs[slot] for slot in range(len(mine)) if slot not in touched)
+
+
+def _scalar(text: str) -> Scalar:
+    """What a file would mean by it."""
+    if _WHOLE.match(text):
+        return int(text)
+    return _TRUTHS.get(text, text)
+
+
+def in_rounds(cases: Sequence[Case], seed: int) -> list[Case]:
+    """In which order cases take place that are compared: each repeat of all cells is a round, and each round has an
+    order of its own, drawn from the seed. What changes over time, such as how busy the machine is, then meets all
+    alike."""
+    told: list[Case] = []
+    for repeat, together in groupby(
+        sorted(cases, key=lambda case: case.repeat), key=lambda case: case.repeat
+    ):
+        drawn = list(together)
+        random.Random(f"{seed}/order/{repeat}").shuffle(drawn)
+        told += drawn
+    return told

@@ -1,0 +1,73 @@
+"""When an interval decides: wholly inside what was demanded, wholly outside, or neither; and how many repeats would."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ackproof.quantities.value import Value
+from ackproof.repeats.beside import beside
+from ackproof.repeats.demand import Demand
+from ackproof.repeats.intervals import CONFIDENCE, Estimate, estimate
+
+MOST: Final = 2000
+"""So many repeats are thought of when it is asked how many would decide."""
+EARLY: Final = 0.999
+"""Confidence with which something is decided before the last look (Haybittle and Peto)."""
+
+Groups = Sequence[Sequence[Value]]
+"""The values of one case's repeats; or of two that are held beside each other."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """`holds` None: the interval is on both sides. `enough`: how many repeats of each case would likely decide then, if
+    they were like these; None: no number up to `MOST` would."""
+
+    estimate: Estimate
+    holds: bool | None
+    enough: int | None = None
+
+
+def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
+    """Hold the statistic of these repeats against what was demanded of it."""
+    found = _estimated(demand, groups, confidence)
+    holds = demand.range.within(found.low, found.high)
+    enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
+    return Decision(found, holds, enough)
+
+
+def _estimated(demand: Demand, groups: Groups, confidence: float, as_if: int | None = None) -> Estimate:
+    if demand.how is None:
+        return estimate(groups[0], demand.statistic, confidence, as_if=as_if)
+    return beside(groups[0], groups[1], demand.how, demand.statistic, confidence, as_if=as_if)
+
+
+def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
+    for count in _counts(max(len(group) for group in groups)):
+        found = _estimated(demand, groups, confidence, count)
+        if demand.range.within(found.low, found.high) is not None:
+            return count
+    return None
+
+
+def _counts(first: int) -> Iterator[int]:
+    """Each, then ever fewer: nobody counts on the last of 500."""
+    count = max(first, 1) + 1
+    while count <= MOST:
+        yield count
+        count += max(1, count // 50)
+
+
+def looks(first: int, most: int) -> list[tuple[int, float]]:
+    """After how many repeats it is looked whether an expectation is decided, and with which confidence it must be.
+
+    Who looks again and again, and stops at the first answer, is wrong more often than he says. So an early look decides
+    only where that is all but sure, and the last bears what risk is left: all together err no more often than one.
+    """
+    counts = [first]
+    while counts[-1] < most:
+        counts.append(min(most, 2 * counts[-1]))
+    early = [(count, EARLY) for count in counts[:-1]]
+    return [*early, (counts[-1], CONFIDENCE + len(early) * (1 - EARLY))]

@@ -1,0 +1,188 @@
+"""What is demanded of a quantity over the repeats of a case, as expectations state it.
+
+"p95 < 6s"                                    of all repeats of each case
+"mean in 1s..3s during fault 1"               within a range, of a part of each run
+"mean of acks=all over acks=1 in 1.1..3"      one case beside another: how many times as much
+"median of acks=all minus acks=1 < 2s"        by how much more
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from ackproof.base.units import duration_text, parse_duration, parse_rate, rate_text
+from ackproof.rundir.bounds import WHOLE, Unit, Window, end_of
+
+STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
+"""Those that are told where somebody writes another word."""
+_QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
+_DEMAND: Final = re.compile(
+    r"\s*(?P<statistic>[A-Za-z][A-Za-z0-9.]*)\s+"
+    r"(?:of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<beside>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+)?"
+    r"(?:(?P<op>>=|<=|==|>|<)\s*(?P<value>\S.*)|in\s+(?P<low>\S.*?)\s*\.\.\s*(?P<high>\S.*))\Z"
+)
+_PLAIN: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?\Z")
+_EXAMPLE: Final = '"p95 < 6s", "mean in 1s..3s" or "mean of acks=all over acks=1 in 1.1..3"'
+
+
+class Beside(StrEnum):
+    """How one case is held beside another."""
+
+    OVER = "over"
+    """The one divided by the other."""
+    MINUS = "minus"
+
+
+@dataclass(frozen=True)
+class Statistic:
+    """`share`: of a quantile, 0 … 1; None: the mean."""
+
+    name: str
+    share: float | None = None
+
+    @classmethod
+    def named(cls, word: str) -> Statistic | None:
+        """That of this name; None where there is none."""
+        if word in ("mean", "max"):
+            return cls(word, 1.0 if word == "max" else None)
+        if word == "median":
+            return cls(word, 0.5)
+        match = _QUANTILE.match(word)
+        return cls(word, round(float(match[1]) / 100, 6)) if match else None
+
+    @property
+    def is_max(self) -> bool:
+        """Whether it is of the repeats that ran, and says nothing of others."""
+        return self.share == 1.0
+
+
+@dataclass(frozen=True)
+class Range:
+    """Numbers between two, each of which belongs to it unless it is `open`."""
+
+    low: float = -math.inf
+    high: float = math.inf
+    low_open: bool = False
+    high_open: bool = False
+
+    def holds(self, number: float) -> bool:
+        """Whether a number belongs to it."""
+        above = number > self.low or (number == self.low and not self.low_open)
+        below = number < self.high or (number == self.high and not self.high_open)
+        return above and below
+
+    def within(self, low: float, high: float) -> bool | None:
+        """Whether all numbers between these two belong to it; None where only some do."""
+        if self.holds(low) and self.holds(high):
+            return True
+        beneath = high < self.low or (high == self.low and self.low_open)
+        beyond = low > self.high or (low == self.high and self.high_open)
+        return False if beneath or beyond else None
+
+
+@dataclass(frozen=True)
+class Demand:
+    """A statistic and the range in which it is to be. `of`, `beside`: settings (`acks=all`) or names that choose the
+    cases which are held beside each other; without `how` each case is looked at for itself."""
+
+    statistic: Statistic
+    range: Range
+    unit: Unit
+    condition: str
+    """The range as it was written."""
+    of: tuple[str, ...] = ()
+    how: Beside | None = None
+    beside: tuple[str, ...] = ()
+    window: Window = WHOLE
+
+    @classmethod
+    def parse(cls, text: str, unit: Unit) -> Demand:
+        """Read it, for a quantity of this unit. Raises ValueError."""
+        at, by, window = end_of(text)
+        match = _DEMAND.match(text[:at].rstrip())
+        if match is None or by is not None:
+            raise ValueError(f"expected a statistic and its bound such as {_EXAMPLE}")
+        statistic = Statistic.named(match["statistic"])
+        if statistic is None:
+            raise ValueError(
+                f"unknown statistic '{match['statistic'][:60]}'; there is {', '.join(STATISTICS)}"
+            )
+        how = Beside(match["how"]) if match["how"] else None
+        if how is not None and statistic.is_max:
+            raise ValueError(
+                "max is of the repeats that ran, and is not held beside another; write p95 or median"
+            )
+        ends = [match["value"]] if match["op"] else [match["low"], match["high"]]
+        numbers = [_number(one.strip(), unit, how) for one in ends]
+        if len(numbers) == 2 and numbers[0] > numbers[1]:
+            raise ValueError("a range goes from the smaller number to the greater")
+        words = [_text(one, unit, how) for one in numbers]
+        told = f"{match['op']} {words[0]}" if match["op"] else f"in {words[0]}..{words[1]}"
+        return cls(
+            statistic,
+            _range(match["op"], numbers),
+            unit,
+            told,
+            _items(match["of"]),
+            how,
+            _items(match["beside"]),
+            window,
+        )
+
+    @property
+    def is_ratio(self) -> bool:
+        """Whether it is of a number without a unit."""
+        return self.how is Beside.OVER
+
+    @property
+    def plain(self) -> str:
+        """Without the cases that are held beside each other: `mean in 1.1..3`."""
+        return " ".join(word for word in (self.statistic.name, self.condition, str(self.window)) if word)
+
+    def __str__(self) -> str:
+        chosen = f"of {','.join(self.of)} {self.how} {','.join(self.beside)}" if self.how else ""
+        words = (self.statistic.name, chosen, self.condition, str(self.window))
+        return " ".join(word for word in words if word)
+
+
+def _items(text: str | None) -> tuple[str, ...]:
+    return tuple(one.strip() for one in text.split(",")) if text else ()
+
+
+def _range(op: str | None, numbers: list[float]) -> Range:
+    if op is None:
+        return Range(numbers[0], numbers[1])
+    if op == "==":
+        return Range(numbers[0], numbers[0])
+    if op in ("<", "<="):
+        return Range(high=numbers[0], high_open=op == "<")
+    return Range(low=numbers[0], low_open=op == ">")
+
+
+def _number(text: str, unit: Unit, how: Beside | None) -> float:
+    sign, length = 1, text
+    if how is Beside.MINUS and text.startswith("-"):
+        sign, length = -1, text[1:].lstrip()
+    if how is Beside.OVER or unit in (Unit.COUNT, Unit.NUMBER):
+        if not _PLAIN.match(length):
+            what = "a ratio is a plain number" if how is Beside.OVER else "a count has no unit"
+            raise ValueError(f"{what} such as 1.5, not '{text[:60]}'")
+        return sign * float(length)
+    try:
+        number = parse_duration(length) if unit is Unit.SECONDS else parse_rate(length)
+    except ValueError as error:
+        raise ValueError(f"expected {error}, not '{text[:60]}'") from error
+    if number is None:
+        raise ValueError("'full' is no number; write a rate such as 5000/s")
+    return sign * number
+
+
+def _text(number: float, unit: Unit, how: Beside | None) -> str:
+    sign, size = ("-" if number < 0 else ""), abs(number)
+    if how is Beside.OVER or unit in (Unit.COUNT, Unit.NUMBER):
+        return f"{sign}{size:.9f}".rstrip("0").rstrip(".")
+    return f"{sign}{duration_text(size)}" if unit is Unit.SECONDS else f"{sign}{rate_text(size)}"

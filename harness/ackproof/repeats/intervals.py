@@ -1,0 +1,162 @@
+"""Confidence intervals of the mean and of quantiles, from values that may lie between two numbers.
+
+A value that is not one number is taken at both of its ends: the interval reaches as low as the low ends alone would
+have it, and as high as the high ends. So it covers at least as often as it says, whatever the values were in truth.
+What is known of no value at all makes either end infinite.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import fmean
+from typing import Final
+
+from ackproof.quantities.value import Value
+from ackproof.repeats.demand import Statistic
+
+CONFIDENCE: Final = 0.95
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """`seen`: the statistic of these repeats. `low`, `high`: the interval in which it is for all that there could be,
+    with the confidence that was asked for; infinite where these repeats do not bound it."""
+
+    seen: Value
+    low: float
+    high: float
+
+
+def estimate(
+    values: Sequence[Value], statistic: Statistic, confidence: float = CONFIDENCE, *, as_if: int | None = None
+) -> Estimate:
+    """A statistic of these values, at least one; its interval `as_if` there were so many that are like these.
+
+    The mean by Student's t; one value alone has no interval. A quantile by its ranks, exactly, whatever the
+    distribution. The greatest is that of these repeats, and no estimate.
+    """
+    if statistic.is_max:
+        seen = Value(max(one.low for one in values), max(one.high for one in values))
+        return Estimate(seen, seen.low, seen.high)
+    count = len(values) if as_if is None else as_if
+    if statistic.share is None:
+        return _mean(values, confidence, count)
+    return _quantile(values, statistic.share, confidence, count)
+
+
+# -- the mean -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Mean and variance of numbers, and how many they are."""
+
+    mean: float
+    variance: float
+    count: int
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], count: int) -> Moments:
+        """Of at least one number, as if there were `count`; infinite where one of them is."""
+        mean = fmean(numbers)
+        if not math.isfinite(mean) or len(numbers) < 2:
+            return cls(mean, math.inf, count)
+        return cls(mean, sum((one - mean) ** 2 for one in numbers) / (len(numbers) - 1), count)
+
+    @property
+    def of_mean(self) -> float:
+        """The variance of the mean."""
+        return self.variance / self.count
+
+
+def student(confidence: float, freedom: float) -> float:
+    """By how many standard errors a mean is within both sides of it, with this confidence."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, (1 + confidence) / 2))
+
+
+def ends(values: Sequence[Value], count: int) -> tuple[Moments, Moments]:
+    """Of their low ends, and of their high ones."""
+    return Moments.of([one.low for one in values], count), Moments.of([one.high for one in values], count)
+
+
+def _mean(values: Sequence[Value], confidence: float, count: int) -> Estimate:
+    lows, highs = ends(values, count)
+    return Estimate(
+        Value(lows.mean, highs.mean),
+        # No quantity is below 0.
+        max(0.0, lows.mean - _reach(lows, confidence)) if math.isfinite(lows.mean) else -math.inf,
+        highs.mean + _reach(highs, confidence),
+    )
+
+
+def _reach(numbers: Moments, confidence: float) -> float:
+    if not math.isfinite(numbers.variance):
+        return math.inf
+    return student(confidence, numbers.count - 1) * math.sqrt(numbers.of_mean)
+
+
+# -- quantiles ------------------------------------------------------------------------------------------------------
+
+
+def _quantile(values: Sequence[Value], share: float, confidence: float, count: int) -> Estimate:
+    lows, highs = sorted(one.low for one in values), sorted(one.high for one in values)
+    lower, upper = ranks(count, share, confidence)
+
+    def place(rank: int) -> int:
+        return -(-rank * len(values) // count) - 1
+
+    return Estimate(
+        Value(_at(lows, share), _at(highs, share)),
+        lows[place(lower)] if lower else (0.0 if math.isfinite(lows[0]) else -math.inf),
+        highs[place(upper)] if upper <= count else math.inf,
+    )
+
+
+def _at(ordered: Sequence[float], share: float) -> float:
+    """The quantile of these numbers: the mean of two neighbours where it lies between them (Hyndman and Fan's 2nd)."""
+    place = round(len(ordered) * share, 9)
+    first = ordered[max(0, math.ceil(place) - 1)]
+    second = ordered[min(len(ordered) - 1, math.floor(place))]
+    return first if first == second else (first + second) / 2
+
+
+@lru_cache(maxsize=4096)
+def ranks(count: int, share: float, confidence: float) -> tuple[int, int]:
+    """Between which of `count` ordered values (from 1) a quantile lies with this confidence: 0, or one more than there
+    are, where none bounds it.
+
+    Of the pairs that do, the one that is nearest together, then the one whose two risks are most alike. Where a
+    quantile near an end cannot be bounded on that side, all of the risk is spent on the other. Which ranks it are
+    depends on numbers alone that are known before the first run.
+    """
+    from scipy.special import bdtr
+
+    below = [0.0, *(float(bdtr(one, count, share)) for one in range(count + 1))]
+    # below[k]: the probability that fewer than k values are not above the quantile
+    risk = 1 - confidence
+    best: tuple[int, float, int, int] | None = None
+    upper = 1
+    for lower in range(1, count + 1):
+        upper = max(upper, lower + 1)
+        while upper <= count and below[upper] - below[lower] < confidence:
+            upper += 1
+        if upper > count:
+            break
+        found = (upper - lower, round(abs(below[lower] - (1 - below[upper])), 12), lower, upper)
+        best = found if best is None else min(best, found)
+    if best is not None:
+        return best[2], best[3]
+    no_upper, no_lower = 1 - below[count] > risk, below[1] > risk
+    lowest = max(
+        (one for one in range(count + 1) if below[one] <= (risk if no_upper else risk / 2)), default=0
+    )
+    highest = min(
+        (one for one in range(1, count + 1) if 1 - below[one] <= (risk if no_lower else risk / 2)),
+        default=count + 1,
+    )
+    return lowest, highest

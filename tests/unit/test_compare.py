@@ -1,0 +1,196 @@
+"""Batches side by side: what is alike, what is slower for certain, what differs; and their frames."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ackproof import api
+from ackproof.base.errors import BadInput
+from ackproof.cli.compare import compare as command
+from ackproof.compare.batches import compare
+from ackproof.compare.gate import Gate
+from ackproof.repeats.demand import Statistic
+from ackproof.rundir.comparison import Beyond, ComparedBatch, ComparedCase, ComparedQuantity, ComparisonFile
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+from ackproof_reports.compared import comparison_page
+from repeated import ACK, Go, repeated
+
+MEAN = Statistic("mean")
+
+
+@pytest.fixture
+def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Go:
+    return repeated(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def pair(go: Go) -> tuple[Path, Path]:
+    """The second with thrice the session timeout."""
+    first, second = go("{lost: 0}", repeat=3), go("{lost: 0}", repeat=3, timeout=9000)
+    return first.directory.path, second.directory.path
+
+
+def of(found: ComparisonFile, case: str, quantity: str, window: str = "") -> ComparedQuantity:
+    (one,) = (one for one in found.cases if one.case == case)
+    return next(one for one in one.quantities if (one.quantity, one.window) == (quantity, window))
+
+
+def test_thrice_the_timeout_is_told_apart_and_named(pair: tuple[Path, Path]) -> None:
+    found = compare(pair, MEAN, Gate.parse("slower:20%"))
+    assert [case.case for case in found.cases] == ["acks=1", "acks=all"]
+    assert {case.verdicts for case in found.cases} == {("3 PASS", "3 PASS")}
+    assert {tuple(case.settings) for case in found.cases} == {("cluster.config[broker.session.timeout.ms]",)}
+    ack = of(found, "acks=all", ACK)
+    (beyond,) = ack.beyond
+    assert beyond is not None
+    assert beyond.apart
+    assert beyond.low is not None
+    assert beyond.sure_low is not None
+    assert beyond.low > beyond.sure_low > 1.2, "the one that holds with all others is wider"
+    assert any(text.startswith(f"acks=all: {ACK}: ") for text in found.broken)
+    assert not any("latency(p50) outside" in text for text in found.broken), (
+        "it is no slower when nothing is wrong"
+    )
+    lost = of(found, "acks=all", "lost")
+    assert (lost.beyond, lost.sides[0] and lost.sides[0].seen) == ((None,), "0"), "nothing beside nothing"
+
+
+def test_a_batch_beside_itself_is_alike(pair: tuple[Path, Path]) -> None:
+    found = compare((pair[0], pair[0]), MEAN, Gate.parse("slower:20%"))
+    assert not any(
+        other and other.apart for case in found.cases for one in case.quantities for other in one.beyond
+    )
+    assert (found.broken, found.environment) == ((), {})
+    assert all(case.settings == {} for case in found.cases)
+
+
+def test_twenty_runs_beside_twenty_of_the_same_settings(go: Go) -> None:
+    """Other seeds alone: at most one quantity in twenty is apart by its own interval, and none for certain."""
+    batches = [go("{lost: 0}", repeat=20, seed=seed, only=("acks=all",)).directory.path for seed in (7, 8)]
+    (case,) = compare(batches, MEAN).cases
+    held = [(one.unit, other) for one in case.quantities for other in one.beyond if other is not None]
+    alone = [
+        other
+        for unit, other in held
+        if (other.low is not None and other.low > (unit != "count"))
+        or (other.high is not None and other.high < (unit != "count"))
+    ]
+    assert len(held) >= 40
+    assert len(alone) <= len(held) / 20
+    assert not any(other.apart for _, other in held)
+
+
+def test_a_repeat_without_a_verdict_makes_its_case_unknown(pair: tuple[Path, Path]) -> None:
+    file = BatchDir(pair[1]).batch_json
+    batch = BatchFile.load(file)
+    torn = batch.cases[0].model_copy(update={"verdict": Verdict.INCONCLUSIVE, "reasons": ("it lacks",)})
+    batch.model_copy(update={"cases": (torn, *batch.cases[1:])}).save(file)
+    found = compare(pair, MEAN)
+    ack = of(found, "acks=1", ACK)
+    assert ack.beyond == (None,)
+    assert ack.sides[1] is not None
+    assert ack.sides[1].why == "1 of 3 unknown: acks=1#1: INCONCLUSIVE: it lacks"
+    assert of(found, "acks=all", ACK).beyond != (None,)
+
+
+def made(
+    low: float | None, high: float | None, quantity: str = "latency(p99)", unit: str = "s"
+) -> ComparisonFile:
+    batch = ComparedBatch(name="x", directory="x", verdict="PASS", cases=1)
+    beyond = Beyond(sure_low=low, sure_high=high)
+    one = ComparedQuantity(quantity=quantity, window="", unit=unit, sides=(None, None), beyond=(beyond,))
+    case = ComparedCase(case="c", verdicts=("1 PASS",) * 2, quantities=(one,))
+    return ComparisonFile(batches=(batch, batch), statistic="mean", confidence=0.95, cases=(case,))
+
+
+@pytest.mark.parametrize(
+    ("found", "broken", "told"),
+    [
+        (made(1.21, 3), 1, 1),
+        (made(1.19, 3), 0, 0),
+        (made(0.5, 1.2), 0, 1),
+        (made(1.3, None), 1, 1),
+        (made(None, None), 0, 0),
+        (made(0.5, 0.8, "rate(produce)", "1/s"), 1, 1),
+        (made(0.8, 0.9, "rate(produce)", "1/s"), 0, 0),
+        (made(1.3, None, "rate(produce)", "1/s"), 0, 1),
+        (made(5, 9, "lost", "count"), 0, 0),
+    ],
+)
+def test_slower_is_what_is_wholly_beyond(found: ComparisonFile, broken: int, told: int) -> None:
+    held = Gate.parse("slower:20%").held(found)
+    assert (len(held.broken), held.told) == (broken, told)
+    assert held.told + held.untold == (found.cases[0].quantities[0].unit != "count")
+
+
+@pytest.mark.parametrize("text", ["slower", "slower:20", "slower:x%", "faster:20%", "slower:-1%"])
+def test_what_is_no_gate(text: str) -> None:
+    with pytest.raises(ValueError, match="expected slower:20%"):
+        Gate.parse(text)
+
+
+def test_the_command(pair: tuple[Path, Path], tmp_path: Path) -> None:
+    page, data = tmp_path / "c.html", tmp_path / "c.json"
+    words = [str(pair[0]), str(pair[1]), "--fail-on", "slower:20%", "--html", str(page), "--json", str(data)]
+    done = CliRunner().invoke(command, words, standalone_mode=False)
+    assert done.return_value == 1
+    assert "differs: cluster.config[broker.session.timeout.ms]: 3000 | 9000" in done.output
+    assert f"slower: acks=all: {ACK}" in done.output
+    assert ComparisonFile.load(data).broken
+    assert "<script" not in page.read_text()
+    assert f"acks=all: {ACK}" in page.read_text()
+    alike = CliRunner().invoke(
+        command, [str(pair[0])] * 2 + ["--fail-on", "slower:99%"], standalone_mode=False
+    )
+    assert alike.return_value == 0, alike.output
+    assert CliRunner().invoke(command, [str(pair[0])] * 2, standalone_mode=False).return_value == 0
+
+
+def test_one_run_each_tells_nothing(go: Go) -> None:
+    first = go("{lost: 0}", repeat=1).directory.path
+    words = [str(first), str(first), "--fail-on", "slower:20%"]
+    assert CliRunner().invoke(command, words, standalone_mode=False).return_value == 2
+
+
+def test_bad_input(tmp_path: Path, pair: tuple[Path, Path]) -> None:
+    with pytest.raises(BadInput, match="two batches or more"):
+        compare([pair[0]], MEAN)
+    with pytest.raises(BadInput, match=r"batch\.json"):
+        compare([pair[0], tmp_path], MEAN)
+    for words, said in ((["--statistic", "maen"], "did you mean 'mean'"), (["--fail-on", "x"], "slower:20%")):
+        error = CliRunner().invoke(command, [*map(str, pair), *words]).exception
+        assert isinstance(error, BadInput)
+        assert said in str(error)
+
+
+def test_the_page_escapes_what_it_is_told() -> None:
+    found = made(1, 2).model_copy(update={"environment": {"<b>": ("<script>x</script>", "")}})
+    assert "<script" not in comparison_page(found)
+    assert "&lt;script&gt;" in comparison_page(found)
+
+
+def test_frames_of_a_batch(pair: tuple[Path, Path]) -> None:
+    batch = api.open_batch(pair[0])
+    frame = batch.quantities()
+    assert list(frame.columns[:3]) == ["case", "repeat", "quantity"]
+    ack = frame[(frame.quantity == ACK) & (frame.partition == "")]
+    assert list(zip(ack.case, ack.repeat, strict=True)) == [
+        (case, number) for case in ("acks=1", "acks=all") for number in (1, 2, 3)
+    ]
+    assert not any(math.isinf(one) for one in ack.high)
+    alone = api.open_run(pair[0] / batch.document.cases[0].run).quantities()
+    assert (
+        frame[(frame.case == "acks=1") & (frame.repeat == 1)].iloc[:, 2:].reset_index(drop=True).equals(alone)
+    )
+    events = batch.timeline()
+    assert list(events.columns[:3]) == ["case", "repeat", "t_ns"]
+    assert (events.kind == "end").sum() == 6
+    assert events[events.kind == "fault-asked"].detail.iloc[0]["kind"] == "kill"
+    json.dumps(events.detail.iloc[0])

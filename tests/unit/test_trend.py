@@ -1,0 +1,86 @@
+"""Batches over time: what changed, what is slower for certain, what could not be read."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from ackproof.base.errors import BadInput
+from ackproof.cli.compare import trend as command
+from ackproof.compare.trend import trend
+from ackproof.rundir.documents import BatchFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+from ackproof.rundir.trend import TrendFile
+from ackproof_reports.trend import trend_page
+from repeated import Go, repeated
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Two nights that are alike, and one with thrice the session timeout, in which one repeat failed."""
+    go: Go = repeated(tmp_path, monkeypatch)
+    for number, (seed, timeout) in enumerate(((7, 3000), (8, 3000), (9, 9000))):
+        made = go("{lost: 0}", repeat=4, seed=seed, timeout=timeout).directory.path
+        made.rename(made.with_name(f"night-{number}"))
+    (tmp_path / "runs" / "night-1x").mkdir()
+    file = BatchDir(tmp_path / "runs" / "night-2").batch_json
+    batch = BatchFile.load(file)
+    first, *others = batch.cases
+    torn = first.model_copy(update={"verdict": Verdict.FAIL, "counts": {"lost": 5}})
+    batch.model_copy(update={"cases": (torn, *others)}).save(file)
+    return tmp_path / "runs"
+
+
+def test_each_case_by_date_with_what_changed(runs: Path) -> None:
+    found = trend(runs)
+    assert [case.case for case in found.cases] == ["recovery: acks=1", "recovery: acks=all"]
+    one, every = found.cases
+    assert [point.batch for point in every.points] == ["night-0", "night-1", "night-2"]
+    assert [point.changed for point in every.points] == [
+        (),
+        (),
+        ("cluster.config[broker.session.timeout.ms]: 3000 → 9000",),
+    ]
+    assert [bool(point.apart) for point in every.points] == [False, False, True]
+    assert every.points[2].apart[0].startswith("recovery ")
+    assert [(point.worst, point.verdicts) for point in one.points] == [
+        ("PASS", "4 PASS"),
+        ("PASS", "4 PASS"),
+        ("FAIL", "1 FAIL, 3 PASS"),
+    ]
+    assert [point.lost for point in one.points] == [0, 0, 5]
+    assert {point.version for point in every.points} == {"4.3.1"}
+    assert len(found.unread) == 1
+    assert "night-1x" in found.unread[0]
+
+
+def test_the_page(runs: Path) -> None:
+    found = trend(runs)
+    page = trend_page(found)
+    assert "<script" not in page
+    assert page.count('class="axis change"') == 4, "of two cases two pictures each"
+    assert page.count("<circle") == 12
+    assert page.count('class="mark bad"') == 2
+    hostile = found.model_copy(update={"directory": "<script>x</script>"})
+    assert "<script" not in trend_page(hostile)
+
+
+def test_the_command(runs: Path, tmp_path: Path) -> None:
+    data = tmp_path / "t.json"
+    done = CliRunner().invoke(command, [str(runs), "--json", str(data)], standalone_mode=False)
+    assert done.return_value == 0, done.output
+    assert "recovery: acks=all: night-2: recovery " in done.output
+    assert (runs / "trend.html").exists()
+    assert TrendFile.load(data) == trend(runs)
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(BadInput, match="no batch is here"):
+        trend(tmp_path / "empty")
+    error = CliRunner().invoke(command, [os.fspath(tmp_path / "nowhere")]).exception
+    assert isinstance(error, BadInput)
