@@ -64,6 +64,7 @@ bench: setup-dev ## audit, producer, reader and start against their references, 
 	@$(BIN)/python tests/bench/workload.py
 	@$(BIN)/python tests/bench/start.py
 	@$(BIN)/python tests/bench/simulator.py
+	@$(BIN)/python tests/bench/request_proxy.py
 
 healthy: setup-dev ## 300 runs in which nothing may be found: each must be a PASS; goes on where it stopped (2 hours)
 	@$(BIN)/python tests/bench/healthy.py --runs 300 $(HEALTHY_ARGS)

@@ -19,9 +19,14 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import EventKind, read_timeline
 from simulated_run import simulated
 
+REQUESTS: Final = (
+    *("hold_request", "lose_request", "close_at_request", "repeat_request"),
+    *("late_request", "answer_request"),
+)
 NOT_SIMULATED: Final = {
     "command": "act on this machine",
     "flip_bits": "no part of the protocol",
+    **dict.fromkeys(REQUESTS, "nothing stands between"),
 }
 NOT_PREDICTED: Final = {
     "command": "nobody knows",
@@ -32,6 +37,9 @@ ONE_OF_EACH: Final = {
     **dict.fromkeys(("power_loss", "empty_disk", "full_disk", "fail_log_dir"), "{target: leader(t/0)}"),
     **dict.fromkeys(("cut", "reset", "black_hole"), f"{{{LINK}}}"),
     **dict.fromkeys(("kill_client", "pause_client"), "{client: producer(0)}"),
+    **dict.fromkeys(REQUESTS[:-2], f"{{{LINK}, api: Fetch}}"),
+    "answer_request": f"{{{LINK}, api: Fetch, error: FETCH_SESSION_ID_NOT_FOUND}}",
+    "late_request": f"{{{LINK}, api: Fetch, by: 200ms}}",
     "detach": "{target: leader(t/0)}",
     "restart": "{target: follower(t/0)}",
     "crash_loop": "{target: follower(t/0), times: 2, up: 300ms}",

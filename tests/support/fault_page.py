@@ -21,6 +21,7 @@ from ackproof.base.units import (
     duration_text,
     size_text,
 )
+from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import BACKENDS
 from ackproof.experiment.fault import COMMON, FaultSpec
 from ackproof.faults.registry import fault_kinds
@@ -32,6 +33,7 @@ _TITLES = {
     "crashes": "Crashes, starvation, the quorum",
     "clocks": "Clocks",
     "links": "Links",
+    "requests": "Single requests",
     "disks": "Disks and power",
     "planned": "Planned work",
     "rollouts": "Roll-outs",
@@ -52,6 +54,7 @@ _NAMES = {
     "target": _ROLE,
     "over": _ROLE,
     "link": "a [link](experiments.md#whom-roles)",
+    "api": "an [API](#which-requests-are-sent-where)",
     "partition": "partition, as `orders/0`",
     "groups": "groups of nodes",
 }
@@ -72,7 +75,21 @@ def reference() -> str:
         if members:
             parts.append(f"## {_TITLES.get(family, family.capitalize())}\n")
             parts += [_section(kind) for kind in members]
+        if family == "requests":
+            parts.append(_apis())
     return "\n".join(parts)
+
+
+def _apis() -> str:
+    """Every API that a fault of requests may name, and on which connections it is sent."""
+    rows = [
+        f"| `{api.name}` | {', '.join(sorted(api.flows))} | {f'from {api.since} on' if api.since else ''} |"
+        for api in APIS.values()
+    ]
+    return (
+        "\n".join(["### Which requests are sent where\n", "| API | sent from | |", "|---|---|---|", *rows])
+        + "\n"
+    )
 
 
 def page() -> str:

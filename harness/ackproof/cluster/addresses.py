@@ -4,7 +4,9 @@
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
 127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
 127.C.50.j       where clients reach broker j when these links go through proxies
-127.C.4.1        the server of the proxies
+127.C.4.1        the server of the proxies, and the proxy of requests
+
+A link that goes through both proxies goes through that of requests last, at the same address and other ports.
 """
 
 from __future__ import annotations
@@ -59,6 +61,16 @@ class Addresses:
     def proxies(self) -> Address:
         """Where the server of the proxies takes orders."""
         return Address(f"127.{self.block}.4.1", self.base_port)
+
+    @property
+    def requests(self) -> Address:
+        """Where the proxy of requests takes orders."""
+        return Address(self.proxies.host, self.base_port + 1)
+
+    @staticmethod
+    def behind(first: Address) -> Address:
+        """Where the second proxy of a link listens, given where the first does."""
+        return Address(first.host, first.port + 3)
 
     def controller(self, node_id: int) -> Address:
         """Where controller `node_id` answers requests about the quorum."""

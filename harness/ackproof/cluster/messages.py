@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, Final
 
-_GROUPS: Final = ("admin", "consumer", "metadata", "sasl")
+_GROUPS: Final = ("admin", "consumer", "metadata", "producer", "sasl")
 _LOADING: Final = threading.RLock()
 """Filters of warnings are the whole process's."""
 

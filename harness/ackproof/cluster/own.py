@@ -18,7 +18,7 @@ from ackproof.base.wait import wait_until
 from ackproof.cluster import lease
 from ackproof.cluster.addresses import Address, Addresses, hosts_file
 from ackproof.cluster.asked import AskedCluster
-from ackproof.cluster.backends.links import wire
+from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY, Paths
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode, stop_together
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks import file_systems
@@ -27,15 +27,15 @@ from ackproof.cluster.install import Installation, environment_of, install, with
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
-from ackproof.cluster.network.mesh import LinkError
 from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
+from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, give_head_start
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.watcher import Served, Watcher
 from ackproof.cluster.wire import Access, Connection
-from ackproof.experiment.backends import LINKS, Need
+from ackproof.experiment.backends import Need
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
@@ -86,8 +86,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._disks: dict[int, NodeDisk] = {}
         self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
-        self._mesh: ProxiedMesh | None = None
-        self._link_trouble: LinkError | None = None
+        self._paths = Paths(self._make_mesh)
         self._without_archive: list[int] = []
         self._releases: dict[int, Installation] = {}
         """Of nodes that run another release than the cluster's."""
@@ -122,8 +121,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     def _give_back(self) -> None:
         """Every node is gone: give back what was taken for them. May be called again."""
-        if self._mesh is not None:
-            self._mesh.end()
+        self._paths.end()
         if self._lease is not None:
             self._lease.release()
 
@@ -147,10 +145,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._found = with_features(
             self._found or install(self.spec.kafka, self._progress), self.spec.features, self._progress
         )
-        self._layout = layout = Layout(self.spec, addresses, Need.CLIENT_LINKS in self._needs)
-        if self._needs & LINKS and self._lease is not None:
-            self._mesh = self._make_mesh(wire(layout, self._needs, self.nodes_dir, self._tag, self._pid))
-            self._mesh.start(self._lease.descriptor)
+        self._layout = layout = Layout(self.spec, addresses, bool(CLIENTS_BY_PROXY & self._needs))
+        if self._lease is not None:
+            descriptor = self._lease.descriptor
+            self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor)
         self._watcher = watcher = Watcher()
         self._quorum = self._make_quorum(layout.addresses)
         # Controllers first: brokers have to wait for them.
@@ -256,19 +254,20 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     @property
     def mesh(self) -> ProxiedMesh | None:
-        return self._mesh
+        return self._paths.mesh
+
+    @property
+    def requests(self) -> RequestLinks | None:
+        return self._paths.requests
 
     # -- what it says -------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
-        """Raises `NodeDied` when a node has died by itself, `LinkError` when what breaks links has."""
+        """Raises `NodeDied` when a node has died by itself, `LinkError` when a proxy has."""
         for node in self._nodes.values():
             if node.death is not None:
                 raise node.death
-        if self._link_trouble is not None:
-            raise self._link_trouble
-        if self._mesh is not None:
-            self._mesh.check()
+        self._paths.check()
 
     def controller(self) -> int | None:
         return None if self._quorum is None else self._quorum.controller()
@@ -328,7 +327,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._lay_data(node_id)
         address = self.layout.addresses.node
         peers = {
-            peer: (self._mesh and self._mesh.route(node_id, peer)) or address(peer)
+            peer: self._paths.route(node_id, peer) or address(peer)
             for peer in self.layout.node_ids
             if peer != node_id
         }
@@ -379,11 +378,8 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     def _heard(self, event: NodeEvent) -> None:
         self._on_event(event)
-        if isinstance(event.what, NodeStarted) and self._mesh is not None:
-            try:
-                self._mesh.renew(event.node)
-            except LinkError as error:
-                self._link_trouble = error  # told by `check`: a node's start must not fail half way
+        if isinstance(event.what, NodeStarted):
+            self._paths.renew(event.node)
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:
         def ready() -> bool:

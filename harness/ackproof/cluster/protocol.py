@@ -12,6 +12,7 @@ from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
@@ -207,6 +208,10 @@ class Cluster(Protocol):
     @property
     def mesh(self) -> Mesh | None:
         """Its links, where faults need to break some; else None."""
+
+    @property
+    def requests(self) -> RequestLinks | None:
+        """Its links whose requests can be touched, where faults need some; else None."""
 
     def check(self) -> None:
         """Raises `NodeDied` when a node has died by itself and was not started again."""

@@ -23,12 +23,23 @@ class Need(StrEnum):
     PACKETS = "rules for single packets"
     CLOCKS = "wall clocks of the nodes that can be set"
     DISKS = "file systems of their own for the nodes' data"
+    BROKER_REQUESTS = "requests among brokers, and from brokers to controllers"
+    CONTROLLER_REQUESTS = "requests among controllers"
+    CLIENT_REQUESTS = "requests from clients to brokers"
     DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
     METRICS = "an exporter of metrics in each node"
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
 """Needs of which each is a class of links."""
+REQUESTS: Final[Mapping[Need, Need]] = MappingProxyType(
+    {
+        Need.BROKER_REQUESTS: Need.BROKER_LINKS,
+        Need.CONTROLLER_REQUESTS: Need.CONTROLLER_LINKS,
+        Need.CLIENT_REQUESTS: Need.CLIENT_LINKS,
+    }
+)
+"""Needs of links whose requests can be touched, each with its class of links."""
 DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
 """Needs of disks; the second is met in part on any machine."""
 
@@ -39,6 +50,7 @@ class Ability(StrEnum):
     PROCESSES = "nodes that can be killed, paused and started again"
     RELEASES = "nodes that can be started with another release"
     LINKS = "links that can be broken"
+    REQUESTS = "links whose requests can be touched"
     CLOCKS = "wall clocks that can be set"
     DISKS = "disks that can be broken and looked at"
     ZOOKEEPER = "ZooKeeper's servers within reach"
@@ -61,21 +73,27 @@ class BackendRow:
 
 
 _LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS}
+_LAID_ON_PROCESSES: Final = _LAID | REQUESTS.keys()
 
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {
-        "process": BackendRow(lays=_LAID),
+        "process": BackendRow(lays=_LAID_ON_PROCESSES),
         "docker": BackendRow(
-            lacks={Ability.RELEASES: "its containers are made from the image of one release"},
+            lacks={
+                Ability.RELEASES: "its containers are made from the image of one release",
+                Ability.REQUESTS: "links between containers are broken by packet rules, which know no requests",
+            },
             lays=_LAID,
         ),
-        "auto": BackendRow(lays=_LAID),
+        "auto": BackendRow(lays=_LAID_ON_PROCESSES),
         "attach": BackendRow(
             lacks={
                 Ability.PROCESSES: "the processes of a cluster that someone else runs are out of reach; "
                 "use `command`",
                 Ability.RELEASES: "the brokers of a cluster that someone else runs are not ours to restart",
                 Ability.LINKS: "the links of a cluster that someone else runs are not ours to break",
+                Ability.REQUESTS: "the links of a cluster that someone else runs are not ours to lay through a "
+                "proxy, and what they carry may be encrypted or ask for a login",
                 Ability.CLOCKS: "the clocks of a cluster that someone else runs are out of reach; use `command`",
                 Ability.DISKS: "the disks of a cluster that someone else runs are not ours to break or look at",
                 Ability.ZOOKEEPER: "ZooKeeper of a cluster that someone else runs is not ours to touch",

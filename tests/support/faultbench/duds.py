@@ -7,9 +7,8 @@ are planted, which the faults that bite have to themselves otherwise; `tests/rep
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 import pytest
@@ -18,28 +17,23 @@ from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.disks import file_systems
 from ackproof.faults.injection import SEEN_WITHIN_S, Clients, Injection
 from faultbench.bench import Bench
+from faultbench.dud import Dud as Dud
 from faultbench.planned import leaderless
-from faultbench.spoilt import Spoilt, astray, nothing, once, says, spared, synced_first, wrong_password
+from faultbench.request_duds import REQUEST_DUDS
+from faultbench.spoilt import (
+    astray,
+    nothing,
+    once,
+    says,
+    spared,
+    synced_first,
+    wrong_password,
+)
 
 IN_VAIN_S: Final = 1.5
 """How long is waited for what will never be seen."""
 AFTER_S: Final = 10.0
 """How long for each thing afterwards: of what was never done not all is ever undone."""
-
-
-@dataclass(frozen=True)
-class Dud:
-    """A fault as in a file, which calls are spoilt, and a part of what is said then."""
-
-    fault: str
-    said: str
-    spoilt: Mapping[str, Spoilt] = field(default_factory=dict)
-    """By the call's name, from its package on."""
-    bites: bool = False
-    """It bites, and its healing is what does nothing."""
-    stage: Callable[[Bench], AbstractContextManager[object]] = nullcontext
-    nightly: bool = True
-    needs_root: bool = False
 
 
 def no_bite(bench: Bench, dud: Dud, clients: Clients | None = None) -> None:
@@ -269,6 +263,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
             {"ackproof.cluster.network.proxied.ProxiedMesh.impose": nothing},
         ),
     },
+    "requests": REQUEST_DUDS,
     "packets": {
         "loss": Dud(
             f"loss: {{{_LINK}, share: 50%}}",

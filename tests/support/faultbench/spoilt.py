@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.disks import file_systems
+from ackproof.cluster.network.requests.rules import Side
 
 Spoilt: TypeAlias = Callable[[Callable[..., Any]], Callable[..., Any]]
 """Given a call, what is in its place."""
@@ -44,6 +46,16 @@ def astray(elsewhere: str) -> Spoilt:
         return lay
 
     return spoilt
+
+
+def of_another_api(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for requests that nobody sends: the proxy believes that it does what it was told."""
+    return lambda links, rule: real(links, replace(rule, api=47))
+
+
+def of_the_other_side(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for the responses in place of the requests."""
+    return lambda links, rule: real(links, replace(rule, side=Side.RESPONSE))
 
 
 def spared(file: str) -> Spoilt:

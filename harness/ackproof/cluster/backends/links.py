@@ -19,8 +19,11 @@ from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.network.packets import table_of
 from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.network.proxied import Wiring
+from ackproof.cluster.network.requests.links import RequestLinks, RequestWay
+from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.cluster.network.toxiproxy import ProxyServer, Way
-from ackproof.experiment.backends import LINKS, Need
+from ackproof.experiment.apis import Flow
+from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.provision.nft import find_nft
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.provision.toxiproxy import toxiproxy_server
@@ -90,13 +93,59 @@ def wire(
 
     Raises `MissingTool` when there is no Toxiproxy server.
     """
-    folder = nodes_dir.parent / "links"
-    server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder, tag=tag)
-    ways = {link: _ways(layout, link) for link in _wanted(layout, needs)}
+    server = ProxyServer(toxiproxy_server(), layout.addresses.proxies, folder=folder_of(nodes_dir), tag=tag)
+    behind = frozenset(requested(layout, needs))
+    ways = {
+        link: tuple(
+            way._replace(upstream=layout.addresses.behind(way.listen)) if link in behind else way
+            for way in _ways(layout, link)
+        )
+        for link in _wanted(layout, needs)
+    }
     return Wiring(server, ways, NodesSight(layout, nodes_dir, pid), table_of(tag.run_id))
 
 
+def wire_requests(
+    layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
+) -> RequestLinks:
+    """The links whose requests can be touched; one that can be broken too is broken before it comes to these."""
+    proxy = RequestProxy(layout.addresses.requests, folder=folder_of(nodes_dir), tag=tag)
+    broken = frozenset(_wanted(layout, needs))
+    ways = {
+        link: tuple(
+            RequestWay(
+                way._replace(listen=layout.addresses.behind(way.listen)) if link in broken else way,
+                _flows(layout, link, way.upstream.port),
+            )
+            for way in _ways(layout, link)
+        )
+        for link in requested(layout, needs)
+    }
+    return RequestLinks(proxy, ways, NodesSight(layout, nodes_dir, pid))
+
+
+def folder_of(nodes_dir: Path) -> Path:
+    """Where the proxies of a cluster keep what they say."""
+    return nodes_dir.parent / "links"
+
+
+def requested(layout: Layout, needs: Set[Need]) -> Iterator[Link]:
+    """The links whose requests the needs speak of."""
+    return _wanted(layout, {REQUESTS[need] for need in REQUESTS.keys() & needs})
+
+
+def _flows(layout: Layout, link: Link, port: int) -> frozenset[Flow]:
+    """The kinds of connections that come to this port of the link's target."""
+    if link.source == CLIENTS:
+        return frozenset({Flow.CLIENTS})
+    if port == layout.addresses.internal_port:
+        return frozenset({Flow.BROKERS})
+    ends = {Flow.CONTROLLERS: layout.is_broker(link.source), Flow.QUORUM: layout.is_controller(link.source)}
+    return frozenset(flow for flow, there in ends.items() if there)
+
+
 def _ways(layout: Layout, link: Link) -> tuple[Way, ...]:
+    """How a link goes through one proxy."""
     addresses = layout.addresses
     source, target = link
     if source == CLIENTS:

@@ -22,6 +22,7 @@ from ackproof.cluster.backends.attach.secure import opener_of
 from ackproof.cluster.install import machine
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.network.mesh import Mesh
+from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.protocol import NodeState
 from ackproof.cluster.topics import create_topics
 from ackproof.cluster.wire import Access, Connection, Question, WireError
@@ -195,6 +196,10 @@ class AttachedCluster(AskedCluster[AttachedNode]):
     @property
     def mesh(self) -> Mesh | None:
         return None  # its links are not ours to break
+
+    @property
+    def requests(self) -> RequestLinks | None:
+        return None
 
     # -- what it says -------------------------------------------------------------------------------------------------
 

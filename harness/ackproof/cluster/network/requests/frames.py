@@ -1,0 +1,247 @@
+"""Kafka's framing, read from a stream of bytes however it is cut: what frames begin, and what becomes of each.
+
+A frame is four bytes of length and so many bytes. A request begins with its header (RequestHeader v1 and v2): API key,
+version, correlation id, client id. A response begins with its correlation id. Nothing else is looked at, but for one
+field: a Produce request with acks=0 is never answered. https://kafka.apache.org/protocol#protocol_messages
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from enum import Enum, auto
+from typing import Final, Generic, NamedTuple, TypeVar
+
+PRODUCE: Final = 0
+LARGEST: Final = 1 << 30
+"""No frame is longer: Kafka's socket.request.max.bytes is 100 MB, and what a client takes of a fetch half of that."""
+PROBE: Final = b"ackproof-probe"
+"""What the name of a client begins with that asks as a witness: rules act on it, and it is not counted."""
+_REQUEST: Final = struct.Struct(">ihhih")
+_RESPONSE: Final = struct.Struct(">ii")
+_ACKS: Final = struct.Struct(">h")
+_FLEXIBLE_PRODUCE: Final = 9
+_NAMED_PRODUCE: Final = 3
+"""From this version on a transactional id stands before acks."""
+
+
+class NotFramed(ValueError):
+    """These bytes are no frames of Kafka's. The text says why."""
+
+
+class Incomplete(Exception):
+    """More bytes are needed to say it."""
+
+
+class RequestHead(NamedTuple):
+    """A request. `size` is that of the whole frame, its length among it."""
+
+    size: int
+    api: int
+    version: int
+    correlation: int
+    probe: bool
+    answered: bool
+    """Whether there will be a response."""
+
+
+class ResponseHead(NamedTuple):
+    """A response. `size` is that of the whole frame, its length among it."""
+
+    size: int
+    correlation: int
+
+
+Head = TypeVar("Head", RequestHead, ResponseHead)
+
+
+def request_head(data: memoryview) -> RequestHead | None:
+    """The request with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    if len(data) < _REQUEST.size:
+        return None
+    length, api, version, correlation, name = _REQUEST.unpack_from(data)
+    if not _REQUEST.size - 4 <= length <= LARGEST:
+        raise NotFramed(f"a request of {length} bytes")
+    body = _REQUEST.size + max(0, name)
+    if body > length + 4:
+        raise NotFramed(f"a client's name of {name} bytes in a request of {length}")
+    if len(data) < min(body, _REQUEST.size + len(PROBE)):
+        return None
+    probe = name >= len(PROBE) and bytes(data[_REQUEST.size : _REQUEST.size + len(PROBE)]) == PROBE
+    answered = True
+    if api == PRODUCE:
+        whole = len(data) >= length + 4
+        try:
+            answered = _acks(data[: length + 4], body, version) != 0
+        except Incomplete:
+            if whole:
+                raise NotFramed("a Produce request that ends before its acks") from None
+            return None
+    return RequestHead(length + 4, api, version, correlation, probe, answered)
+
+
+def response_head(data: memoryview) -> ResponseHead | None:
+    """The response with which these bytes begin; None while there are too few. Raises `NotFramed`."""
+    if len(data) < _RESPONSE.size:
+        return None
+    length, correlation = _RESPONSE.unpack_from(data)
+    if not _RESPONSE.size - 4 <= length <= LARGEST:
+        raise NotFramed(f"a response of {length} bytes")
+    return ResponseHead(length + 4, correlation)
+
+
+def _acks(data: memoryview, at: int, version: int) -> int:
+    """The acks of a Produce request whose body begins at `at`. Raises `Incomplete`."""
+    if version >= _FLEXIBLE_PRODUCE:
+        tags, at = _varint(data, at)
+        for _ in range(tags):
+            _, at = _varint(data, at)
+            size, at = _varint(data, at)
+            at += size
+        length, at = _varint(data, at)
+        at += max(0, length - 1)
+    elif version >= _NAMED_PRODUCE:
+        at += 2 + max(0, _short(data, at))
+    return _short(data, at)
+
+
+def _short(data: memoryview, at: int) -> int:
+    if at + 2 > len(data):
+        raise Incomplete
+    return int(_ACKS.unpack_from(data, at)[0])
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    """An unsigned varint, and where it ends."""
+    value = shift = 0
+    while shift < 35:
+        if at >= len(data):
+            raise Incomplete
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise NotFramed("a varint of more than five bytes")
+
+
+class Fate(Enum):
+    """What becomes of a frame."""
+
+    PASS = auto()
+    DROP = auto()
+    """It alone vanishes."""
+    SILENCE = auto()
+    """It vanishes, and all that comes behind it."""
+    STOP = auto()
+    """It waits, and all that comes behind it: nothing more is read until `Stream.go_on`."""
+    WHOLE = auto()
+    """It is gathered, and given to `whole` instead of being passed on."""
+
+
+class Stream(Generic[Head]):
+    """One direction of a connection, frame by frame. It holds what could not be decided or must wait, and no more.
+
+    `read` finds the head of a frame, `decide` says what becomes of it (asked once more after a `STOP`), `forward` takes
+    what is passed on and must be done with it when it returns, `whole` takes what was gathered. Bytes that are no
+    frames are passed on as they are, from there on: `unframed` says why.
+    """
+
+    def __init__(
+        self,
+        read: Callable[[memoryview], Head | None],
+        decide: Callable[[Head], Fate],
+        forward: Callable[[memoryview], None],
+        whole: Callable[[Head, bytes], None],
+    ) -> None:
+        self._read: Callable[[memoryview], Head | None] = read
+        self._decide: Callable[[Head], Fate] = decide
+        self._forward = forward
+        self._whole: Callable[[Head, bytes], None] = whole
+        self._kept = b""
+        self._left = 0
+        self._fate = Fate.PASS
+        self._gathered = bytearray()
+        self._head: Head | None = None
+        self.stopped = False
+        self.silent = False
+        self.unframed = ""
+
+    @property
+    def between_frames(self) -> bool:
+        """Whether what has been passed on ends with a whole frame."""
+        return not self._left
+
+    @property
+    def kept(self) -> int:
+        """Bytes that wait here."""
+        return len(self._kept) + len(self._gathered)
+
+    def feed(self, data: memoryview) -> None:
+        """Bytes that came. `data` may be used anew afterwards."""
+        if self.silent:
+            return
+        if self.unframed:
+            self._forward(data)
+            return
+        if self._kept:
+            data = memoryview(self._kept + data)
+            self._kept = b""
+        self._walk(data)
+
+    def go_on(self) -> None:
+        """What was stopped goes on, unless it is stopped anew."""
+        self.stopped = False
+        kept, self._kept = self._kept, b""
+        self.feed(memoryview(kept))
+
+    def _walk(self, data: memoryview) -> None:
+        """`begin` is where what is passed on begins, `at` how far it has been looked at."""
+        begin = at = 0
+        end = len(data)
+        while at < end and not self.stopped:
+            if self._left:
+                take = min(self._left, end - at)
+                self._left -= take
+                if self._fate is Fate.PASS:
+                    at += take
+                    continue
+                self._hand_on(data[begin:at])
+                if self._fate is Fate.WHOLE:
+                    self._gather(data[at : at + take])
+                at += take
+                begin = at
+                continue
+            try:
+                head = self._read(data[at:])
+            except NotFramed as error:
+                self.unframed = str(error)
+                self._hand_on(data[begin:])
+                return
+            if head is None:
+                break
+            fate = self._decide(head)
+            if fate is Fate.STOP:
+                self.stopped = True
+            elif fate is Fate.SILENCE:
+                self.silent = True
+                self._hand_on(data[begin:at])
+                return
+            else:
+                if fate is not Fate.PASS:
+                    self._hand_on(data[begin:at])
+                    begin = at
+                self._head, self._fate, self._left = head, fate, head.size
+        self._hand_on(data[begin:at])
+        self._kept = bytes(data[at:])
+
+    def _hand_on(self, data: memoryview) -> None:
+        if len(data):
+            self._forward(data)
+
+    def _gather(self, data: memoryview) -> None:
+        self._gathered += data
+        if not self._left and self._head is not None:
+            frame, self._gathered = bytes(self._gathered), bytearray()
+            self._whole(self._head, frame)

@@ -1,0 +1,149 @@
+"""The proxy of requests from the harness's side: a child like any other, told what to do, and asked what it did."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import TypeAdapter
+
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.processes import Child, RunTag, spawn
+from ackproof.base.wait import wait_until
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.network.mesh import LinkError
+from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.network.toxiproxy import Way
+
+TIMEOUT_S: Final = 5.0
+START_WITHIN_S: Final = 20.0
+ROLE: Final = "request-proxy"
+_MODULE: Final = "ackproof.cluster.network.requests.serve"
+
+
+@dataclass(frozen=True)
+class Said:
+    """The proxy's answer to an order: what is so now."""
+
+    ways: Mapping[str, tuple[str, int]]
+    rules: Mapping[str, Mapping[str, object]]
+    trouble: str
+    """What was no protocol of Kafka's; '' nothing was."""
+    error: str = ""
+    lifted: Counted = field(default_factory=Counted)
+
+
+_SAID: Final = TypeAdapter(Said)
+_COUNTED: Final = TypeAdapter(Counted)
+
+
+class RequestProxy:
+    """A proxy that takes orders at `address`: `start`, then orders, at last `end`. Safe to use from several threads.
+
+    Each order raises `LinkError` when it did not do as it was told, and when it has ended.
+    """
+
+    def __init__(self, address: Address, *, folder: Path, tag: RunTag) -> None:
+        self.address = address
+        self.log = folder / "requests.log"
+        self._folder = folder
+        self._tag = tag
+        self._child: Child | None = None
+        self._lock = threading.Lock()
+
+    def start(self, *, lease_descriptor: int) -> None:
+        """Start it; returns when it answers. It holds the lease of the cluster's addresses."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._child = spawn(
+            [sys.executable, "-P", "-m", _MODULE, self.address.host, str(self.address.port)],
+            run=self._tag,
+            role=ROLE,
+            cwd=self._folder,
+            stdout=self.log,
+            pass_fds=(lease_descriptor,),
+        )
+
+        def answers() -> bool:
+            self.check()
+            try:
+                return self._order({"do": "state"}) is not None
+            except LinkError:
+                return False
+
+        try:
+            wait_until(
+                answers, what="the proxy of requests to answer", timeout_s=START_WITHIN_S, interval_s=0.02
+            )
+        except WaitTimeout as error:
+            raise LinkError(str(error)) from error
+
+    def add(self, ways: Iterable[Way]) -> None:
+        """Take connections there, and lead them on."""
+        wanted = {way.name: way for way in ways}
+        rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
+        there = self._order({"do": "add", "ways": rows}).ways
+        if missing := [name for name, way in wanted.items() if there.get(name) != tuple(way.upstream)]:
+            raise LinkError(f"the proxy of requests has no way {', '.join(missing)}")
+
+    def lay(self, rule: Rule) -> None:
+        """Do so from the next frame on."""
+        there = self._order({"do": "lay", "rule": rule.as_json()}).rules
+        if rule.name not in there:
+            raise LinkError(f"the proxy of requests was told to lay {rule.name}, and has {', '.join(there)}")
+
+    def lift(self, name: str) -> Counted:
+        """Do so no more; what it had counted."""
+        said = self._order({"do": "lift", "name": name})
+        if name in said.rules:
+            raise LinkError(f"the proxy of requests did not lift {name}")
+        return said.lifted
+
+    def counted(self, name: str) -> Counted | None:
+        """What a rule has counted so far; None: it is not laid."""
+        rule = self._order({"do": "state"}).rules.get(name)
+        return None if rule is None else _COUNTED.validate_python(rule["counted"])
+
+    def trouble(self) -> str:
+        """What came over its ways that was no protocol of Kafka's; '' nothing did."""
+        return self._order({"do": "state"}).trouble
+
+    def check(self) -> None:
+        """Raises `LinkError` when it has ended by itself."""
+        status = None if self._child is None else self._child.poll()
+        if status is not None:
+            raise LinkError(f"the proxy of requests ended by itself (exit {status}): {self._last_words()}")
+
+    def end(self) -> None:
+        """SIGKILL, and wait until it is gone. All that it held goes with it."""
+        if self._child is not None:
+            self._child.kill()
+
+    def _order(self, order: Mapping[str, object]) -> Said:
+        try:
+            with self._lock, socket.create_connection(self.address, TIMEOUT_S) as line:
+                line.sendall(json.dumps(order).encode() + b"\n")
+                answer = b""
+                while not answer.endswith(b"\n"):
+                    data = line.recv(1 << 16)
+                    if not data:
+                        raise LinkError("the proxy of requests closed its control connection")
+                    answer += data
+            said = _SAID.validate_json(answer)
+        except (OSError, ValueError) as error:
+            self.check()
+            raise LinkError(f"the proxy of requests at {self.address}: {error}") from error
+        if said.error:
+            raise LinkError(f"the proxy of requests, {order['do']}: {said.error}")
+        return said
+
+    def _last_words(self) -> str:
+        try:
+            return " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
+        except OSError:
+            return "it said nothing"

@@ -1,0 +1,178 @@
+"""Single requests that wait, are lost, come late or twice, or end their connection.
+
+::
+
+    - hold_request: {link: leader(orders/0) -> controllers, api: BrokerHeartbeat}
+      for: 6s
+    - lose_request: {link: clients -> leader(orders/0), api: Produce, side: response, times: 1}
+      when: acked >= 1000
+
+A broker takes the requests of a connection one after the other, and answers in that order. What comes behind a request
+that waits, waits with it; behind one that is lost nothing comes any more until whoever asked gives the connection up.
+Other connections, and so mostly other APIs, go on: brokers have one for heartbeats, one for AlterPartition, one for
+each fetcher.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, TypeAlias
+
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
+
+from ackproof.base.units import Duration, unknown, wrong
+from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answers
+from ackproof.cluster.network.requests.rules import Kind, Rule
+from ackproof.experiment.fault import Complaints
+from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.requests.of_requests import OfRequests
+from ackproof.faults.requests.witnesses import (
+    ANSWERS_WITHIN_S,
+    Closed,
+    Late,
+    Told,
+    Twice,
+    Unanswered,
+    Witness,
+)
+
+_PLACED_S: Final = 0.2
+"""From such a delay on it can be seen whether the request waits, or its answer."""
+
+
+class HoldRequest(OfRequests):
+    """They wait, and go on in their order when the fault heals."""
+
+    KIND = "hold_request"
+    SUMMARY = "Hold requests of one API, or their responses, until it heals; then they go on, in order."
+    HEALING = "let go"
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        return self._rule(Kind.HOLD, ways)
+
+    def witness(self) -> Witness:
+        return Unanswered("holds", arrives=self.side == "response")
+
+
+class LoseRequest(OfRequests):
+    """They vanish, and with them all that comes behind them on their connection."""
+
+    KIND = "lose_request"
+    SUMMARY = (
+        "Lose requests of one API, or only their responses (done but unheard), and what comes behind them."
+    )
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        return self._rule(Kind.LOSE, ways)
+
+    def witness(self) -> Witness:
+        return Unanswered("loses", arrives=self.side == "response")
+
+
+class CloseAtRequest(OfRequests):
+    """Their connection is closed in place of passing them on."""
+
+    KIND = "close_at_request"
+    SUMMARY = "Close the connection at a request of one API, or at its response, which is not passed on."
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        return self._rule(Kind.CLOSE, ways)
+
+    def witness(self) -> Witness:
+        return Closed("closes at")
+
+
+class LateRequest(OfRequests):
+    """They come later."""
+
+    KIND = "late_request"
+    SUMMARY = "Let requests of one API, or their responses, come later; other APIs do not."
+    ENDS_THEM = False
+
+    by: Duration = Field(ge=0.01, le=600, description="How much later.")
+    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
+
+    @model_validator(mode="after")
+    def _jitter_is_less(self) -> LateRequest:
+        if self.jitter > self.by:
+            raise wrong("the jitter is more than the delay; nothing comes before it was sent")
+        return self
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        return self._rule(Kind.LATE, ways, delay=self.by, jitter=self.jitter)
+
+    def witness(self) -> Witness:
+        least = self.by - self.jitter
+        return Late(
+            "delays",
+            timeout_s=ANSWERS_WITHIN_S + 2 * self.by + self.jitter,
+            look_after_s=least / 2 if least >= _PLACED_S else None,
+            least_s=least,
+            arrives=self.side == "response",
+        )
+
+
+class RepeatRequest(OfRequests):
+    """They are sent a second time, right behind; the second response is swallowed."""
+
+    KIND = "repeat_request"
+    SUMMARY = "Send requests of one API twice; the second response is swallowed."
+    ENDS_THEM = False
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        return self._rule(Kind.REPEAT, ways)
+
+    def witness(self) -> Witness:
+        return Twice("repeats")
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check(spec, say)
+        producers = spec.workload.producers
+        if self.side != "request":
+            say.report(("side",), "a response that comes twice ends the connection; requests can be repeated")
+        elif self.api == "Produce" and not producers.idempotence and producers.retries == 0:
+            say.report(
+                ("api",),
+                "without idempotence and retries nothing is ever doubled; it would be called Kafka's doing",
+            )
+
+
+def _read_error(value: object) -> object:
+    if not isinstance(value, str) or value not in ERRORS:
+        raise unknown("error", list(ERRORS), str(value))
+    return value
+
+
+ErrorField: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_read_error),
+    WithJsonSchema({"type": "string", "title": "Error", "enum": list(ERRORS)}),
+]
+
+
+class AnswerRequest(OfRequests):
+    """They are answered with an error, and the node never gets them."""
+
+    KIND = "answer_request"
+    SUMMARY = "Answer requests of one API with an error in the node's place, which never gets them."
+
+    error: ErrorField = Field(description="Kafka's name of the error.")
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        made = answers(self.api, ERRORS[self.error])
+        return self._rule(
+            Kind.ANSWER, ways, answers=[(version, body.hex()) for version, body in made.items()]
+        )
+
+    def witness(self) -> Witness:
+        return Told("answers", code=ERRORS[self.error])
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check(spec, say)
+        if self.side != "request":
+            say.report(("side",), "it is requests that are answered")
+        elif self.api not in ANSWERABLE:
+            there = ", ".join(ANSWERABLE)
+            say.report(("api",), f"a response of {self.api} has no error for the whole; these have: {there}")
+
+    def __str__(self) -> str:
+        return f"{super().__str__()} with {self.error}"

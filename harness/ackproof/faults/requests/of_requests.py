@@ -1,0 +1,313 @@
+"""What all faults of requests have in common: a rule for one API, laid on every link that the fault names, and lifted.
+
+The proxy is not asked whether it bites. A question of that API, as the link's source would ask it and that changes
+nothing, goes over the link, and one of another API beside it: the first must show what is done, the second must not.
+The kernel counts whether the first arrived at the node, so that a request that was lost is told from an answer. The
+questions are not counted among the frames that `times`, `every` and `share` speak of. Whether anything but questions
+was hit is the proxy's to count: where nothing was, the fault did not bite.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
+from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+
+from pydantic import BeforeValidator, Field, WithJsonSchema
+
+from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
+from ackproof.base.units import Share, unknown, wrong
+from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
+from ackproof.cluster.network.requests.links import RequestLinks
+from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.protocol import NodeState
+from ackproof.experiment.apis import APIS, Api, Flow, flows_of
+from ackproof.experiment.backends import REQUESTS, Ability, Need
+from ackproof.experiment.base import Whole
+from ackproof.experiment.fault import Complaints, FaultSpec, Grip
+from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
+from ackproof.experiment.links import LinkField
+from ackproof.experiment.roles import Role
+from ackproof.experiment.spec import SystemUnderTest
+from ackproof.faults.injection import Aim, FaultContext, Injection, injects
+from ackproof.faults.links.breaking import AT_ONCE
+from ackproof.faults.links.of_links import exists, names
+from ackproof.faults.requests.witnesses import Look, Witness
+
+BITES_WITHIN_S: Final = 10.0
+MENDED_WITHIN_S: Final = 20.0
+READY_WITHIN_S: Final = 60.0
+T = TypeVar("T")
+SideWord: TypeAlias = Literal["request", "response"]
+
+
+def _read_api(value: object) -> object:
+    if not isinstance(value, str):
+        raise wrong("expected the name of one of Kafka's APIs, such as Produce")
+    if value not in APIS:
+        raise unknown("API", list(APIS), value)
+    return value
+
+
+ApiField: TypeAlias = Annotated[
+    str,
+    BeforeValidator(_read_api),
+    WithJsonSchema({"type": "string", "title": "API", "enum": list(APIS)}),
+]
+
+
+class OfRequests(FaultSpec):
+    """What all of them have in common."""
+
+    HEALING = "let all pass again"
+    IN_FORCE_S = 5.0
+    HOLD_KEY = "for"
+    ASKS = frozenset({Ability.REQUESTS})
+    NEEDS = frozenset(REQUESTS)
+    OVER = frozenset({Grip.SLOW})
+    NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
+    NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
+
+    ENDS_THEM: ClassVar[bool] = True
+    """Whether a question does not come to the node and back as long as it lasts."""
+
+    link: LinkField
+    api: ApiField = Field(description="The API whose requests or responses it befalls.")
+    side: SideWord = Field("request", description="What asks, or what answers.")
+    times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
+    every: Whole = Field(1, ge=1, le=1_000_000, description="Only each so-manieth.")
+    share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        return self.link.roles
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        links = self.link.needs()
+        return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
+
+    def rule(self, ways: tuple[str, ...]) -> Rule:
+        """What the proxy is told to do on these ways."""
+        raise NotImplementedError
+
+    def witness(self) -> Witness:
+        """Who sees it."""
+        raise NotImplementedError
+
+    def _rule(self, kind: str, ways: tuple[str, ...], **more: object) -> Rule:
+        return Rule.of_json(
+            {
+                "name": f"fault-{self.number}",
+                "kind": kind,
+                "side": self.side,
+                "api": APIS[self.api].key,
+                "ways": list(ways),
+                "times": self.times,
+                "every": self.every,
+                "share": 1.0 if self.share is None else self.share,
+                "seed": self.number,
+                **more,
+            }
+        )
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        if not say.sound(("link",), ("api",), cluster=True):
+            return
+        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        if not flows:
+            say.report(("link",), "controllers that are not brokers open no connections to brokers")
+        elif not flows & api.flows:
+            there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
+            sent = " and ".join(sorted(api.flows))
+            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
+        elif not api.sent_in(spec.cluster.kafka):
+            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
+        elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
+            say.report(("side",), "with acks=0 no Produce request is answered")
+
+    def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
+        """Nor what another lets not come to the node, or not come back."""
+        same = isinstance(first, OfRequests) and (first.link, first.api) == (self.link, self.api)
+        if same and isinstance(first, OfRequests) and first.ENDS_THEM:
+            return f"leaves no {self.api} over {self.link}"
+        return super().at_odds(first, spec)
+
+    def planned(self, exposure: Exposure) -> Incidents:
+        """What a broker does not hear of controllers, and a follower not of its leader, as for links; else nothing."""
+        source, target = self.link.source, self.link.target
+        flows = flows_of(self.link, exposure.experiment.cluster) & APIS[self.api].flows
+        if source is None:
+            return NOTHING
+        count = NOTHING
+        if Flow.CONTROLLERS in flows and self.api in _KEEPS_ALIVE:
+            count = exposure.noticed(self.hold, exposure.brokers(source))
+        if Flow.BROKERS in flows and self.api in _REPLICATES and exposure.lasts(self.hold, LAG):
+            most = min(max(map(exposure.brokers, (source, target))), exposure.replicas - 1)
+            count = count.most(Incidents(shrinks=most))
+        return count
+
+    def disturbs(self, producer: int) -> bool:
+        """What a connection of clients had on its way may be gone with it; other links carry nothing of producers."""
+        del producer
+        return self.link.source is None
+
+    def __str__(self) -> str:
+        what = f"{self.api} {self.side}s"
+        few = f", {self.times} at most" if self.times is not None else ""
+        return f"{self.kind} {self.link} ({what}{few})"
+
+
+_KEEPS_ALIVE: Final = frozenset(
+    {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
+)
+"""Without these a broker is fenced, or knows no newer metadata."""
+_REPLICATES: Final = frozenset({"Fetch", "OffsetForLeaderEpoch", "ListOffsets", "ApiVersions"})
+"""Without these a follower falls behind."""
+SpecT = TypeVar("SpecT", bound=OfRequests)
+
+
+@injects(OfRequests)
+class RequestsInjection(Injection[SpecT]):
+    """One rule on all links of a fault."""
+
+    def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        laid = context.cluster.requests
+        if laid is None:
+            raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid for it")
+        self._laid: RequestLinks = laid
+        self._api: Api = APIS[fault.api]
+        self._witness = fault.witness()
+        source = fault.link.source
+        starts = [CLIENTS] if source is None else aim.numbers[source]
+        every = (Link(start, end) for start in starts for end in aim.numbers[fault.link.target])
+        self.links = tuple(sorted(link for link in set(every) if exists(context.cluster.spec, link)))
+        if not self.links:
+            raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
+        self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
+        self._before: dict[Link, Look] = {}
+        self._counted: Counted | None = None
+        self._is_laid = False
+        self._bit = False
+
+    def inject(self) -> str:
+        """Lay the rule, after a look at links of which nothing is done yet."""
+        there = [link for link in self.links if not self._away(link)]
+        self._before = self._on_each(there, lambda link: self._until(link, Witness().sees, "to answer"))
+        if not self._before:
+            raise self.unseen("nobody is there: " + "; ".join(map(self._away, self.links)))
+        self._is_laid = True  # also where the order is not confirmed: it may have come
+        self._laid.lay(self._rule)
+        return f"{self._witness.word} {self.fault.api} {self.fault.side}s on {names(self.links)}"
+
+    def confirm(self) -> str:
+        seen = self._on_each(
+            tuple(self._before), lambda link: self._until(link, self._witness.sees, f"{self.fault} to show")
+        )
+        self._bit = True
+        return self._told(seen)
+
+    def heal(self) -> str:
+        """Lift the rule, after a look at whether it has lasted."""
+        lasted: Mapping[Link, Look] = {}
+        try:
+            if self._bit:
+                there = [link for link in self._before if not self._away(link)]
+                lasted = self._on_each(
+                    there, lambda link: self._until(link, self._witness.sees, "to last", MENDED_WITHIN_S)
+                )
+        finally:
+            if self._is_laid:
+                self._is_laid = False
+                self._counted = self._laid.lift(self._rule.name)
+        return f"lifted from {names(self.links)}; until then: {self._told(lasted)}{self._sum()}"
+
+    def confirm_healed(self) -> str:
+        """Questions pass again; nodes at the ends take part. What was hit must have been more than questions."""
+        links = self.seen(
+            lambda: [link for link in self._before if not self._away(link)],
+            "somebody to be there who can be asked",
+            READY_WITHIN_S,
+            state=lambda: "; ".join(filter(None, map(self._away, self._before))),
+        )
+        seen = self._on_each(
+            links, lambda link: self._until(link, Witness().sees, "to pass again", MENDED_WITHIN_S)
+        )
+        self._until_ready()
+        if self._counted is not None and not self._counted.hit:
+            counted = self._counted.matched
+            why = f"of the {counted} that came by none was drawn" if counted else "none came by"
+            raise self.unseen(f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}")
+        if trouble := self._laid.proxy.trouble():
+            raise self.unseen(f"what went through the proxy was not all Kafka's protocol: {trouble}")
+        return f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _until(
+        self, link: Link, sees: Callable[[Look], bool], what: str, within_s: float = BITES_WITHIN_S
+    ) -> Look:
+        last: list[Look] = []
+
+        def look() -> Look | None:
+            last[:] = [self._look(link)]
+            return last[0] if sees(last[0]) else None
+
+        return self.seen(
+            look,
+            f"{self.fault.api} on {link} {what}",
+            within_s,
+            interval_s=0.05,
+            state=lambda: str(last[0]) if last else "nothing",
+        )
+
+    def _look(self, link: Link) -> Look:
+        witness = self._witness
+        try:
+            asked = self._laid.ask(
+                link,
+                self._api,
+                timeout_s=witness.timeout_s,
+                look_after_s=witness.look_after_s,
+                wanted=witness.wanted,
+            )
+        except LinkError as error:
+            raise self.unseen(error) from error
+        return Look(*asked)
+
+    def _away(self, link: Link) -> str:
+        """Why nobody can be asked at the end of a link; '' where somebody can."""
+        state = self.context.cluster.node(link.target).state()
+        return "" if state is NodeState.RUNNING else f"node {link.target} is {state.value}"
+
+    def _until_ready(self) -> None:
+        for end in sorted({end for link in self.links for end in link if end != CLIENTS}):
+            node = self.context.cluster.node(end)
+            if node.state() is NodeState.RUNNING and not self._elsewhere_held(end):
+                try:
+                    node.await_ready(READY_WITHIN_S)
+                except WaitTimeout as error:
+                    raise self.unseen(error) from error
+
+    def _elsewhere_held(self, end: int) -> bool:
+        """Whether another fault keeps a node from taking part."""
+        holds, mesh = self.context.holds, self.context.cluster.mesh
+        touching = [link for link in mesh.links() if end in link] if mesh is not None else []
+        held = holds is not None and holds.others(end, self.fault.number)
+        return bool(held) or any(mesh.imposed(link) for link in touching if mesh is not None)
+
+    def _sum(self) -> str:
+        counted = self._counted
+        return "" if counted is None else f"; {counted.hit} of {counted.matched} that came by were hit"
+
+    def _told(self, seen: Mapping[Link, Look]) -> str:
+        words = [f"{link}: {look}" for link, look in seen.items()]
+        words += [f"{link} was not looked at: {why}" for link in self.links if (why := self._away(link))]
+        return "; ".join(words)
+
+    @staticmethod
+    def _on_each(links: Sequence[Link], act: Callable[[Link], T]) -> dict[Link, T]:
+        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="requests") as pool:
+            return dict(zip(links, pool.map(act, links), strict=True))

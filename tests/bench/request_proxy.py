@@ -1,0 +1,183 @@
+"""What the proxy of requests costs, beside Toxiproxy and no proxy at all: `python tests/bench/request_proxy.py`.
+
+A server that answers each frame (as a broker: in order, correlation id by correlation id) and a client, over loopback:
+MB/s of Produce requests of 1 MB with five in flight, and the median of a small request's round trip. The three take
+turns, so that what else the machine does befalls all of them; the table has the median of the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import multiprocessing
+import socket
+import statistics
+import struct
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Final
+
+from ackproof.base.processes import RunTag
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.network.requests.proxy import RequestProxy
+from ackproof.cluster.network.requests.rules import Kind, Rule, Side
+from ackproof.cluster.network.toxiproxy import ProxyServer, Way
+from ackproof.provision.toxiproxy import toxiproxy_server
+
+HOST: Final = "127.0.0.1"
+LARGE: Final = 1 << 20
+IN_FLIGHT: Final = 5
+METADATA: Final = 3
+
+
+def frame(api: int, correlation: int, body: bytes) -> bytes:
+    """A framed request of version 3."""
+    head = struct.pack(">hhih", api, 3, correlation, 5) + b"bench"
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def produce(correlation: int, size: int) -> bytes:
+    """A Produce request with acks=all, of which the rest is filler."""
+    return frame(0, correlation, struct.pack(">hh", -1, -1) + bytes(size))
+
+
+def serve(port: int) -> None:
+    """Answer every frame with its correlation id and 40 bytes."""
+    listening = socket.create_server((HOST, port))
+    while True:
+        line, _ = listening.accept()
+        threading.Thread(target=_answer, args=(line,), daemon=True).start()
+
+
+def _answer(line: socket.socket) -> None:
+    with contextlib.suppress(ConnectionError):
+        _answer_all(line)
+
+
+def _answer_all(line: socket.socket) -> None:
+    line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    buffer = memoryview(bytearray(LARGE + 64))
+    while True:
+        have = 0
+        need = 12
+        while have < need:
+            count = line.recv_into(buffer[have:need] if have >= 12 else buffer[have:12])
+            if not count:
+                return
+            have += count
+            if have >= 12:
+                need = struct.unpack_from(">i", buffer)[0] + 4
+        (correlation,) = struct.unpack_from(">i", buffer, 8)
+        line.sendall(struct.pack(">ii", 44, correlation) + bytes(40))
+
+
+def throughput(address: Address, seconds: float) -> float:
+    """MB a second of large requests."""
+    sent = 0
+    data = produce(7, LARGE)
+    with socket.create_connection(address) as line:
+        began = time.perf_counter()
+        open_ = 0
+        while time.perf_counter() - began < seconds:
+            while open_ < IN_FLIGHT:
+                line.sendall(data)
+                open_ += 1
+            _exactly(line, 48)
+            open_ -= 1
+            sent += len(data)
+        return sent / (time.perf_counter() - began) / 1e6
+
+
+def latency(address: Address, rounds: int) -> list[float]:
+    """Round trips of a request of 200 bytes, in ms."""
+    took = []
+    with socket.create_connection(address) as line:
+        line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for number in range(rounds):
+            data = frame(METADATA, number, bytes(180))
+            began = time.perf_counter()
+            line.sendall(data)
+            _exactly(line, 48)
+            took.append((time.perf_counter() - began) * 1e3)
+    return took
+
+
+def _exactly(line: socket.socket, size: int) -> None:
+    while size:
+        data = line.recv(size)
+        if not data:
+            raise ConnectionError("closed")
+        size -= len(data)
+
+
+@contextmanager
+def roads(folder: Path) -> Iterator[dict[str, Address]]:
+    """The server, and ways to it, by their names."""
+    ports = _free_ports(7)
+    node = Address(HOST, ports[0])
+    server = multiprocessing.get_context("spawn").Process(target=serve, args=(node.port,), daemon=True)
+    server.start()
+    tag = RunTag("bench", folder, folder)
+    with ExitStack() as stack:
+        stack.callback(server.kill)
+        spare = stack.enter_context(socket.socket())
+        toxiproxy = ProxyServer(toxiproxy_server(), Address(HOST, ports[1]), folder=folder, tag=tag)
+        stack.callback(toxiproxy.end)
+        toxiproxy.start(lease_descriptor=spare.fileno())
+        toxiproxy.api.add([Way("t", Address(HOST, ports[2]), node)])
+        ours = RequestProxy(Address(HOST, ports[3]), folder=folder, tag=tag)
+        stack.callback(ours.end)
+        ours.start(lease_descriptor=spare.fileno())
+        ours.add([Way("o", Address(HOST, ports[4]), node), Way("r", Address(HOST, ports[5]), node)])
+        ours.lay(Rule("fetches", Kind.HOLD, Side.REQUEST, 1, ("r",)))
+        yield {
+            "no proxy": node,
+            "Toxiproxy": Address(HOST, ports[2]),
+            "requests": Address(HOST, ports[4]),
+            "requests, with a rule for another API": Address(HOST, ports[5]),
+        }
+
+
+def _free_ports(count: int) -> list[int]:
+    lines = [socket.create_server((HOST, 0)) for _ in range(count)]
+    try:
+        return [int(line.getsockname()[1]) for line in lines]
+    finally:
+        for line in lines:
+            line.close()
+
+
+def main() -> None:
+    """Measure, and print the table."""
+    options = argparse.ArgumentParser()
+    options.add_argument("--rounds", type=int, default=5)
+    options.add_argument("--seconds", type=float, default=1.0)
+    options.add_argument("--asks", type=int, default=3000)
+    given = options.parse_args()
+    with tempfile.TemporaryDirectory() as folder, roads(Path(folder)) as ways:
+        rates: dict[str, list[float]] = {name: [] for name in ways}
+        trips: dict[str, list[float]] = {name: [] for name in ways}
+        late: dict[str, list[float]] = {name: [] for name in ways}
+        time.sleep(1.0)
+        for _ in range(given.rounds):
+            for name, address in ways.items():
+                rates[name].append(throughput(address, given.seconds))
+                took = latency(address, given.asks)
+                trips[name].append(statistics.median(took))
+                late[name].append(statistics.quantiles(took, n=100)[98])
+        print("| | MB/s | round trip, median | added | p99 |\n|---|---|---|---|---|")
+        plain = statistics.median(trips["no proxy"])
+        for name in ways:
+            trip = statistics.median(trips[name])
+            print(
+                f"| {name} | {statistics.median(rates[name]):,.0f} | {trip:.3f} ms | {trip - plain:.3f} ms "
+                f"| {statistics.median(late[name]):.3f} ms |"
+            )
+
+
+if __name__ == "__main__":
+    main()

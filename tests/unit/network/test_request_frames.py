@@ -1,0 +1,182 @@
+"""Kafka's framing, however the stream of bytes is cut: every frame is seen, and what is passed on is untouched."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ackproof.cluster.messages import message
+from ackproof.cluster.network.requests.frames import (
+    PROBE,
+    Fate,
+    RequestHead,
+    ResponseHead,
+    Stream,
+    request_head,
+    response_head,
+)
+from ackproof.cluster.network.requests.questions import question
+from ackproof.experiment.apis import APIS
+
+FETCH = 1
+SLOWLY = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+"""Frames are drawn as slowly as a busy machine draws them."""
+
+
+def request(
+    api: int, correlation: int, body: bytes = b"", name: bytes = b"someone", version: int = 3
+) -> bytes:
+    head = struct.pack(">hhih", api, version, correlation, len(name)) + name
+    return struct.pack(">i", len(head) + len(body)) + head + body
+
+
+def produce(correlation: int, acks: int, rest: bytes = b"", transaction: bytes | None = None) -> bytes:
+    named = b"\xff\xff" if transaction is None else struct.pack(">h", len(transaction)) + transaction
+    return request(0, correlation, named + struct.pack(">h", acks) + rest)
+
+
+class Taken:
+    """A stream whose frames are written down; `fates` by their place, else all pass."""
+
+    def __init__(self, fates: dict[int, Fate] | None = None) -> None:
+        self.heads: list[RequestHead] = []
+        self.out = bytearray()
+        self.whole: list[bytes] = []
+        self.fates = fates or {}
+        self.stream = Stream(
+            request_head, self.decide, self.forward, lambda head, frame: self.whole.append(frame)
+        )
+
+    def decide(self, head: RequestHead) -> Fate:
+        self.heads.append(head)
+        return self.fates.get(len(self.heads) - 1, Fate.PASS)
+
+    def forward(self, data: memoryview) -> None:
+        self.out += data
+
+    def feed(self, data: bytes, cuts: list[int]) -> None:
+        begin = 0
+        for cut in [*sorted(cuts), len(data)]:
+            # a buffer of its own that is written over afterwards, as the loop's is
+            piece = bytearray(data[begin:cut])
+            self.stream.feed(memoryview(piece))
+            piece[:] = bytes(len(piece))
+            begin = cut
+
+
+FRAMES = st.lists(
+    st.one_of(
+        st.builds(
+            request,
+            api=st.integers(1, 90),
+            correlation=st.integers(-(1 << 31), (1 << 31) - 1),
+            body=st.binary(max_size=60),
+            name=st.sampled_from([b"", b"x", b"someone", PROBE + b"...", PROBE[:-1]]),
+        ),
+        st.builds(
+            produce,
+            correlation=st.integers(0, 9),
+            acks=st.sampled_from([-1, 0, 1]),
+            rest=st.binary(max_size=60),
+            transaction=st.sampled_from([None, b"", b"mine"]),
+        ),
+    ),
+    max_size=8,
+)
+
+
+@SLOWLY
+@given(frames=FRAMES, data=st.data())
+def test_every_frame_is_seen_and_nothing_is_touched(frames: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frames)
+    taken = Taken()
+    taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    assert bytes(taken.out) == stream
+    assert [head.size for head in taken.heads] == [len(frame) for frame in frames]
+    assert [head.api for head in taken.heads] == [struct.unpack_from(">h", frame, 4)[0] for frame in frames]
+    assert not taken.stream.kept and not taken.stream.unframed
+
+
+@SLOWLY
+@given(frames=FRAMES, data=st.data())
+def test_what_is_done_to_one_frame_leaves_the_others(frames: list[bytes], data: st.DataObject) -> None:
+    stream = b"".join(frames)
+    fates = {
+        place: data.draw(st.sampled_from([Fate.PASS, Fate.DROP, Fate.WHOLE])) for place in range(len(frames))
+    }
+    taken = Taken(fates)
+    taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
+    assert bytes(taken.out) == b"".join(one for at, one in enumerate(frames) if fates[at] is Fate.PASS)
+    assert taken.whole == [one for at, one in enumerate(frames) if fates[at] is Fate.WHOLE]
+
+
+@SLOWLY
+@given(frames=FRAMES.filter(bool), data=st.data())
+def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject) -> None:
+    stream, place = b"".join(frames), data.draw(st.integers(0, len(frames) - 1))
+    taken = Taken({place: Fate.STOP})
+    taken.stream.feed(memoryview(stream))
+    before = b"".join(frames[:place])
+    assert bytes(taken.out) == before and taken.stream.stopped
+    assert taken.stream.kept == len(stream) - len(before)
+    taken.stream.go_on()
+    assert bytes(taken.out) == stream and not taken.stream.stopped
+
+
+def test_behind_silence_nothing_comes() -> None:
+    taken = Taken({1: Fate.SILENCE})
+    frames = [request(FETCH, number) for number in range(3)]
+    taken.feed(b"".join(frames), [5, 40])
+    assert bytes(taken.out) == frames[0]
+
+
+@pytest.mark.parametrize(
+    "rest", [b"\0\0\0\x05hello there", b"\xff\xff\xff\xff" + bytes(20), b"GET / HTTP/1.1\r\n\r\n"]
+)
+def test_what_is_no_frame_is_passed_on_and_told(rest: bytes) -> None:
+    taken = Taken()
+    frame = request(FETCH, 1)
+    taken.feed(frame + rest, [3, len(frame) + 2])
+    taken.feed(b"and more", [])
+    assert bytes(taken.out) == frame + rest + b"and more"
+    assert taken.stream.unframed
+
+
+@pytest.mark.parametrize("version", range(14))
+@pytest.mark.parametrize("acks", [-1, 0, 1])
+@pytest.mark.parametrize("transaction", [None, "mine", "x" * 200])
+def test_acks_are_read_in_every_version(version: int, acks: int, transaction: str | None) -> None:
+    kind = message("ProduceRequest")
+    if version > kind.max_version:
+        pytest.skip("kafka-python does not know it")
+    made = kind(version=version, transactional_id=transaction, acks=acks, timeout_ms=1, topic_data=[])
+    made.with_header(correlation_id=5, client_id="someone")
+    frame = bytes(made.encode(header=True, framed=True))
+    head = request_head(memoryview(frame))
+    assert head is not None and head.answered is (acks != 0) and head.version == version
+
+
+def test_a_response_is_its_correlation_id() -> None:
+    frame = memoryview(struct.pack(">ii", 8, 77) + b"body")
+    assert response_head(frame[:7]) is None
+    assert response_head(frame) == ResponseHead(12, 77)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_question_is_a_probe_of_its_api(api: str) -> None:
+    frame = question(api)
+    head = request_head(memoryview(frame))
+    assert head is not None and head.probe and head.answered
+    assert (head.api, head.size) == (APIS[api].key, len(frame))
+
+
+def test_the_keys_are_kafkas() -> None:
+    for name, api in APIS.items():
+        try:
+            known = message(f"{name}Request")
+        except (KeyError, FileNotFoundError, ValueError, TypeError):
+            continue  # kafka-python has no such message
+        assert api.key == known.API_KEY, name

@@ -1,0 +1,300 @@
+"""The proxy of requests over real sockets, its loop turned by hand: what each rule does, and that it is undone."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from ackproof.cluster.network.requests.frames import PROBE
+from ackproof.cluster.network.requests.relay import Refused, Relay
+from ackproof.cluster.network.requests.rules import Kind, Rule, Side
+
+METADATA, HEARTBEAT = 3, 63
+
+
+def request(api: int, correlation: int, name: bytes = b"someone", size: int = 0) -> bytes:
+    head = struct.pack(">hhih", api, 1, correlation, len(name)) + name + bytes(size)
+    return struct.pack(">i", len(head)) + head
+
+
+def response(correlation: int, size: int = 4) -> bytes:
+    return struct.pack(">ii", 4 + size, correlation) + bytes(size)
+
+
+class Ground:
+    """A relay with one way, and who listens behind it."""
+
+    def __init__(self) -> None:
+        self.relay = Relay()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+            self._front = free.getsockname()
+        self.relay.add("w", self._front, self._listening.getsockname())
+        self._open: list[socket.socket] = [self._listening]
+
+    def connect(self) -> tuple[socket.socket, socket.socket]:
+        """A client's end, and the node's."""
+        client = socket.create_connection(self._front)
+        self.turn()
+        node, _ = self._listening.accept()
+        for one in (client, node):
+            one.setblocking(False)
+            self._open.append(one)
+        self.turn()
+        return client, node
+
+    def lay(self, kind: Kind, side: Side = Side.REQUEST, **more: object) -> None:
+        rule: dict[str, object] = {
+            "name": "r",
+            "kind": kind,
+            "side": side,
+            "api": HEARTBEAT,
+            "ways": ["w"],
+            **more,
+        }
+        self.relay.lay(Rule.of_json(rule))
+
+    def turn(self) -> None:
+        for _ in range(6):
+            self.relay.turn(0.002)
+
+    def came(self, line: socket.socket) -> bytes:
+        """What has come; b"closed" behind it where that is so."""
+        self.turn()
+        data = b""
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                part = line.recv(1 << 20)
+                if not part:
+                    return data + b"closed"
+                data += part
+                self.turn()
+        return data
+
+    def end(self) -> None:
+        self.relay.close()
+        for one in self._open:
+            one.close()
+
+
+@pytest.fixture
+def ground() -> Iterator[Ground]:
+    made = Ground()
+    yield made
+    made.end()
+
+
+def test_without_a_rule_all_passes(ground: Ground) -> None:
+    client, node = ground.connect()
+    client.sendall(request(HEARTBEAT, 1) + request(METADATA, 2))
+    assert ground.came(node) == request(HEARTBEAT, 1) + request(METADATA, 2)
+    node.sendall(response(1) + response(2))
+    assert ground.came(client) == response(1) + response(2)
+
+
+def test_a_large_frame_passes_one_who_is_slow_to_read(ground: Ground) -> None:
+    client, node = ground.connect()
+    large = request(METADATA, 1, size=8_000_000)
+    client.setblocking(True)
+    client.settimeout(0.01)
+    sent = 0
+    got = b""
+    while sent < len(large):
+        with contextlib.suppress(TimeoutError):
+            sent += client.send(large[sent : sent + 500_000])
+        ground.turn()
+        got += ground.came(node) if sent > 3_000_000 else b""
+    while len(got) < len(large):
+        got += ground.came(node)
+    assert got == large
+
+
+def test_held_requests_wait_and_go_on_in_order(ground: Ground) -> None:
+    client, node = ground.connect()
+    other, others_node = ground.connect()
+    ground.lay(Kind.HOLD)
+    frames = [request(METADATA, 1), request(HEARTBEAT, 2), request(METADATA, 3)]
+    client.sendall(b"".join(frames))
+    other.sendall(request(METADATA, 9))
+    assert ground.came(node) == frames[0]
+    assert ground.came(others_node) == request(METADATA, 9)
+    counted = ground.relay.rules()["r"].counted
+    assert (counted.matched, counted.hit, counted.holding) == (1, 1, 1)
+    ground.relay.lift("r")
+    assert ground.came(node) == frames[1] + frames[2]
+    assert counted.holding == 0
+
+
+def test_held_responses_wait(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.HOLD, Side.RESPONSE)
+    client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
+    assert ground.came(node)
+    node.sendall(response(1) + response(2))
+    assert ground.came(client) == response(1)
+    ground.relay.lift("r")
+    assert ground.came(client) == response(2)
+
+
+def test_a_lost_request_silences_its_connection_until_it_is_lifted(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.LOSE)
+    client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2) + request(METADATA, 3))
+    assert ground.came(node) == request(METADATA, 1)
+    node.sendall(response(1))
+    assert ground.came(client) == response(1)
+    ground.relay.lift("r")
+    assert ground.came(client) == b"closed"
+
+
+def test_a_lost_response_was_asked_for_all_the_same(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.LOSE, Side.RESPONSE, times=1)
+    client.sendall(request(HEARTBEAT, 1) + request(METADATA, 2))
+    assert ground.came(node) == request(HEARTBEAT, 1) + request(METADATA, 2)
+    node.sendall(response(1) + response(2))
+    assert ground.came(client) == b""
+    client.close()
+    assert ground.came(node) == b"closed"
+
+
+@pytest.mark.parametrize("side", Side)
+def test_closed_in_its_place(ground: Ground, side: Side) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.CLOSE, side)
+    client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
+    if side is Side.RESPONSE:
+        assert ground.came(node) == request(METADATA, 1) + request(HEARTBEAT, 2)
+        node.sendall(response(1) + response(2))
+        assert ground.came(client) == response(1) + b"closed"
+    else:
+        assert ground.came(client) == b"closed"
+        assert ground.came(node) == request(METADATA, 1) + b"closed"
+
+
+def test_late_by_its_time_and_no_other(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.LATE, delay=0.3)
+    began = time.monotonic()
+    client.sendall(request(METADATA, 1) + request(HEARTBEAT, 2))
+    assert ground.came(node) == request(METADATA, 1)
+    came = b""
+    while not came:
+        came = ground.came(node)
+    assert came == request(HEARTBEAT, 2)
+    assert 0.3 <= time.monotonic() - began < 1.5
+
+
+def test_what_is_late_comes_when_the_rule_is_lifted(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.LATE, delay=60.0)
+    client.sendall(request(HEARTBEAT, 2))
+    assert ground.came(node) == b""
+    ground.relay.lift("r")
+    assert ground.came(node) == request(HEARTBEAT, 2)
+
+
+def test_repeated_with_one_response(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.REPEAT)
+    client.sendall(request(HEARTBEAT, 1, size=300_000)[:1000])
+    assert ground.came(node) == b""
+    client.sendall(request(HEARTBEAT, 1, size=300_000)[1000:] + request(METADATA, 2))
+    assert ground.came(node) == 2 * request(HEARTBEAT, 1, size=300_000) + request(METADATA, 2)
+    node.sendall(response(1) + response(1) + response(2))
+    assert ground.came(client) == response(1) + response(2)
+
+
+@pytest.mark.parametrize(
+    ("limits", "passed"),
+    [({"times": 2}, [3, 4, 5]), ({"every": 2}, [1, 3, 5]), ({"every": 2, "times": 1}, [1, 3, 4, 5])],
+)
+def test_only_so_many(ground: Ground, limits: dict[str, int], passed: list[int]) -> None:
+    ground.lay(Kind.CLOSE, **limits)
+    got = []
+    for number in range(1, 6):
+        client, node = ground.connect()
+        client.sendall(request(HEARTBEAT, number))
+        if ground.came(node) == request(HEARTBEAT, number):
+            got.append(number)
+    assert got == passed
+
+
+def test_a_share_is_drawn(ground: Ground) -> None:
+    ground.lay(Kind.LATE, share=0.3, delay=0.0, seed=7)
+    acting = ground.relay.rules()["r"]
+    hits = sum(acting.takes(probe=False) for _ in range(2000))
+    assert 500 < hits < 700 and acting.counted.hit == hits
+
+
+def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.HOLD, times=1)
+    for number in range(3):
+        one, its_node = ground.connect()
+        one.sendall(request(HEARTBEAT, number, name=PROBE + b"..."))
+        assert ground.came(its_node) == b""
+    client.sendall(request(HEARTBEAT, 9))
+    assert ground.came(node) == b""
+    counted = ground.relay.rules()["r"].counted
+    assert (counted.matched, counted.hit, counted.holding) == (1, 1, 1)
+
+
+def test_an_answer_to_nothing_is_told_and_ends_its_connection(ground: Ground) -> None:
+    client, node = ground.connect()
+    client.sendall(request(METADATA, 1))
+    assert ground.came(node)
+    node.sendall(response(5))
+    assert ground.came(client) == b"closed"
+    assert "5 was answered where 1 was asked" in ground.relay.trouble
+
+
+def test_answered_in_its_turn_and_not_passed_on(ground: Ground) -> None:
+    client, node = ground.connect()
+    body = bytes(range(9))
+    ground.lay(Kind.ANSWER, answers=[[1, body.hex()]])
+    client.sendall(
+        request(METADATA, 1) + request(HEARTBEAT, 2) + request(METADATA, 3) + request(HEARTBEAT, 4)
+    )
+    assert ground.came(node) == request(METADATA, 1) + request(METADATA, 3)
+    made = [struct.pack(">ii", 4 + len(body), number) + body for number in (2, 4)]
+    assert ground.came(client) == b""
+    node.sendall(response(1, 100)[:50])
+    assert ground.came(client) == response(1, 100)[:50]
+    node.sendall(response(1, 100)[50:] + response(3))
+    assert ground.came(client) == response(1, 100)[50:] + made[0] + response(3) + made[1]
+    assert not ground.relay.trouble
+
+
+def test_a_version_without_an_answer_is_passed_on_and_told(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.ANSWER, answers=[[7, ""]])
+    client.sendall(request(HEARTBEAT, 2))
+    assert ground.came(node) == request(HEARTBEAT, 2)
+    assert "no answer is known to version 1" in ground.relay.trouble
+
+
+def test_nobody_behind_is_a_reset(ground: Ground) -> None:
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        front, nobody = ("127.0.0.9", free.getsockname()[1]), ("127.0.0.10", free.getsockname()[1])
+    ground.relay.add("dead", front, nobody)
+    with contextlib.closing(socket.create_connection(front)) as client:
+        ground.turn()
+        client.settimeout(2.0)
+        with pytest.raises(ConnectionResetError):
+            client.recv(1)
+
+
+def test_what_cannot_be_is_refused(ground: Ground) -> None:
+    ground.lay(Kind.HOLD)
+    with pytest.raises(Refused, match="already"):
+        ground.lay(Kind.LOSE)
+    with pytest.raises(Refused, match="no way x"):
+        ground.relay.lay(Rule("s", Kind.HOLD, Side.REQUEST, 1, ("x",)))
+    with pytest.raises(Refused, match="no rule y"):
+        ground.relay.lift("y")
