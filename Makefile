@@ -38,7 +38,7 @@ run: setup ## set everything up and run the main job, acks 0/1/all x min.insync.
 test: setup-dev ## set everything up and pass the tests, real brokers included (15 minutes)
 	@$(BIN)/ruff check . && $(BIN)/ruff format --check .
 ifeq ($(strip $(PYTEST_ARGS)),)
-	@$(BIN)/pytest -m alone
+	@$(BIN)/pytest -m alone $$(grep -rl pytest.mark.alone tests)
 	@$(BIN)/pytest -n $(WORKERS) -m "not alone" $(PYTEST_OPTIONS)
 else
 	@$(BIN)/pytest $(PYTEST_OPTIONS) $(PYTEST_ARGS)

@@ -20,6 +20,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     picture    what the charts draw, as JSON
     compared   a comparison of batches, and trend: batches over time → a page each
     page       report.html        junit → junit.xml        markdown → summary.md
+    claims     claims.json → claims.html
 """
 
 from __future__ import annotations

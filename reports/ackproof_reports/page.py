@@ -55,7 +55,7 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
         .render(
             batch=batch,
             alone=len(batch.cases) == 1,
-            policy=_policy(style, script),
+            policy=policy(style, script),
             style=Markup(style),
             script=Markup(script),
             answers=answers(batch),
@@ -79,7 +79,7 @@ def _not_judged(facts: Sequence[CaseFacts]) -> list[str]:
 
 @cache
 def asset(folder: str, names: Sequence[str]) -> str:
-    """These styles, or scripts, as one text."""
+    """Styles (`css`) or scripts (`js`) as one text."""
     parts = [(TEMPLATES / folder / name).read_text(encoding="utf-8") for name in names]
     text = "\n".join(parts)
     if folder == "js":
@@ -87,10 +87,11 @@ def asset(folder: str, names: Sequence[str]) -> str:
     return "\n" + text + "\n"
 
 
-def _policy(style: str, script: str) -> str:
+def policy(style: str, script: str = "") -> str:
     """A Content-Security-Policy under which nothing can be fetched and only these two texts count."""
+    scripts = f"'{source_hash(script)}'" if script else "'none'"
     return (
-        f"default-src 'none'; script-src '{source_hash(script)}'; style-src '{source_hash(style)}'; img-src data:; "
+        f"default-src 'none'; script-src {scripts}; style-src '{source_hash(style)}'; img-src data:; "
         "connect-src 'none'; base-uri 'none'; form-action 'none'"
     )
 

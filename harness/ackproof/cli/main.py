@@ -23,6 +23,7 @@ from ackproof import __version__
 from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.interrupts import sigterm_as_interrupt
 from ackproof.base.locales import begin_anew_in_utf8
+from ackproof.cli.claims import claims
 from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
 from ackproof.cli.image import image, releases
@@ -266,5 +267,6 @@ for command in (
     predict,
     explore,
     validate,
+    claims,
 ):
     main.add_command(command)

@@ -31,6 +31,7 @@ from ackproof.rundir.bounds import WHOLE, Bound, Mode, Unit, Window
 from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
+_CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 _FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)\s+\S")
 
 
@@ -209,12 +210,45 @@ class ExpectSpec(Spec):
         return f"{given}: " + ", ".join(f"{name} {bound}" for name, bound in every)
 
 
+def _read_claim_name(value: object) -> object:
+    if not isinstance(value, str) or not _CLAIM.match(value):
+        raise wrong("expected the name of a claim: up to 40 letters, digits, '.', '_' and '-', such as C09")
+    return value
+
+
+ClaimName: TypeAlias = Annotated[str, BeforeValidator(_read_claim_name)]
+Showings: TypeAlias = Annotated[tuple[ExpectSpec, ...], Field(max_length=100)]
+
+
+class ClaimSpec(Spec):
+    """A sentence about Kafka, and the rule by which the cases of this experiment answer it.
+
+    What is seen on both sides of a condition qualifies the claim; what is seen on one side alone confirms or refutes
+    it. A showing is no expectation: a run in which it is not seen breaks nothing.
+    """
+
+    says: Text = Field(description="The claim, one sentence.")
+    sources: tuple[Text, ...] = Field((), description="Who says so; `ackproof claims --tag` looks for it.")
+    holds: Showings = Field((), description="What is seen where the claim is true.")
+    fails: Showings = Field((), description="What is seen where it is not.")
+    condition: Text = Field(
+        "", description="On what it depends, one sentence: where it holds, and where not."
+    )
+
+    def sides(self) -> dict[str, tuple[ExpectSpec, ...]]:
+        """Its showings, by the side that they are on."""
+        return {"holds": self.holds, "fails": self.fails}
+
+
 class ExperimentSpec(Spec):
     """One experiment: a cluster, topics, a workload, faults, a matrix of settings, expectations."""
 
     name: Text = Field(description="Name of the experiment: letters, digits, '.', '_' and '-'.")
     description: Text = Field("", description="What the experiment shows, in a sentence or two.")
-    claims: tuple[Text, ...] = Field((), description="Claims that the experiment bears on, such as C09.")
+    claims: dict[ClaimName, ClaimSpec] = Field(
+        default_factory=dict,
+        description="Claims that `ackproof claims` answers by its cases, by their names.",
+    )
     backend: Backend = Field(
         "process",
         description="Where it runs: brokers as processes of this machine, in containers (docker), in containers where "

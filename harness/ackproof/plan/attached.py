@@ -42,6 +42,8 @@ def on_foreign_ground(case: Case, run_id: str) -> Case:
     for expectation in cast(list[dict[str, JsonValue]], experiment["expect"]):
         given = cast(dict[str, JsonValue], expectation.get("given", {}))
         expectation["given"] = {_path(path, names): value for path, value in given.items()}
+        for quantity in [name for name in expectation if name != "given"]:
+            expectation[cast(str, _renamed(quantity, names))] = expectation.pop(quantity)
     return case_from_json(resolved)
 
 

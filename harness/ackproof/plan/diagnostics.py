@@ -36,6 +36,8 @@ GROUPS: Final[dict[Path, tuple[str, ...]]] = {
 }
 """The fields of an experiment's groups, by the path of the group; `*` is any name."""
 
+_BOUNDS_AT: Final[Mapping[int | str, int]] = {"expect": 2, "claims": 4}
+"""How deep the bounds of an entry are, by where the entry is."""
 _EXPECTED: Final = {
     "int_type": "a whole number",
     "int_from_float": "a whole number",
@@ -258,8 +260,8 @@ def ordered(error: ValidationError) -> list[ErrorDetails]:
 def path_of(detail: ErrorDetails) -> Path:
     """Where an error is, as a file has it: bounds stand beside `given`."""
     path = tuple(part for part in detail["loc"] if part != "[key]")
-    beside = path[:1] == ("expect",) and path[2:3] in (("bounds",), ("over_repeats",))
-    return path[:2] + path[3:] if beside else path
+    at = _BOUNDS_AT.get(path[0], len(path)) if path else 0
+    return path[:at] + path[at + 1 :] if path[at : at + 1] in (("bounds",), ("over_repeats",)) else path
 
 
 def _expected(detail: ErrorDetails, node: Node | None) -> str:

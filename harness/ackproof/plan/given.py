@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec, spelt
 from ackproof.experiment.nodes import Data, MapNode, ScalarNode
@@ -36,23 +36,27 @@ class Expecting:
         self._axes = axes
         self._leaves = leaves(spec.data())
         self._known: dict[tuple[Path, str], tuple[Data, bool]] = {}
-        self.hits: dict[int, Sequence[int]] = {}
-        """The numbers of the cells that each expectation speaks of, by its number; filled by `match`."""
+        self.hits: dict[Path, Sequence[int]] = {}
+        """The numbers of the cells that each expectation speaks of, by where it stands; filled by `match`."""
 
-    def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[tuple[ExpectSpec, ...]]:
-        """For each cell the expectations that speak of it, their settings named by full paths.
+    def match(self, cells: Sequence[ExperimentSpec], *, complete: bool) -> list[ExperimentSpec]:
+        """The cells, each with the expectations and the showings of claims that speak of it, their settings named by
+        full paths.
 
         With `complete` False some cells are missing, so that nothing can be said of what no cell has.
 
         Reports settings that do not exist, expectations that speak of no cell, and such as contradict each other.
         """
+        for name, claim in self._spec.claims.items():
+            if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
+                self._found.report(("claims", name), "nothing shows it: give it holds or fails")
         data = [cell.data() for cell in cells]
-        matched: list[list[tuple[int, ExpectSpec]]] = [[] for _ in cells]
-        for index, expectation in enumerate(self._spec.expect):
-            if not self._found.sound(("expect", index, "given")):
+        matched: list[dict[Path, ExpectSpec]] = [{} for _ in cells]
+        for where, expectation in self._all():
+            if not self._found.sound((*where, "given")):
                 continue
-            self._check_bounds(("expect", index), expectation)
-            given = self._resolve(("expect", index, "given"), expectation.given)
+            self._check_bounds(where, expectation)
+            given = self._resolve((*where, "given"), expectation.given)
             if given is None:
                 continue
             hits = [
@@ -60,7 +64,7 @@ class Expecting:
                 for number, cell in enumerate(data)
                 if all(value_at(cell, path) == value for path, (_, value) in given.items())
             ]
-            self.hits[index] = hits
+            self.hits[where] = hits
             # What is expected over repeats is not of any one run: it stays out of the cases.
             full = ExpectSpec(
                 given={path_text(path): expectation.given[name] for path, (name, _) in given.items()},
@@ -68,26 +72,47 @@ class Expecting:
             )
             for number in hits:
                 if full.bounds:
-                    matched[number].append((index, full))
-                self._check_given(index, expectation, cells[number])
+                    matched[number][where] = full
+                self._check_given(where, expectation, cells[number])
             if not hits and complete and self._found.sound_below(("matrix",)):
-                self._report_no_case(("expect", index), given, data)
+                self._report_no_case(where, given, data)
         for one in matched:
-            self._check_contradictions(one)
-        return [tuple(expectation for _, expectation in one) for one in matched]
+            self._check_contradictions({where: spec for where, spec in one.items() if where[0] == "expect"})
+        return [self._with(cell, one) for cell, one in zip(cells, matched, strict=True)]
+
+    def _all(self) -> Iterator[tuple[Path, ExpectSpec]]:
+        """What speaks of cases, and where it stands."""
+        yield from ((("expect", index), one) for index, one in enumerate(self._spec.expect))
+        for name, claim in self._spec.claims.items():
+            for side, showings in claim.sides().items():
+                yield from ((("claims", name, side, index), one) for index, one in enumerate(showings))
+
+    def _with(self, cell: ExperimentSpec, matched: Mapping[Path, ExpectSpec]) -> ExperimentSpec:
+        def below(*where: str) -> tuple[ExpectSpec, ...]:
+            return tuple(one for path, one in matched.items() if path[: len(where)] == where)
+
+        claims = {
+            name: claim.model_copy(update={side: below("claims", name, side) for side in claim.sides()})
+            for name, claim in self._spec.claims.items()
+        }
+        return cell.model_copy(update={"expect": below("expect"), "claims": claims})
 
     def _check_bounds(self, where: Path, expectation: ExpectSpec) -> None:
         nothing = not expectation.bounds and not expectation.over_repeats
         if nothing and self._found.sound_below(where):
             self._found.report(where, "nothing is expected: name a quantity and its bound, such as lost: 0")
+        for name, demand in expectation.over_repeats.items() if where[0] == "claims" else ():
+            message = (
+                f"what shows a claim is looked for in each run, and {demand.statistic.name} is of repeats"
+            )
+            self._found.report((*where, name), message)
         for name, bound in expectation.counts.items():
-            if TABLE[name].always_forbidden and bound.highest != 0:
+            if where[0] == "expect" and TABLE[name].always_forbidden and bound.highest != 0:
                 message = f"'{name}' is forbidden in every configuration; only 0 can be expected"
                 self._found.report((*where, name), message)
 
-    def _check_given(self, index: int, expectation: ExpectSpec, cell: ExperimentSpec) -> None:
+    def _check_given(self, where: Path, expectation: ExpectSpec, cell: ExperimentSpec) -> None:
         """Report what no run of a cell can give, where the file has it."""
-        where: Path = ("expect", index)
         node = self._found.node(where)
         written = {spelt(name): name for name in node.entries} if isinstance(node, MapNode) else {}
         for name, why in not_given(expectation, cell):
@@ -159,11 +184,11 @@ class Expecting:
                 return
         self._found.report(where, "no case has all of these settings")
 
-    def _check_contradictions(self, matched: Sequence[tuple[int, ExpectSpec]]) -> None:
+    def _check_contradictions(self, matched: Mapping[Path, ExpectSpec]) -> None:
         """Bounds of one class that speak of the same case must leave a count that fits all of them."""
         lowest: dict[str, int] = {}
         highest: dict[str, int] = {}
-        for index, expectation in matched:
+        for where, expectation in matched.items():
             for name, bound in expectation.counts.items():
                 lowest[name] = max(lowest.get(name, 0), bound.lowest)
                 if bound.highest is not None:
@@ -172,8 +197,8 @@ class Expecting:
                     message = (
                         f"'{name}' {bound} contradicts an expectation above that speaks of the same case"
                     )
-                    if self._found.sound(("expect", index, name)):
-                        self._found.report(("expect", index, name), message)
+                    if self._found.sound((*where, name)):
+                        self._found.report((*where, name), message)
 
 
 def _same(path: Path, name: str) -> bool:

@@ -90,15 +90,9 @@ def analyse(file: str, root: MapNode) -> Plan:
             name,
             label,
             _varied(matrix.paths, choice, experiment),
-            experiment.model_copy(update={"matrix": {}, "repeat": 1, "expect": expect}),
+            experiment.model_copy(update={"matrix": {}, "repeat": 1}),
         )
-        for (name, label), choice, experiment, expect in zip(
-            cells.names,
-            matrix.choices,
-            specs,
-            matched,
-            strict=True,
-        )
+        for (name, label), choice, experiment in zip(cells.names, matrix.choices, matched, strict=True)
     )
     return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found, over_repeats)
 

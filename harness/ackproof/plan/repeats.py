@@ -58,7 +58,7 @@ class Spanning:
             for index, expectation in enumerate(self._spec.expect)
             for name, demand in expectation.over_repeats.items()
             for one in self._of_one(
-                self._where(index, name), name, demand, self._expecting.hits.get(index, ())
+                self._where(index, name), name, demand, self._expecting.hits.get(("expect", index), ())
             )
         )
 

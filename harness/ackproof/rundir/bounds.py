@@ -117,7 +117,7 @@ class Bound:
             raise expected
         value = _number(given[head.end() : end].strip(), unit, expected)
         bound = cls(head["op"] or "==", value, unit, mode, window, _by(by, mode, window))
-        if bound.op == "<" and bound.value == 0:
+        if bound.op == "<" and bound.value == 0 and unit is not Unit.NUMBER:  # a leader may be: there is none
             raise ValueError("no count is below 0" if unit is Unit.COUNT else "nothing is below 0")
         return bound
 

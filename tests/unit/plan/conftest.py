@@ -16,7 +16,7 @@ GOOD = """\
 # every group of fields once
 name: good-one
 description: all there is
-claims: [C09]
+claims: {C09: {says: acks are enough, fails: [{vanished: "> 0"}]}}
 cluster:
   kafka: "4.3.1"
   brokers: 3
@@ -77,7 +77,7 @@ seed: 7
 DOCUMENTED = """\
 # yaml-language-server: $schema=./experiment.schema.json
 name: leader-kill-under-lagging-followers
-claims: [C09]
+claims: {C09: {says: acks are enough, fails: [{vanished: "> 0"}]}}
 cluster:  {kafka: "4.3.1", mode: kraft, brokers: 3, controllers: 1, config: {broker.session.timeout.ms: 6000}}
 topics:
   orders: {partitions: 3, replication_factor: 3, config: {min.insync.replicas: 2}}

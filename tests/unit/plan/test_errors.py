@@ -9,6 +9,8 @@ import pytest
 
 from ackproof.plan import InvalidExperiment, Plan
 
+CLAIMS = 'claims: {C09: {says: acks are enough, fails: [{vanished: "> 0"}]}}'
+
 Load = Callable[[str], Plan]
 Changed = Callable[[str, str], tuple[str, int, int]]
 
@@ -23,7 +25,7 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("seed: 7", "‸frobnicate: 7", "frobnicate", "expected one of name, description", None),
     ("    partitions: 3", "    ‸Partitions: 3", "topics.orders.Partitions", "unknown field", "partitions"),
     ("name: good-one", "name: ‸-good one", "name", "expected a name of up to 100 letters", None),
-    ("claims: [C09]", "backend: ‸proces", "backend", "expected 'process'", "process"),
+    (CLAIMS, "backend: ‸proces", "backend", "expected 'process'", "process"),
     # wrong types
     ("  brokers: 3", "  brokers: ‸three", "cluster.brokers", "expected a whole number, not the text 'three'", None),
     ("  brokers: 3", "  brokers: ‸3.5", "cluster.brokers", "expected a whole number, not the number 3.5", None),
@@ -44,7 +46,26 @@ CASES: list[tuple[str, str, str, str, str | None]] = [
     ("    acks: all", "    compression: ‸lz", "workload.producers.compression", "not the text 'lz'", "lz4"),
     ("repeat: 2", "repeat: ‸0", "repeat", "at least 1", None),
     ("seed: 7", "seed: ‸-1", "seed", "at least 0", None),
-    ("claims: [C09]", "claims: ‸C09", "claims", "expected a list", None),
+    (CLAIMS, "claims: ‸C09", "claims", "expected a mapping", None),
+    (CLAIMS, "claims: {‸C 9: {says: s}}", "claims[C 9]", "expected the name of a claim", None),
+    (CLAIMS, "claims: {‸C09: {holds: []}}", "claims.C09.says", "'says' is missing", None),
+    (CLAIMS, "claims: {C09: {says: s, holds: [{‸lots: 0}]}}", "claims.C09.holds[1].lots", "unknown quantity", "lost"),
+    (CLAIMS, "claims: {C09: {says: s, fails: [{lost: ‸many}]}}", "claims.C09.fails[1].lost", "expected a count", None),
+    (
+        CLAIMS,
+        "claims: {C09: {says: s, fails: [{given: {acks: ‸2}, lost: 0}]}}",
+        "claims.C09.fails[1].given.acks",
+        "no possible value",
+        None,
+    ),
+    (
+        CLAIMS,
+        'claims: {C09: {says: s, holds: [{longest_gap(produce): ‸"mean < 2s"}]}}',
+        "claims.C09.holds[1][longest_gap(produce)]",
+        "looked for in each run",
+        None,
+    ),
+    (CLAIMS, "claims: {C09: ‸{says: s}}", "claims.C09", "nothing shows it", None),
     ("max_indeterminate: 0.5", "max_indeterminate: ‸50", "evidence.max_indeterminate", "at most 1", None),
     ("max_indeterminate: 0.5", "max_indeterminate: ‸half", "evidence.max_indeterminate", "a share", None),
     # units and versions

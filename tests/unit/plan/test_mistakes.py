@@ -88,7 +88,7 @@ MISTAKES: list[tuple[str, str, str, str]] = [
     ("idempotence: false", "idempotence: ‸enabled", "expected true or false", "'true'"),
     ("idempotence: false", 'idempotence: ‸"false"', "expected true or false", "take the quotes away"),
     ("seed: 7", "‸duration: 7s", "unknown field", "it belongs under workload"),
-    ("claims: [C09]", "claims: ‸C09, C10", "expected a list", "write [C09, C10]"),
+    ("  racks: [a, b]", "  racks: ‸a, b", "expected a list", "write [a, b]"),
     ("  racks: [a, b]", "  racks: [a, ‸2]", "expected a text", '"2"'),
     ("name: good-one", "name: ‸2026", "expected a text", 'in quotes: "2026"'),
     ("    live: 1", "    live: 1\n  ‸mode: zk", "unknown field", "it belongs under cluster"),

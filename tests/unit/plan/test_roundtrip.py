@@ -13,7 +13,7 @@ from jsonschema import Draft202012Validator
 
 from ackproof.base.units import FASTEST
 from ackproof.experiment.drawing import Range
-from ackproof.experiment.experiment import ExpectSpec
+from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import InvalidExperiment
 from ackproof.experiment.roles import OF_PARTITION, Role, RoleKind
@@ -176,12 +176,13 @@ def experiments(draw: st.DrawFn) -> ExperimentSpec:
         min_size=1,
         max_size=3,
     )
+    showings = st.lists(st.builds(ExpectSpec, bounds=bounds), min_size=1, max_size=2).map(tuple)
     return ExperimentSpec(
         name=draw(WORDS),
         description=draw(
             st.text(alphabet=st.characters(codec="utf-8", categories=("L", "P", "Zs")), max_size=20)
         ),
-        claims=tuple(draw(st.lists(WORDS, max_size=2))),
+        claims=draw(st.dictionaries(WORDS, st.builds(ClaimSpec, says=WORDS, holds=showings), max_size=2)),
         cluster=cluster,
         topics=made,
         workload=WorkloadSpec(

@@ -1,0 +1,56 @@
+"""`claims.json`: what the cases of experiments say to sentences about Kafka."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+from ackproof.rundir.documents import Document
+
+Side: TypeAlias = Literal["holds", "fails"]
+
+
+class ClaimVerdict(StrEnum):
+    """What live brokers answered."""
+
+    CONFIRMED = "CONFIRMED"
+    QUALIFIED = "QUALIFIED"
+    """It is true under a condition: both sides of that were seen."""
+    REFUTED = "REFUTED"
+    INCONCLUSIVE = "INCONCLUSIVE"
+
+
+class Shown(Document):
+    """One bound of a showing in one run. `holds` None: it cannot be told, and `why` says why not."""
+
+    case: str
+    run: str
+    """The run's folder, relative to that of `claims.json`; '' for a case that did not run."""
+    side: Side
+    quantity: str = ""
+    bound: str = ""
+    seen: str = ""
+    holds: bool | None
+    why: str = ""
+
+
+class ClaimJudged(Document):
+    """One claim, with all that was looked at."""
+
+    claim: str
+    says: str
+    sources: tuple[str, ...] = ()
+    verdict: ClaimVerdict
+    why: str
+    """The condition that qualifies it, or what is not known; '' where the claim is plainly so, or plainly not."""
+    experiment: str
+    """Of the batch's folder, relative to that of `claims.json`."""
+    seconds: float
+    """How long the experiment ran, all its cases, with audit and report."""
+    shown: tuple[Shown, ...]
+
+
+class ClaimsFile(Document):
+    """`claims.json`; rewritten after every experiment."""
+
+    claims: tuple[ClaimJudged, ...] = ()

@@ -1,0 +1,118 @@
+"""Claims: which verdict follows from what was seen, and that nothing unknown passes for an answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ackproof.experiment.experiment import ClaimSpec, ExpectSpec
+from ackproof.judge.claims import concluded, judge_claims
+from ackproof.plan.cases import case_from_json
+from ackproof.rundir.bounds import Bound
+from ackproof.rundir.claims import ClaimVerdict, Shown
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.layout import BatchDir
+from ackproof.rundir.outcome import Verdict
+
+from .conftest import MakeRun
+
+SHOWING = (ExpectSpec(bounds={"lost": Bound.parse(0)}),)
+BOTH = ClaimSpec(says="s", holds=SHOWING, fails=SHOWING, condition="only so")
+HOLDS = ClaimSpec(says="s", holds=SHOWING)
+FAILS = ClaimSpec(says="s", fails=SHOWING, condition="only so")
+
+
+def seen(holds: str, fails: str = "") -> list[Shown]:
+    """`y` seen, `n` seen not to be so, `?` not known."""
+    so = {"y": True, "n": False, "?": None}
+    return [
+        Shown(
+            case=f"{side}{number}",
+            run="",
+            side=side,
+            quantity="lost",
+            bound="0",
+            holds=so[letter],
+            why="a hole",
+        )
+        for side, letters in (("holds", holds), ("fails", fails))
+        for number, letter in enumerate(letters)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("claim", "holds", "fails", "verdict", "why"),
+    [
+        (BOTH, "yy", "y", "QUALIFIED", "only so"),
+        (BOTH, "yy", "n", "INCONCLUSIVE", "not seen with fails0: lost 0: "),
+        (BOTH, "yn", "y", "INCONCLUSIVE", "not seen with holds1: lost 0: "),
+        (BOTH, "nn", "y", "REFUTED", "only so"),
+        (BOTH, "nn", "n", "INCONCLUSIVE", "not seen with holds0: lost 0: "),
+        (BOTH, "yy", "?", "INCONCLUSIVE", "fails0: lost 0: a hole"),
+        (BOTH, "y?", "y", "INCONCLUSIVE", "holds1: lost 0: a hole"),
+        (BOTH, "yy", "", "INCONCLUSIVE", "no run looked"),
+        (BOTH, "", "yy", "INCONCLUSIVE", "no run looked"),
+        (HOLDS, "yy", "", "CONFIRMED", ""),
+        (HOLDS, "nn", "", "REFUTED", "not seen with holds0: lost 0: "),
+        (HOLDS, "yn", "", "INCONCLUSIVE", "not seen with holds1: lost 0: "),
+        (HOLDS, "", "", "INCONCLUSIVE", "no run looked"),
+        (FAILS, "", "yy", "REFUTED", "only so"),
+        (FAILS, "", "yn", "INCONCLUSIVE", "not seen with fails1: lost 0: "),
+        (FAILS, "", "nn", "INCONCLUSIVE", "not seen with fails0: lost 0: "),
+        (FAILS, "", "", "INCONCLUSIVE", "no run looked"),
+    ],
+)
+def test_what_follows_from_what_was_seen(
+    claim: ClaimSpec, holds: str, fails: str, verdict: str, why: str
+) -> None:
+    assert concluded(claim, seen(holds, fails)) == (ClaimVerdict(verdict), why)
+
+
+CLAIMS = """\
+claims:
+  A: {says: nothing is lost, holds: [{lost: 0}, {elections: ">= 0"}]}
+  B: {says: all is well, holds: [{lost: 0}], fails: [{given: {acks: all}, elections: ">= 0"}], condition: so}
+"""
+
+
+def batch_of(folder: Path, *entries: BatchCase) -> BatchDir:
+    directory = BatchDir(folder)
+    BatchFile(verdict=None, exit_code=0, seed=0, cases=entries).save(directory.batch_json)
+    return directory
+
+
+def test_a_run_that_passed_shows_what_was_measured(make_run: MakeRun, tmp_path: Path) -> None:
+    run = make_run(expect=CLAIMS)
+    claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims
+    entry = BatchCase(case="case#1", settings={}, repeat=1, verdict=Verdict.PASS, run=run.path.name)
+    one, two = judge_claims(claims, batch_of(tmp_path, entry), tmp_path, 1.23)
+    assert (one.claim, one.verdict, one.seconds) == ("A", ClaimVerdict.CONFIRMED, 1.2)
+    assert [(shown.quantity, shown.holds) for shown in one.shown] == [
+        ("lost", True),
+        ("elections", True),
+    ]
+    assert [(shown.side, shown.run) for shown in two.shown] == [("holds", "run"), ("fails", "run")]
+
+
+@pytest.mark.parametrize("verdict", [Verdict.FAIL, Verdict.INCONCLUSIVE, None])
+def test_a_run_that_did_not_pass_shows_nothing(
+    make_run: MakeRun, tmp_path: Path, verdict: Verdict | None
+) -> None:
+    run = make_run(expect=CLAIMS)
+    claims = case_from_json(CaseFile.load(run.case_json).resolved).experiment.claims
+    entry = BatchCase(
+        case="case#1", settings={}, repeat=1, verdict=verdict, reasons=("a dud",), run=run.path.name
+    )
+    said = list(judge_claims(claims, batch_of(tmp_path, entry), tmp_path, 1.0))
+    assert {one.verdict for one in said} == {ClaimVerdict.INCONCLUSIVE}
+    assert said[0].why == f"case#1: its run is {verdict or 'not judged'}: a dud"
+
+
+def test_a_case_that_never_began_answers_no_claim(tmp_path: Path) -> None:
+    entry = BatchCase(case="case#1", settings={}, repeat=1, error="no such release", run="run")
+    (one,) = judge_claims({"A": HOLDS}, batch_of(tmp_path, entry), tmp_path, 1.0)
+    assert (one.verdict, one.why) == (
+        ClaimVerdict.INCONCLUSIVE,
+        "case#1: its run is not judged: no such release",
+    )
