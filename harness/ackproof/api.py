@@ -102,9 +102,9 @@ class Run:
     def spark(self, session: SparkSession) -> Mapping[str, DataFrame]:
         """Temporary views of its tables in a session, classic or Connect, and their DataFrames, by name.
 
-        produced, consumed, transactions, findings, series, timeline, samples, pulse, batches: those that are there, as
-        they are now; views of these names in the session are replaced. Asking for another raises `BadInput`, which says
-        why it is not there.
+        produced, consumed, transactions, findings, series, timeline, samples, pulse, metrics, batches: those that are
+        there, as they are now; views of these names in the session are replaced. Asking for another raises `BadInput`,
+        which says why it is not there.
         """
         return _views(session, {self.directory.name: self.directory})
 
@@ -118,6 +118,15 @@ class Run:
         pandas = _pandas()
         found = list(rows(Evidence.of_run(self._files)))
         return pandas.DataFrame(map(vars, found), columns=[field.name for field in fields(Row)])
+
+    def metrics(self) -> pandas.DataFrame:
+        """What every node told of its own metrics, a row each: t_ns (asked), done_ns (answered), node, metric, value as
+        JMX has it (times of requests in ms); the metric `up` says whether it answered. Raises `BadInput` where the
+        experiment did not observe metrics, `MissingTool` without pandas."""
+        if not self._files.metrics.exists():
+            raise BadInput(f"{self.directory}: no metrics were scraped; they take observe: {{metrics: true}}")
+        _pandas()
+        return storage.table(self._files.metrics).to_pandas()
 
     @property
     def _files(self) -> CaseDir:

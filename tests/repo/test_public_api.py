@@ -31,7 +31,7 @@ SIGNATURES = {
 }
 OF_A_RUN = [
     *("audit", "case", "consumed", "directory", "final_read", "findings"),
-    *("prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
+    *("metrics", "prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
 ]
 
 OF_A_BATCH = [

@@ -25,7 +25,7 @@ from ackproof.base.errors import BadInput
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.ledger import parts
 from ackproof.rundir.replicas import BATCHES
-from ackproof.rundir.schema import CONSUMED, FINDINGS, PRODUCED, SERIES, TRANSACTIONS
+from ackproof.rundir.schema import CONSUMED, FINDINGS, METRICS, PRODUCED, SERIES, TRANSACTIONS
 
 Value: TypeAlias = object
 """What a cell holds, in Python: a number, a text, a list, a dict, a time …, None."""
@@ -79,6 +79,7 @@ _TABLES: Final = (
     _Table("timeline", lambda run: _file(run.timeline), _EVENT),
     _Table("samples", lambda run: _file(run.samples), _SAMPLE),
     _Table("pulse", lambda run: _file(run.pulse), _PULSE),
+    _Table("metrics", lambda run: _file(run.metrics), METRICS, "the experiment did not observe metrics"),
     _Table("batches", lambda run: _file(run.replica_batches), BATCHES),
 )
 

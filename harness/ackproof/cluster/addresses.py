@@ -1,6 +1,6 @@
 """Who listens where. A cluster has the block 127.C.x.y of the loopback network to itself (`lease`)::
 
-127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test
+127.C.1.i        node i: its INTERNAL and CONTROLLER listeners, known to the other nodes as node-i.test; its exporter
 127.C.2.i        node i for clients (EXTERNAL), known by this literal
 127.C.(50+i).j   where node i reaches node j when that directed link goes through a proxy
 127.C.50.j       where clients reach broker j when these links go through proxies
@@ -30,7 +30,7 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True)
 class Addresses:
-    """The addresses of one cluster. `block` is C; the three ports are the same on every node."""
+    """The addresses of one cluster. `block` is C; the four ports are the same on every node."""
 
     block: int
     base_port: int
@@ -64,6 +64,10 @@ class Addresses:
         """Where controller `node_id` answers requests about the quorum."""
         return Address(self.node(node_id), self.controller_port)
 
+    def exporter(self, node_id: int) -> Address:
+        """Where node `node_id` tells its metrics, if it does."""
+        return Address(self.node(node_id), self.exporter_port)
+
     @property
     def internal_port(self) -> int:
         """Replication and forwarded requests between brokers."""
@@ -79,6 +83,11 @@ class Addresses:
         """Clients."""
         return self.base_port + 2
 
+    @property
+    def exporter_port(self) -> int:
+        """The nodes' own metrics."""
+        return self.base_port + 3
+
     def listening(self, node_ids: Iterable[int]) -> list[Address]:
         """Every address that nodes with these ids may listen at."""
         return [
@@ -88,6 +97,7 @@ class Addresses:
                 Address(self.node(node_id), self.internal_port),
                 Address(self.node(node_id), self.controller_port),
                 self.client(node_id),
+                self.exporter(node_id),
             )
         ]
 

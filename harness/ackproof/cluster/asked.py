@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster import queries
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import Node, PartitionEnds, PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.rundir.partition import TopicPartition
@@ -40,6 +41,10 @@ class AskedCluster(ABC, Generic[N]):
     def controllers(self) -> tuple[N, ...]:
         """Those that keep the metadata, by id."""
         return tuple(node for _, node in sorted(self.nodes.items()) if node.is_controller)
+
+    def exporters(self) -> Mapping[int, Address]:
+        """Where each node tells its own metrics; empty where none does."""
+        return {}
 
     @abstractmethod
     def running_links(self) -> Mapping[int, Connection]:

@@ -31,6 +31,10 @@ class Layout:
         """Nodes that vote and hold no partitions."""
         return tuple(node for node in self.spec.controller_ids if node not in self.spec.broker_ids)
 
+    def exporters(self) -> dict[int, Address]:
+        """Where each of Kafka's own nodes would tell its metrics."""
+        return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
+
     def is_broker(self, node_id: int) -> bool:
         """Whether the node holds partitions."""
         return node_id in self.spec.broker_ids

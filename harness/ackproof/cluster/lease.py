@@ -145,7 +145,7 @@ def _base_ports() -> list[int]:
         lowest = int(_EPHEMERAL.read_text().split()[0])
     except (OSError, ValueError, IndexError):
         lowest = 32768
-    return [port for port in _BASE_PORTS if port + 2 < lowest] or list(_BASE_PORTS)
+    return [port for port in _BASE_PORTS if port + 3 < lowest] or list(_BASE_PORTS)
 
 
 def _require_loopback() -> None:

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import partial
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 from ackproof.base.errors import BadInput, WaitTimeout
 from ackproof.base.processes import RunTag
@@ -49,7 +49,7 @@ FREE_WITHIN_S: Final = 60.0
 """More than any session that ends by itself."""
 
 
-class OwnCluster(AskedCluster[ProcessNode]):
+class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["OwnCluster"]):
     """What the clusters of all backends have in common.
 
     `nodes_dir` gets a folder per node; `on_event` hears of every node that starts or ends, the moment it does, on
@@ -224,9 +224,6 @@ class OwnCluster(AskedCluster[ProcessNode]):
         for disk in self._disks.values():
             disk.remove()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, *_: object) -> None:
         self.stop()
 
@@ -253,6 +250,9 @@ class OwnCluster(AskedCluster[ProcessNode]):
 
     def client_addresses(self) -> dict[int, Address]:
         return {broker: self.layout.addresses.client(broker) for broker in self.spec.broker_ids}
+
+    def exporters(self) -> dict[int, Address]:
+        return self.layout.exporters() if Need.METRICS in self._needs else {}
 
     @property
     def mesh(self) -> ProxiedMesh | None:

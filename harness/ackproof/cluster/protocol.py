@@ -201,6 +201,9 @@ class Cluster(Protocol):
     def client_addresses(self) -> Mapping[int, Address]:
         """Where each broker listens for clients, past all proxies: for the harness's own questions."""
 
+    def exporters(self) -> Mapping[int, Address]:
+        """Where each node tells its own metrics, past all proxies; empty where none does."""
+
     @property
     def mesh(self) -> Mesh | None:
         """Its links, where faults need to break some; else None."""

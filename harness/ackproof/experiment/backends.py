@@ -15,7 +15,7 @@ Backend: TypeAlias = Literal["process", "docker", "auto", "attach", "model"]
 
 
 class Need(StrEnum):
-    """What a fault needs before a cluster starts; the union over all faults of a case is laid."""
+    """What a fault needs before a cluster starts, or who looks on; the union over all of a case is laid."""
 
     BROKER_LINKS = "links among brokers, and from brokers to controllers"
     CONTROLLER_LINKS = "links among controllers"
@@ -24,6 +24,7 @@ class Need(StrEnum):
     CLOCKS = "wall clocks of the nodes that can be set"
     DISKS = "file systems of their own for the nodes' data"
     DISKS_WHERE_ROOT = "file systems of their own for the nodes' data, where they can be mounted"
+    METRICS = "an exporter of metrics in each node"
 
 
 LINKS: Final = frozenset({Need.BROKER_LINKS, Need.CONTROLLER_LINKS, Need.CLIENT_LINKS})
@@ -33,7 +34,7 @@ DISKS: Final = frozenset({Need.DISKS, Need.DISKS_WHERE_ROOT})
 
 
 class Ability(StrEnum):
-    """What a kind of fault takes of a backend (`FaultSpec.ASKS`) beside requests in Kafka's protocol."""
+    """What a kind of fault takes of a backend (`FaultSpec.ASKS`), or `observe`, beside requests in Kafka's protocol."""
 
     PROCESSES = "nodes that can be killed, paused and started again"
     RELEASES = "nodes that can be started with another release"
@@ -42,6 +43,7 @@ class Ability(StrEnum):
     DISKS = "disks that can be broken and looked at"
     ZOOKEEPER = "ZooKeeper's servers within reach"
     DELETION = "topics that may be deleted while a case runs"
+    METRICS = "nodes that tell their own metrics"
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ class BackendRow:
     """Whether someone else runs the cluster: only the topics of the case are ours, and no file of it is here."""
 
 
-_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS}
+_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS}
 
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {
@@ -78,9 +80,12 @@ BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
                 Ability.DISKS: "the disks of a cluster that someone else runs are not ours to break or look at",
                 Ability.ZOOKEEPER: "ZooKeeper of a cluster that someone else runs is not ours to touch",
                 Ability.DELETION: "on a cluster that someone else runs nothing is deleted before the end",
+                Ability.METRICS: "no exporter can be put into brokers that someone else runs",
             },
             foreign=True,
         ),
-        "model": BackendRow(simulated=True),
+        "model": BackendRow(
+            lacks={Ability.METRICS: "its brokers are no processes and have none"}, simulated=True
+        ),
     }
 )

@@ -50,8 +50,9 @@ class Case:
 
     @property
     def needs(self) -> frozenset[Need]:
-        """What its faults need of the ground, all together."""
-        return frozenset().union(*(fault.needs for fault in self.faults))
+        """What its faults need of the ground, and who looks on, all together."""
+        seen = frozenset({Need.METRICS} if self.experiment.observe.metrics else ())
+        return seen.union(*(fault.needs for fault in self.faults))
 
     @property
     def demands_a_finding(self) -> bool:

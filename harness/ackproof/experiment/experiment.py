@@ -23,7 +23,14 @@ from ackproof.experiment.base import Spec, Text, Whole
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import nearest
-from ackproof.experiment.spec import ClusterSpec, EvidenceSpec, TopicName, TopicSpec, WorkloadSpec
+from ackproof.experiment.spec import (
+    ClusterSpec,
+    EvidenceSpec,
+    ObserveSpec,
+    TopicName,
+    TopicSpec,
+    WorkloadSpec,
+)
 from ackproof.quantities.quantity import Quantity
 from ackproof.quantities.vocabulary import UnknownQuantity, is_count, parse_ask
 from ackproof.repeats.demand import STATISTICS, Demand, Statistic
@@ -283,6 +290,9 @@ class ExperimentSpec(Spec):
         (), description="The faults, in order."
     )
     expect: tuple[ExpectSpec, ...] = Field((), max_length=200, description="What is expected to be seen.")
+    observe: ObserveSpec = Field(
+        default_factory=ObserveSpec, description="What is looked at beside what every run shows."
+    )
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."
     )

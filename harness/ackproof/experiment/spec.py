@@ -142,6 +142,12 @@ class ClusterSpec(Spec):
         return tuple(range(FIRST_CONTROLLER, FIRST_CONTROLLER + self.controllers))
 
     @property
+    def kafka_ids(self) -> tuple[int, ...]:
+        """Ids of Kafka's own nodes: brokers, and controllers but for ZooKeeper's servers."""
+        others = () if self.metadata.broker_controls else self.controller_ids
+        return tuple(dict.fromkeys((*self.broker_ids, *others)))
+
+    @property
     def metadata(self) -> MetadataMode:
         """What follows from the mode."""
         return MODES[self.mode]
@@ -258,6 +264,14 @@ class EvidenceSpec(Spec):
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise wrong("expected a share between 0 and 1, such as 0.5")
         return value
+
+
+class ObserveSpec(Spec):
+    """What is looked at beside what every run shows."""
+
+    metrics: Flag = Field(
+        False, description="Scrape the metrics of every node once a second, through a Java agent in each."
+    )
 
 
 class SystemUnderTest(Protocol):

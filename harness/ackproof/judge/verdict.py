@@ -34,6 +34,7 @@ from ackproof.judge.coherence import (
     processes,
     reader_epochs,
     rows,
+    scrapes,
     settings,
     told,
     transactions,
@@ -88,6 +89,7 @@ COHERENCE: Final[tuple[Check, ...]] = (
     disks.check,
     transactions.check,
     watching.check,
+    scrapes.check,
     _sealed,
 )
 """What is asked first: whether one fact agrees with another …"""

@@ -20,6 +20,7 @@ from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, CaseFile, FinalReadFile
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import read_metadata
+from ackproof.rundir.metrics import read_scrapes
 from ackproof.rundir.pulse import read_pulses
 from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
 from ackproof.rundir.samples import read_samples
@@ -52,6 +53,7 @@ def _unreadable(run: CaseDir) -> Iterator[str]:
         (run.metadata_log, lambda path: list(read_metadata(path))),
         (run.samples, lambda path: _whole(path, len(read_samples(path)))),
         (run.pulse, lambda path: _whole(path, len(read_pulses(path)))),
+        (run.metrics, read_scrapes),
         (run.replicas, ReplicasFile.load),
         (run.replica_batches, lambda path: read_batches(path, BATCHES.names)),
         (run.series, lambda path: storage.table(path).select(SERIES.names)),

@@ -26,7 +26,7 @@ from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, Gauge, When
 from ackproof.faults.storm import Storm
-from ackproof.plan.checks_backend import check_on_model, check_possible, check_storm
+from ackproof.plan.checks_backend import check_observed, check_on_model, check_possible, check_storm
 from ackproof.plan.checks_workload import check_settings, check_workload
 from ackproof.plan.diagnostics import Problems
 from ackproof.plan.doubts import look_for_doubts
@@ -48,6 +48,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
         _check_fault(spec, fault, found)
     check_meetings(spec, found)
     _check_evidence(spec, found)
+    check_observed(spec, found)
     check_on_model(spec, found)
     if not found.problems:
         look_for_doubts(spec, found)

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster.disks.file_systems import refusal
-from ackproof.experiment.backends import Need
+from ackproof.experiment.backends import Ability, Need
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.problems import Path
@@ -48,6 +48,15 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
         if found.sound(lack.path):
             said = f"{lack.what} is not possible" if lack.drawn else "not possible"
             found.report(lack.path, f"{said} on the backend {spec.backend}, because {lack.why}", key=lack.key)
+
+
+def check_observed(spec: ExperimentSpec, found: Problems) -> None:
+    """Report what is to be looked at, and the backend does not show."""
+    why = spec.ground.lacks.get(Ability.METRICS)
+    if spec.observe.metrics and why is not None and found.sound(("backend",), ("observe", "metrics")):
+        found.report(
+            ("observe", "metrics"), f"not possible on the backend {spec.backend}, because {why}", key=True
+        )
 
 
 def lacks(spec: ExperimentSpec) -> str | None:

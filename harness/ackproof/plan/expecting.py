@@ -16,7 +16,12 @@ def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[s
     windows += [(name, demand.window) for name, demand in expectation.over_repeats.items()]
     for name, window in windows:
         ask = parse_ask(name)
-        for why in (*_of_faults(ask, window, spec), *_of_the_place(ask, spec), *_unseen(ask, spec)):
+        for why in (
+            *_of_faults(ask, window, spec),
+            *_of_the_place(ask, spec),
+            *_of_the_node(ask, spec),
+            *_unseen(ask, spec),
+        ):
             yield name, why
             break
 
@@ -38,10 +43,18 @@ def _of_the_place(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
         yield f"{ask.place} does not exist; {ask.place.topic} has {topic.partitions} partitions, counted from 0"
 
 
+def _of_the_node(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
+    nodes = spec.cluster.kafka_ids
+    if ask.node is not None and ask.node not in nodes:
+        yield f"there is no node {ask.node} that has metrics; there are {', '.join(map(str, nodes))}"
+
+
 def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     needs, name = ask.quantity.needs, ask.quantity.key
     if needs is Witness.READERS and not spec.workload.consumers.live:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    elif needs is Witness.METRICS and not spec.observe.metrics:
+        yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
     elif needs in (Witness.METADATA_LOG, Witness.QUORUM) and spec.ground.foreign:
         yield f"{name} is not seen on a cluster that someone else runs, whose metadata log is out of reach"
     elif needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):

@@ -15,7 +15,7 @@ from ackproof.plan.diagnostics import GROUPS, group_of
 from ackproof.rundir.documents import Scalar
 
 _PART: Final = re.compile(r"\.?([A-Za-z0-9_-]+)|\[([^\[\]]+)\]")
-ROOTS: Final = ("cluster", "topics", "workload", "faults", "evidence")
+ROOTS: Final = ("cluster", "topics", "workload", "faults", "observe", "evidence")
 _MAPS: Final = ("config", "broker_config", "features")
 
 

@@ -14,7 +14,7 @@ _UNQUOTED: Final = frozenset({"int_type", "float_type", "bool_type"})
 _GLUED: Final = re.compile(r"([A-Za-z][\w.-]*)[:=] ?(\S.*)")
 _SEVERAL: Final = re.compile(r"\s+or\s+|\s*[,|]\s*")
 _LITERAL: Final = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?|true|false")
-_VARIED: Final = frozenset({"cluster", "topics", "workload", "evidence"})
+_VARIED: Final = frozenset({"cluster", "topics", "workload", "observe", "evidence"})
 
 
 def remedy(kind: str, node: Node | None, path: Path) -> str:

@@ -12,7 +12,7 @@ from ackproof.provision import maven
 from ackproof.provision.cache import build_once
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.progress import Progress, ProgressSink, ignore
-from ackproof.provision.releases import Lock, lock
+from ackproof.provision.releases import Lock, direct_dependencies, lock
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,8 @@ def _home(locked: Lock) -> Path:
 def _fetch(locked: Lock, folder: Path, progress: ProgressSink) -> None:
     work, jars = folder / "work", folder / "jars"
     work.mkdir()
-    maven.fetch(locked.version, jars, work, expected=locked.jars, progress=progress)
+    name, artifacts = f"Kafka {locked.version}", direct_dependencies(locked.version)
+    maven.fetch(name, artifacts, jars, work, expected=locked.jars, progress=progress)
     progress(Progress("verify", f"Kafka {locked.version}: comparing SHA-256", 0, len(locked.jars)))
     verify(locked, jars)
     for jar in jars.iterdir():

@@ -13,14 +13,15 @@ from ackproof.base.errors import AckproofError
 from ackproof.provision import maven
 from ackproof.provision.jars import sha256
 from ackproof.provision.progress import ProgressSink, ignore
-from ackproof.provision.releases import LOCKS, Lock
+from ackproof.provision.releases import LOCKS, Lock, direct_dependencies
 
 
 def make_lock(version: str, progress: ProgressSink = ignore) -> Lock:
     """Fetch this version, verified by Maven alone, and lock what came. Raises what `maven.fetch` does."""
     with tempfile.TemporaryDirectory(prefix="ackproof-lock-") as folder:
         jars = Path(folder) / "jars"
-        maven.fetch(version, jars, Path(folder), expected=(), progress=progress)
+        artifacts = direct_dependencies(version)
+        maven.fetch(f"Kafka {version}", artifacts, jars, Path(folder), expected=(), progress=progress)
         return Lock(version, {jar.name: sha256(jar) for jar in jars.glob("*.jar")})
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from ackproof.base.errors import MissingTool
 from ackproof.base.processes import Child, RunTag, spawn
@@ -14,9 +15,11 @@ from ackproof.base.wait import wait_until
 from ackproof.provision.failure import ProvisionFailed
 from ackproof.provision.java import find_java
 from ackproof.provision.progress import Progress, ProgressSink
-from ackproof.provision.releases import direct_dependencies
 
 INSTALL = "apt-get install maven"
+
+Artifact: TypeAlias = tuple[str, str, str]
+"""Group, artifact, version."""
 
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
 _TIMEOUT_S = 840.0
@@ -31,7 +34,7 @@ _POM = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>ackproof</groupId>
-  <artifactId>kafka-{version}</artifactId>
+  <artifactId>fetched</artifactId>
   <version>1</version>
   <packaging>pom</packaging>
   <dependencies>
@@ -52,23 +55,31 @@ def find_maven() -> Path:
     return Path(found).absolute()
 
 
-def pom(version: str) -> str:
-    """A project that depends on this version of the Kafka server and a logger, all versions exact."""
-    dependencies = "\n".join(_DEPENDENCY.format(*each) for each in direct_dependencies(version))
-    return _POM.format(version=version, dependencies=dependencies)
+def pom(artifacts: Sequence[Artifact]) -> str:
+    """A project that depends on exactly these."""
+    return _POM.format(dependencies="\n".join(_DEPENDENCY.format(*each) for each in artifacts))
 
 
-def fetch(version: str, jars: Path, work: Path, *, expected: Collection[str], progress: ProgressSink) -> None:
-    """Put the jars of this version into the new folder `jars`; `expected`: their names, if known, for `progress`.
+def fetch(
+    what: str,
+    artifacts: Sequence[Artifact],
+    jars: Path,
+    work: Path,
+    *,
+    expected: Collection[str],
+    progress: ProgressSink,
+) -> None:
+    """Put the jars of these and of all that they need into the new folder `jars`. `what` names them for people;
+    `expected`: their file names, if known, for `progress`.
 
     `work` is an empty folder for the project and Maven's output. Raises `MissingTool` (mvn, java),
     `ProvisionFailed` with Maven's own complaint, `WaitTimeout`. Maven has ended when this returns.
     """
     maven = find_maven()
     find_java()  # Maven needs one too, and would say so in more words
-    (work / "pom.xml").write_text(pom(version), encoding="utf-8")
+    (work / "pom.xml").write_text(pom(artifacts), encoding="utf-8")
     output = work / "mvn.log"
-    progress(Progress("download", f"Kafka {version}: asking Maven for its jars", 0, len(expected)))
+    progress(Progress("download", f"{what}: asking Maven for its jars", 0, len(expected)))
     child = spawn(
         [
             str(maven),
@@ -83,16 +94,14 @@ def fetch(version: str, jars: Path, work: Path, *, expected: Collection[str], pr
         stdout=output,
     )
     try:
-        status = _follow(child, output, version, expected, progress)
+        status = _follow(child, output, what, expected, progress)
     finally:
         child.kill()
     if status != 0:
-        raise ProvisionFailed(f"mvn could not fetch Kafka {version} (exit {status}): {_complaint(output)}")
+        raise ProvisionFailed(f"mvn could not fetch {what} (exit {status}): {_complaint(output)}")
 
 
-def _follow(
-    child: Child, output: Path, version: str, expected: Collection[str], progress: ProgressSink
-) -> int:
+def _follow(child: Child, output: Path, what: str, expected: Collection[str], progress: ProgressSink) -> int:
     told = 0
 
     def ended() -> tuple[int] | None:
@@ -101,12 +110,12 @@ def _follow(
         done = _count(output, expected)
         if done > told:
             told = done
-            progress(Progress("download", f"Kafka {version}: fetching its jars", done, len(expected)))
+            progress(Progress("download", f"{what}: fetching its jars", done, len(expected)))
         return None if status is None else (status,)
 
     (status,) = wait_until(
         ended,
-        what=f"mvn to fetch Kafka {version}",
+        what=f"mvn to fetch {what}",
         timeout_s=_TIMEOUT_S,
         interval_s=0.1,
         logs=lambda: "\n".join(_text(output).splitlines()[-5:]),

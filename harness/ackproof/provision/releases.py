@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ackproof.base.errors import BadInput
 from ackproof.experiment.releases import numbers
+from ackproof.provision.maven import Artifact
 
 LOCKS = Path(__file__).parent / "locks"
 
@@ -47,7 +48,7 @@ def lock(version: str) -> Lock:
     return Lock(version, {match["name"]: match["sha256"] for match in map(_line, text.splitlines())})
 
 
-def direct_dependencies(version: str) -> list[tuple[str, str, str]]:
+def direct_dependencies(version: str) -> list[Artifact]:
     """(group, artifact, version) of what is asked of Maven: the server and a logger behind slf4j."""
     kafka = ("org.apache.kafka", "kafka_2.13", version)
     if is_4(version):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ackproof.base.errors import BadInput
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import over_time
 from ackproof.quantities.quantity import Ask
@@ -29,7 +30,7 @@ def measured(evidence: Evidence, ask: Ask, window: Window) -> Value:
     assert ask.quantity.measure is not None
     try:
         return ask.quantity.measure(evidence, ask, window)
-    except (OSError, pa.ArrowException) as error:
+    except (BadInput, OSError, pa.ArrowException) as error:
         return Value.unknown(f"its files cannot be read: {error}")
 
 

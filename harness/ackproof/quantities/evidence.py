@@ -15,6 +15,7 @@ from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import MetadataRecord, TopicRemoved, read_metadata
+from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, PhaseBegan, read_timeline
@@ -108,6 +109,11 @@ class Evidence:
     def metadata_log(self) -> MetadataLog:
         """The same, by partition, and whether all of it is there."""
         return MetadataLog.of(self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper)
+
+    @cached_property
+    def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
+        """What each node that was asked told of its metrics; nothing where nobody asked. Raises as `read_scrapes`."""
+        return read_scrapes(self.run.metrics)
 
     @cached_property
     def removed(self) -> frozenset[str]:

@@ -64,6 +64,10 @@ class Looks:
 
 def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Seen:
     """What is demanded of a state, held against what was seen of it."""
+    state = ask.quantity.state
+    assert state is not None
+    if state.scraped is not None:
+        return _of_looks(evidence, bound, state.scraped(evidence, node=ask.node), str(ask), ())
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     if not places:
         return Seen(None, "nothing", f"nobody looked at {ask.place or 'any partition'}")
@@ -78,24 +82,30 @@ def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Seen:
 def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> Seen:
     state = ask.quantity.state
     assert state is not None
+    name = f"{ask.quantity.name}({place})"
+    decided: tuple[float, ...] = ()
+    if bound.window == WHOLE and state.of_record is not None and bound.mode is not Mode.EVENTUALLY:
+        every = [
+            state.of_record(record) for life in evidence.metadata_log.states.get(place, ()) for record in life
+        ]
+        wrong = next((number for number in every if _is_wrong(bound, number)), None)
+        if wrong is not None:
+            return Seen(False, f"{name} was {wrong:.0f}, as the metadata log says")
+        decided = () if evidence.metadata_log.hole else tuple(every)
+    return _of_looks(evidence, bound, Looks.of(evidence, state, place), name, decided)
+
+
+def _of_looks(
+    evidence: Evidence, bound: Bound, looks: Looks | str, name: str, decided: Sequence[float]
+) -> Seen:
     spans = evidence.spans(bound.window)
-    if isinstance(spans, str):
-        return Seen(None, "nothing", spans)
-    looks, name = Looks.of(evidence, state, place), f"{ask.quantity.name}({place})"
+    if isinstance(spans, str) or isinstance(looks, str):
+        return Seen(None, "nothing", looks if isinstance(looks, str) else str(spans))
     if bound.mode is Mode.EVENTUALLY:
         begin = evidence.load_begins if bound.window == WHOLE else spans[0][0]
         return _eventually(evidence, bound, looks, name, begin, spans[-1][1])
     within = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
-    if bound.window == WHOLE and state.of_record is not None:
-        decided = [
-            state.of_record(record) for life in evidence.metadata_log.states.get(place, ()) for record in life
-        ]
-        wrong = next((number for number in decided if _is_wrong(bound, number)), None)
-        if wrong is not None:
-            return Seen(False, f"{name} was {wrong:.0f}, as the metadata log says")
-        if decided and not evidence.metadata_log.hole:
-            return _without_holes(bound, looks, name, within, decided)
-    return _without_holes(bound, looks, name, within, ())
+    return _without_holes(bound, looks, name, within, decided)
 
 
 def _is_wrong(bound: Bound, number: float) -> bool:

@@ -9,11 +9,12 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof.base.units import duration_text, parse_duration
-from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.bounds import Bound, Unit, Window
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
     from ackproof.quantities.evidence import Evidence
+    from ackproof.quantities.over_time import Looks
     from ackproof.quantities.value import Value
     from ackproof.rundir.metadata import PartitionDecided
     from ackproof.rundir.samples import Sample
@@ -28,24 +29,29 @@ class Witness(StrEnum):
     READERS = "live readers"
     METADATA_LOG = "the controllers' metadata log"
     QUORUM = "the metadata log of a KRaft quorum of real controllers"
+    METRICS = "the nodes' own metrics"
 
 
 class Argument(StrEnum):
     """What a quantity may be asked of, beside its first word."""
 
+    SHOWS = "> X"
+    """Any comparison; it stands behind the first word."""
     FAULT = "fault N"
     ABOVE = "above D"
     CODE = "code C"
     PLACE = "t/p"
+    NODE = "node N"
 
 
 @dataclass(frozen=True)
 class State:
-    """How a state is read off a look at a partition, and off a record of the metadata log where that tells it. None:
-    not known at that moment."""
+    """How a state is read off a look at a partition, and off a record of the metadata log where that tells it (None:
+    not known at that moment); or, of what is no partition's, all looks at it, or why there are none."""
 
-    of_sample: Callable[[Sample], float | None]
+    of_sample: Callable[[Sample], float | None] = lambda _: None
     of_record: Callable[[PartitionDecided], float] | None = None
+    scraped: Callable[..., Looks | str] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,10 @@ class Quantity:
     definition: str
     source: str
     unknown: str
+    stands_for: str = ""
+    """What the page writes for its variant, of which there are many alike."""
+    compared: Unit = Unit.COUNT
+    """What `SHOWS` compares with."""
     required: tuple[Argument, ...] = ()
     optional: tuple[Argument, ...] = ()
     needs: Witness | None = None
@@ -79,7 +89,9 @@ class Quantity:
     @property
     def signature(self) -> str:
         """How it is written, what may be left out in brackets."""
-        inside = ", ".join(word for word in (self.variant, *self.required) if word)
+        further = [str(one) for one in self.required if one is not Argument.SHOWS]
+        shows = f" {Argument.SHOWS}" if Argument.SHOWS in self.required else ""
+        inside = ", ".join(word for word in (f"{self.variant}{shows}", *further) if word)
         if not inside:
             return self.name + (f"[({', '.join(self.optional)})]" if self.optional else "")
         return f"{self.name}({inside}{''.join(f'[, {one}]' for one in self.optional)})"
@@ -94,9 +106,12 @@ class Ask:
     above_s: float | None = None
     code: int | None = None
     place: TopicPartition | None = None
+    node: int | None = None
+    shows: Bound | None = None
 
     def __str__(self) -> str:
-        words = [self.quantity.variant] if self.quantity.variant else []
+        shows = "" if self.shows is None else f" {self.shows}"
+        words = [f"{self.quantity.variant}{shows}"] if self.quantity.variant else []
         if self.fault is not None:
             words.append(f"fault {self.fault}")
         if self.above_s is not None:
@@ -105,6 +120,8 @@ class Ask:
             words.append(f"code {self.code}")
         if self.place is not None:
             words.append(str(self.place))
+        if self.node is not None:
+            words.append(f"node {self.node}")
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
@@ -114,12 +131,17 @@ class Ask:
             Argument.ABOVE: self.above_s,
             Argument.CODE: self.code,
             Argument.PLACE: self.place,
+            Argument.NODE: self.node,
+            Argument.SHOWS: self.shows,
         }
         return values[argument] is not None
 
 
+_WRITTEN: Final = {Unit.COUNT: Unit.NUMBER, Unit.SECONDS: Unit.SECONDS}
 Vocabulary: TypeAlias = Mapping[str, Quantity]
 _FAULT: Final = re.compile(r"fault\s+([1-9][0-9]{0,2})\Z")
+_NODE: Final = re.compile(r"node\s+([1-9][0-9]{0,2})\Z")
+_SHOWS: Final = re.compile(r"(?:>=|<=|==|>|<)\s*[0-9]\S*\Z")
 _ABOVE: Final = re.compile(r"above\s+(\S.*)\Z")
 _CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
 
@@ -136,6 +158,12 @@ def read_argument(ask: Ask, text: str) -> Ask:
         kind, more = Argument.ABOVE, replace(ask, above_s=above)
     elif match := _CODE.match(text):
         kind, more = Argument.CODE, replace(ask, code=int(match[1]))
+    elif match := _NODE.match(text):
+        kind, more = Argument.NODE, replace(ask, node=int(match[1]))
+    elif _SHOWS.match(text):
+        # as a number: `== 1` and not `1`
+        shown = replace(Bound.parse(text, quantity.compared), unit=_WRITTEN[quantity.compared])
+        kind, more = Argument.SHOWS, replace(ask, shows=shown)
     elif "/" in text:
         kind, more = Argument.PLACE, replace(ask, place=TopicPartition.parse(text))
     else:

@@ -8,14 +8,15 @@ from dataclasses import dataclass, replace
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
 from ackproof.quantities.over_time import Looks
-from ackproof.quantities.quantity import Argument, Ask, Quantity
+from ackproof.quantities.quantity import Argument, Ask, Quantity, Witness
 from ackproof.quantities.value import Value
 from ackproof.quantities.vocabulary import VOCABULARY
-from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Unit, Window
 from ackproof.rundir.partition import TopicPartition
 
 ABOVE_S = 1.0
 """Gaps are told above this, where nobody says another."""
+_ANY = Bound(">", 0, Unit.NUMBER)
 
 
 @dataclass(frozen=True)
@@ -34,9 +35,11 @@ class Row:
 
 def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
-    faults."""
+    faults; of metrics where they were scraped, of all nodes together, and what an alert above 0 would have shown."""
     places = sorted(evidence.samples_of) if partitions else []
     for quantity in VOCABULARY.values():
+        if quantity.needs is Witness.METRICS and not evidence.scrapes:
+            continue
         for ask in _asks(quantity, [None, *places], sorted(evidence.faults)):
             for window in _windows(quantity):
                 yield _row(evidence, ask, window)
@@ -46,10 +49,13 @@ def _asks(
     quantity: Quantity, places: Sequence[TopicPartition | None], faults: Sequence[int]
 ) -> Iterator[Ask]:
     above = ABOVE_S if Argument.ABOVE in quantity.required else None
+    shows = _ANY if Argument.SHOWS in quantity.required else None
+    if shows is not None and quantity.compared is Unit.SECONDS:
+        return  # every latency is above 0
     for fault in faults if Argument.FAULT in quantity.required else [None]:
         for place in places if Argument.PLACE in quantity.optional else [None]:
-            if quantity.state is None or place is not None:
-                yield Ask(quantity, fault, above, None, place)
+            if quantity.state is None or quantity.state.scraped is not None or place is not None:
+                yield Ask(quantity, fault, above, None, place, shows=shows)
 
 
 def _windows(quantity: Quantity) -> Sequence[Window]:
@@ -69,8 +75,14 @@ def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
     spans = evidence.spans(window)
     if isinstance(spans, str):
         return Value.unknown(spans)
-    assert ask.quantity.state is not None
-    assert ask.place is not None
-    looks = Looks.of(evidence, ask.quantity.state, ask.place)
+    state = ask.quantity.state
+    assert state is not None
+    if state.scraped is not None:
+        looks = state.scraped(evidence, node=ask.node)
+    else:
+        assert ask.place is not None
+        looks = Looks.of(evidence, state, ask.place)
+    if isinstance(looks, str):
+        return Value.unknown(looks)
     numbers = [number for begin, end in spans for _, number in looks.inside(begin, end)]
     return Value(min(numbers), max(numbers)) if numbers else Value.unknown("no look tells it")

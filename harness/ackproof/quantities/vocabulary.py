@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.quantities import availability, counts, rates, states, times
+from ackproof.quantities import availability, counts, metrics, rates, states, times
 from ackproof.quantities.quantity import Ask, Quantity, Vocabulary, read_argument
 from ackproof.rundir.anomalies import TABLE
 
 OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
     {
         (module.__doc__ or "").partition("\n")[0].rstrip("."): module.QUANTITIES
-        for module in (availability, times, rates, states, counts)
+        for module in (availability, times, rates, states, metrics, counts)
     }
 )
 """By what they have in common, in the words of their file."""
@@ -22,6 +22,7 @@ VOCABULARY: Final[Vocabulary] = MappingProxyType(
     {one.key: one for family in OF_FAMILY.values() for one in family}
 )
 """By what they are called: `time_to(first ack)`, `isr`, `lost`."""
+_COMPARED: Final = re.compile(r"([^<>=]+?)\s*([<>=].*)\Z")
 _ASK: Final = re.compile(r"\s*([A-Za-z][A-Za-z_-]*)\s*(?:\(([^()]*)\))?\s*\Z")
 
 
@@ -50,6 +51,8 @@ def parse_ask(text: str) -> Ask:
     words = [" ".join(word.split()) for word in inside.split(",")] if inside is not None else []
     if "" in words:
         raise ValueError(f"there is nothing between two of the commas, or parentheses, of '{text[:60]}'")
+    if words and (compared := _COMPARED.match(words[0])):
+        words[:1] = compared.groups()
     ask = Ask(_named(name, words))
     for word in words[1:] if ask.quantity.variant else words:
         ask = read_argument(ask, word)

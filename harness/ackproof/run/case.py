@@ -38,6 +38,7 @@ from ackproof.observe import replica_logs
 from ackproof.observe.pulse import Counts, PulseTaker
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
+from ackproof.observe.scraper import Scraper
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
 from ackproof.run.phases import CaseOptions, Phase, Watcher
@@ -116,6 +117,7 @@ class CaseRun:
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseTaker | None = None
+        self.scraper: Scraper | None = None
         self.driver: FaultDriver | None = None
         self.environment: dict[str, str] = {}
         self._through = False
@@ -189,6 +191,9 @@ class CaseRun:
     def _load(self, cluster: RunningCluster) -> tuple[Workload, FaultDriver]:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
+        if self.spec.observe.metrics:
+            self.scraper = Scraper(cluster, self.run.metrics, self.timeline)
+            self.scraper.start()
         self.workload = Workload(
             self.spec.workload,
             self.spec.topics,
@@ -370,6 +375,8 @@ class CaseRun:
             self.driver.heal_all()
         if self.pulse is not None:
             self.pulse.stop()
+        if self.scraper is not None:
+            self.scraper.stop()
         if self.workload is not None:
             self.workload.abort()
         if self.sampler is not None:

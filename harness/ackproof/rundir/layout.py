@@ -67,6 +67,8 @@ class CaseDir:
     """Leader, ISR, epoch, high watermark, log ends: one JSON object a line, a sample of one partition each."""
     pulse = _At("observed/pulse.jsonl")
     """How the machine and the harness were doing, once a second: pressure, steal, delays, records sent."""
+    metrics = _At("observed/metrics.parquet")
+    """The nodes' own metrics, scraped once a second; only where the experiment asks for them."""
     final_read = _At("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     replicas = _At("observed/replicas.json")

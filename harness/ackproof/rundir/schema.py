@@ -69,6 +69,17 @@ FINDINGS: pa.Schema = _required(
 )
 """One row per unit counted; -1 and '' are unknown."""
 
+METRICS: pa.Schema = _required(
+    ("t_ns", pa.int64()),
+    ("done_ns", pa.int64()),
+    ("node", pa.int32()),
+    ("metric", pa.string()),
+    ("value", pa.float64()),
+)
+"""One row per metric that a node told when it was asked, and one, `up`, per time that it was: 1 it answered, 0 not.
+
+`t_ns`: when it was asked, the same for all nodes of a round; `done_ns`: when it had answered, or was given up."""
+
 SERIES: pa.Schema = _required(
     ("topic", pa.string()),
     ("partition", pa.int32()),

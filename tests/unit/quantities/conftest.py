@@ -15,7 +15,7 @@ from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionDecided, write_metadata
 from ackproof.rundir.samples import Sample
-from ackproof.rundir.schema import CONSUMED, PRODUCED
+from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
 
 SECOND = 1_000_000_000
@@ -126,6 +126,25 @@ def event(kind: EventKind, at_s: float, **fields: Any) -> Event:
     return Event(t_ns=t_ns, wall_ns=fields.pop("wall_ns", WALL_NS + t_ns), kind=kind, **fields)
 
 
+def scrape(at_s: float, node: int, told: dict[str, float] | None) -> list[dict[str, Any]]:
+    """The rows of one scrape, answered after 10 ms; None: it was not."""
+    times = {"t_ns": round(at_s * SECOND), "done_ns": round((at_s + 0.01) * SECOND), "node": node}
+    values = {"up": float(told is not None), **(told or {})}
+    return [{**times, "metric": name, "value": value} for name, value in values.items()]
+
+
+def scrapes(metric: str, told: dict[int, Iterable[float | None]], begin_s: float = 0) -> list[dict[str, Any]]:
+    """A scrape a second of each node; None: it did not answer; below 0: it did, and has no such metric."""
+    return [
+        row
+        for node, values in told.items()
+        for number, value in enumerate(values)
+        for row in scrape(
+            begin_s + number, node, None if value is None else {} if value < 0 else {metric: value}
+        )
+    ]
+
+
 @pytest.fixture
 def make(tmp_path: Path) -> Make:
     """Writes a run directory whose load lasts from 0 s to `ends_s`, and reads it as evidence."""
@@ -137,6 +156,7 @@ def make(tmp_path: Path) -> Make:
         samples: Iterable[Sample] = (),
         metadata: Iterable[MetadataRecord] = (),
         events: Iterable[Event] = (),
+        metrics: Iterable[dict[str, Any]] = (),
         ends_s: float = 10,
         parts: int = 1,
     ) -> Evidence:
@@ -154,6 +174,8 @@ def make(tmp_path: Path) -> Make:
         run.samples.write_text("".join(f"{one.model_dump_json()}\n" for one in samples))
         if records := list(metadata):
             write_metadata(run.metadata_log, records)
+        if told := list(metrics):
+            pq.write_table(pa.Table.from_pylist(told, schema=METRICS), run.metrics)
         for folder, schema, rows in ((run.produced, PRODUCED, produced), (run.consumed, CONSUMED, consumed)):
             every = list(rows)
             (folder / "client=x").mkdir(parents=True, exist_ok=True)

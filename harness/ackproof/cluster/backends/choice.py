@@ -17,6 +17,7 @@ from ackproof.cluster.install import Installation
 from ackproof.cluster.protocol import OnNodeEvent, RunningCluster
 from ackproof.experiment.backends import BACKENDS, Need
 from ackproof.experiment.spec import ClusterSpec
+from ackproof.provision.exporter import exporter_jar
 from ackproof.provision.progress import ProgressSink, ignore
 
 
@@ -62,6 +63,8 @@ def prepare(backend: str, needs: Set[Need], spec: ClusterSpec, progress: Progres
     clocks.require(needs)
     disks.require(needs)
     links.require(needs, progress, containers=backend == "docker")
+    if Need.METRICS in needs:
+        exporter_jar(progress)
     if backend == "process":
         return
     from ackproof.cluster.containers.engine import connect

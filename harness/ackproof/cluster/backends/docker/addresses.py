@@ -1,7 +1,7 @@
 """Who listens where when nodes are containers. A cluster leases a block C, as on the process backend::
 
 10.213.C.i                  node i, all listeners; 10.213.C.254 is this machine
-127.0.0.1:P                 where clients reach a broker, and the harness a controller: ports published for it
+127.0.0.1:P                 where clients reach a broker, and the harness a controller or an exporter: ports published
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ackproof.cluster.lease import is_free
 HOST: Final = "127.0.0.1"
 _FIRST_PORT: Final = 10_240
 _PORTS_OF_A_BLOCK: Final = 80
-"""254 blocks of them end below the ephemeral range. Two a node: a cluster of forty."""
+"""254 blocks of them end below the ephemeral range. Two a node: a cluster of forty; three with exporters."""
 _IN_CONTAINER: Final = 9092
 
 
@@ -28,10 +28,11 @@ def subnet(block: int) -> str:
 
 @dataclass(frozen=True)
 class DockerAddresses(Addresses):
-    """The addresses of one cluster of containers: `clients` and `controllers` hold the published ports by node."""
+    """The addresses of one cluster of containers. `clients`, `controllers`, `exporters`: published ports by node."""
 
     clients: Mapping[int, int] = field(default_factory=dict)
     controllers: Mapping[int, int] = field(default_factory=dict)
+    exporters: Mapping[int, int] = field(default_factory=dict)
 
     def node(self, node_id: int) -> str:
         """The container's address in its network."""
@@ -48,8 +49,14 @@ class DockerAddresses(Addresses):
         """The published port of a controller."""
         return Address(HOST, self.controllers[node_id])
 
+    def exporter(self, node_id: int) -> Address:
+        """The published port of a node's exporter."""
+        return Address(HOST, self.exporters[node_id])
 
-def docker_addresses(block: int, brokers: Iterable[int], controllers: Iterable[int]) -> DockerAddresses:
+
+def docker_addresses(
+    block: int, brokers: Iterable[int], controllers: Iterable[int], exporters: Iterable[int] = ()
+) -> DockerAddresses:
     """Addresses with ports of this block that nobody listens at. Raises `BadInput` when too few are free."""
     first = _FIRST_PORT + _PORTS_OF_A_BLOCK * (block - 1)
     free = (port for port in range(first, first + _PORTS_OF_A_BLOCK) if is_free(Address(HOST, port)))
@@ -59,6 +66,7 @@ def docker_addresses(block: int, brokers: Iterable[int], controllers: Iterable[i
             _IN_CONTAINER,
             {node: next(free) for node in brokers},
             {node: next(free) for node in controllers},
+            {node: next(free) for node in exporters},
         )
     except RuntimeError as error:
         last = first + _PORTS_OF_A_BLOCK - 1

@@ -15,7 +15,7 @@ from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.cluster import clocks, lease
-from ackproof.cluster.addresses import node_name
+from ackproof.cluster.addresses import Address, node_name
 from ackproof.cluster.backends.docker.addresses import DockerAddresses, docker_addresses, subnet
 from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
 from ackproof.cluster.containers.container import NODE_FOLDER, ContainerPlan, ContainerProcess, NodeContainer
@@ -28,8 +28,10 @@ from ackproof.cluster.network.kernel import KernelMesh
 from ackproof.cluster.network.proxied import Wiring
 from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.properties import settings
+from ackproof.experiment.backends import Need
 from ackproof.provision import clock
 from ackproof.provision.archive import archive_in_use
+from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent
 from ackproof.provision.jvm import SERVER, configuration, logging_by
 
 _SUBNET_TRIES: Final = 8
@@ -70,7 +72,8 @@ class DockerCluster(OwnCluster):
         network = f"ackproof-{self._tag.run_id}"
         self._lease = self._make_network(self._engine, network, node_ids)
         block = self._lease.addresses.block
-        addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids)
+        told = self.spec.kafka_ids if Need.METRICS in self._needs else ()
+        addresses = docker_addresses(block, self.spec.broker_ids, self.spec.controller_ids, told)
         self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
         return addresses
 
@@ -103,6 +106,10 @@ class DockerCluster(OwnCluster):
         shutil.copyfile(logging, files.folder / logging.name)
         if self._clocks:
             shutil.copyfile(clock.library(), files.clock_library)
+        if Need.METRICS in self._needs:
+            files.exporter.write_text(exporter_settings(), encoding="utf-8")
+            jar = exporter_jar(self._progress)
+            shutil.copyfile(jar, files.folder / jar.name)
 
     # -- nodes ------------------------------------------------------------------------------------------------------
 
@@ -127,6 +134,8 @@ class DockerCluster(OwnCluster):
             published[addresses.external_port] = addresses.client(node.id)
         if node.is_controller:
             published[addresses.controller_port] = addresses.controller(node.id)
+        if node.id in addresses.exporters:
+            published[addresses.exporter_port] = addresses.exporter(node.id)
         is_kafka = self._is_kafka(node)
         return ContainerPlan(
             image=ground.image.reference,
@@ -147,7 +156,7 @@ class DockerCluster(OwnCluster):
             "CLUSTER_ID": self._cluster_id,
             "KAFKA_HEAP_OPTS": f"-Xmx{heap}m -Xms{min(64, heap)}m",
             "KAFKA_JVM_PERFORMANCE_OPTS": f"{JVM_FLAGS} -Xmn{min(40, heap // 3)}m -XX:+ExitOnOutOfMemoryError",
-            "KAFKA_OPTS": _names(node),
+            "KAFKA_OPTS": " ".join([_names(node), *self._telling(node)]),
             "KAFKA_LOG4J_OPTS": " ".join(self._logging(node)),
             "LOG_DIR": NODE_FOLDER,
         }
@@ -176,6 +185,14 @@ class DockerCluster(OwnCluster):
             self._main(node),
             f"{NODE_FOLDER}/{node.files.properties.name}",
         )
+
+    def _telling(self, node: ProcessNode) -> list[str]:
+        """The flag by which it tells its metrics, if it does."""
+        if node.id not in self.exporters():
+            return []
+        folder, listens = Path(NODE_FOLDER), Address("0.0.0.0", self._ground.addresses.exporter_port)
+        jar = folder / exporter_jar(self._progress).name
+        return [java_agent(jar, listens, folder / node.files.exporter.name)]
 
     def _logging(self, node: ProcessNode) -> list[str]:
         folder = Path(NODE_FOLDER)

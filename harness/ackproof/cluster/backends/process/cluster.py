@@ -7,11 +7,13 @@ from pathlib import Path
 from ackproof.base.processes import Child, spawn
 from ackproof.cluster import clocks, lease
 from ackproof.cluster.addresses import Addresses
-from ackproof.cluster.backends.process.node import ProcessNode
+from ackproof.cluster.backends.process.node import NodeFiles, ProcessNode
 from ackproof.cluster.install import Installation, install
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.own import OwnCluster
+from ackproof.experiment.backends import Need
 from ackproof.provision.archive import archive_in_use
+from ackproof.provision.exporter import exporter_jar, exporter_settings, java_agent
 from ackproof.provision.jvm import java_command
 
 
@@ -24,6 +26,10 @@ class ProcessCluster(OwnCluster):
     def _take_addresses(self, node_ids: tuple[int, ...]) -> Addresses:
         self._lease = lease.acquire(node_ids, holder=self._holder())
         return self._lease.addresses
+
+    def _lay_more(self, files: NodeFiles) -> None:
+        if Need.METRICS in self._needs:
+            files.exporter.write_text(exporter_settings(), encoding="utf-8")
 
     def _launch(self, node: ProcessNode) -> Child:
         return spawn(
@@ -49,6 +55,7 @@ class ProcessCluster(OwnCluster):
             # Libraries that it unpacks stay where a node is killed: in its own folder, not in the machine's /tmp.
             "-Djava.io.tmpdir=.",
             *self._sharing(node, installed),
+            *self._telling(node),
         ]
         return java_command(
             installed.java,
@@ -59,6 +66,13 @@ class ProcessCluster(OwnCluster):
             heap_bytes=heap,
             flags=flags,
         )
+
+    def _telling(self, node: ProcessNode) -> list[str]:
+        """The flag by which it tells its metrics, if it does."""
+        where = self.exporters().get(node.id)
+        if where is None:
+            return []
+        return [java_agent(exporter_jar(self._progress), where, Path(node.files.exporter.name))]
 
     def _sharing(self, node: ProcessNode, installed: Installation) -> list[str]:
         """Flags by which its JVM maps its class-data archive."""

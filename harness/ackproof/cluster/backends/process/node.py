@@ -42,6 +42,8 @@ class NodeFiles:
         """How far its wall clock is from this machine's."""
         self.clock_library = folder / "libclock.so"
         """Where a container finds the library by which its clock can be set."""
+        self.exporter = folder / "exporter.yaml"
+        """Which of its metrics it tells, where it does."""
         self.log = folder / "server.log"
         self.stdout = folder / "stdout.log"
         """What its JVM prints: usually nothing."""

@@ -1,0 +1,151 @@
+"""Asks the exporter in each node for the node's own metrics, once a second, and writes down what it was told."""
+
+from __future__ import annotations
+
+import http.client
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+from urllib.parse import quote
+
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.rundir import storage
+from ackproof.rundir.clock import RunClock
+from ackproof.rundir.metrics import EVERY_S, METRICS, UP
+from ackproof.rundir.timeline import Note, Timeline
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ANSWER_WITHIN_S: Final = 0.9
+"""An exporter in good health needs some milliseconds. Nobody is asked again before."""
+FAILED: Final = "jmx_scrape_error"
+"""What the exporter itself says: 0 where it could read the beans."""
+PATH: Final = "/metrics?" + "&".join(f"name[]={quote(name)}" for name in (*METRICS, FAILED))
+"""Only these: the exporter has the JVM's own metrics too, which cost more than all others together."""
+_ROWS_AT_ONCE: Final = 20_000
+
+Row = tuple[int, int, int, str, float]
+"""As the columns of the file: when it was asked, when it had answered, node, metric, value."""
+
+
+class Scraper:
+    """Writes `path` from `start` to `stop`, in a thread of its own. The file is there once it is whole."""
+
+    def __init__(self, cluster: Cluster, path: Path, timeline: Timeline) -> None:
+        self._cluster = cluster
+        self._path = path
+        self._timeline = timeline
+        self._exporters = {
+            node: _Exporter(address, timeline.clock) for node, address in cluster.exporters().items()
+        }
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End, and close the file. May be called again, and before `start`."""
+        self._stop.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self._scrape()
+        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
+            self._timeline.add(Note(note=f"scraping metrics ended: {type(error).__name__}: {error}"))
+
+    def _scrape(self) -> None:
+        from ackproof.rundir.schema import METRICS as COLUMNS
+
+        unfinished = self._path.with_name(f".{self._path.name}")
+        unfinished.parent.mkdir(parents=True, exist_ok=True)
+        rows: list[Row] = []
+        with (
+            storage.writer(unfinished, COLUMNS) as file,
+            ThreadPoolExecutor(len(self._exporters), thread_name_prefix="scraper") as pool,
+        ):
+            due = time.monotonic()
+            while not self._stop.is_set():
+                rows += self._round(pool)
+                if len(rows) >= _ROWS_AT_ONCE:
+                    file.write_table(_table(rows))
+                    rows = []
+                # After a round that took too long the next is due at once, but none is made up for.
+                due = max(due + EVERY_S, time.monotonic())
+                self._stop.wait(due - time.monotonic())
+            file.write_table(_table(rows))
+        unfinished.rename(self._path)
+
+    def _round(self, pool: ThreadPoolExecutor) -> list[Row]:
+        """Ask all nodes that have a process. One that is paused cannot answer, and is not asked."""
+        t_ns = self._timeline.clock.now()
+        asked = {}
+        rows: list[Row] = []
+        for node, exporter in self._exporters.items():
+            state = self._cluster.nodes[node].state()
+            if state is NodeState.RUNNING:
+                asked[node] = pool.submit(exporter.ask)
+            elif state is NodeState.STOPPED:
+                rows.append((t_ns, t_ns, node, UP, 0.0))
+        for node, told in asked.items():
+            done_ns, values = told.result()
+            rows.append((t_ns, done_ns, node, UP, float(values is not None)))
+            rows += [(t_ns, done_ns, node, name, value) for name, value in (values or {}).items()]
+        return rows
+
+
+class _Exporter:
+    """The exporter of one node."""
+
+    def __init__(self, address: Address, clock: RunClock) -> None:
+        self._address = address
+        self._clock = clock
+
+    def ask(self) -> tuple[int, Mapping[str, float] | None]:
+        """When it had answered, in ns of the run, and what; None where it did not in time, or could not look itself."""
+        with closing(http.client.HTTPConnection(*self._address, timeout=ANSWER_WITHIN_S)) as connection:
+            try:
+                connection.request("GET", PATH)
+                response = connection.getresponse()
+                text = response.read().decode("utf-8") if response.status == http.client.OK else ""
+            except (OSError, http.client.HTTPException, UnicodeDecodeError):
+                text = ""
+        return self._clock.now(), values_of(text)
+
+
+def values_of(text: str) -> Mapping[str, float] | None:
+    """The metrics of an answer in Prometheus' format; None where it is none, or the exporter could not look."""
+    from prometheus_client.parser import text_string_to_metric_families
+
+    try:
+        samples = {
+            one.name: one.value for family in text_string_to_metric_families(text) for one in family.samples
+        }
+    except ValueError:
+        return None
+    if samples.pop(FAILED, 1.0) != 0:
+        return None
+    return {name: value for name, value in samples.items() if name in METRICS}
+
+
+def _table(rows: Sequence[Row]) -> pa.Table:
+    import numpy as np
+    import pyarrow as pa
+
+    from ackproof.rundir.arrow import numbers, texts
+    from ackproof.rundir.schema import METRICS as COLUMNS
+
+    columns = list(zip(*rows, strict=True)) or [()] * len(COLUMNS)
+    arrays = [
+        texts(column) if pa.types.is_string(field.type) else numbers(np.array(column), field.type)
+        for field, column in zip(COLUMNS, columns, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=COLUMNS)

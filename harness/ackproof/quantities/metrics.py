@@ -1,0 +1,201 @@
+"""Metrics of the nodes, as scrapes showed them: what an alert would have seen, and how late."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
+from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, looks, scraped
+from ackproof.quantities.times import between, not_until
+from ackproof.quantities.value import Value, longest, total
+from ackproof.rundir.bounds import Bound, Unit, Window
+from ackproof.rundir.metrics import METRICS, Metric, Shape
+
+Measure = Callable[[Metric, Evidence, Ask, Window], Value]
+
+
+def _time_to(metric: Metric, evidence: Evidence, ask: Ask, _: Window) -> Value:
+    life, found = evidence.faults.get(ask.fault or 0), scraped(evidence, metric, ask.node)
+    if life is None or life.confirmed is None:
+        return Value.unknown(f"fault {ask.fault} was not confirmed")
+    assert ask.shows is not None
+    return Value.unknown(found) if isinstance(found, str) else _first(metric, found, life, ask.shows)
+
+
+def _first(metric: Metric, found: Scraped, life: Life, shows: Bound) -> Value:
+    """When the first round showed it: between that and the one before, or anywhere since a hole that came earlier."""
+    before = [one for one in found.rounds if one.done_ns <= life.asked]
+    hole = found.hole(life.asked, math.inf)
+    if not before:
+        hidden = found.hole(-math.inf, life.asked)
+        return Value.unknown(f"{metric.name} was not told before the fault{f': {hidden}' if hidden else ''}")
+    base = (before[-1].number or 0.0) if metric.shape is Shape.COUNTER else 0.0
+    if metric.shape is not Shape.COUNTER and _shown(before[-1], shows, base):
+        return Value.unknown(f"{metric.name} was {shows} before the fault, at {before[-1].t_ns / 1e9:.3f} s")
+    last = before[-1]
+    for one in found.rounds[len(before) :]:
+        if _shown(one, shows, base):
+            since, why = max(last.t_ns, life.asked), ""
+            if hole is not None and hole.begin < one.t_ns:
+                since, why = max(int(hole.begin), life.asked), str(hole)
+            seen = between(life, since, one.done_ns)
+            return Value(seen.low, seen.high, why)
+        last = one
+    never = f"{metric.name} was not {shows}"
+    if hole is None:
+        return not_until(life, max(last.t_ns, life.asked), never)
+    since = max(int(hole.begin), life.asked)
+    return Value(between(life, since, since).low, math.inf, f"{never} in any scrape; {hole}")
+
+
+def _shown(one: Round, shows: Bound, base: float) -> bool:
+    return one.number is not None and shows.holds(one.number - base)
+
+
+def _spans(
+    metric: Metric, evidence: Evidence, ask: Ask, window: Window
+) -> tuple[Scraped, list[tuple[float, float]]] | str:
+    found, spans = scraped(evidence, metric, ask.node), evidence.spans(window)
+    if isinstance(found, str):
+        return found
+    if isinstance(spans, str):
+        return spans
+    under_load = [(max(begin, evidence.load_begins), min(end, evidence.load_ends)) for begin, end in spans]
+    return found, [(begin, end) for begin, end in under_load if begin < end]
+
+
+def _max(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
+    found = _spans(metric, evidence, ask, window)
+    if isinstance(found, str):
+        return Value.unknown(found)
+    values = []
+    for begin, end in found[1]:
+        numbers = [one.number for one in found[0].inside(begin, end) if one.number is not None]
+        hole = found[0].hole(begin, end)
+        if numbers:
+            values.append(Value(max(numbers), math.inf if hole else max(numbers), str(hole or "")))
+        elif hole:
+            values.append(Value.unknown(str(hole)))
+    return longest(values) if values else Value.unknown(f"no scrape told {metric.name} then")
+
+
+def _last(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
+    found = _spans(metric, evidence, ask, window)
+    if isinstance(found, str):
+        return Value.unknown(found)
+    for begin, end in reversed(found[1]):
+        inside = found[0].inside(begin, end)
+        if hole := found[0].hole(inside[-1].t_ns if inside else begin, end):
+            return Value.unknown(str(hole))
+        if inside:
+            return Value.exactly(inside[-1].number or 0.0)
+    return Value.unknown(f"no scrape told {metric.name} then")
+
+
+def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> Value:
+    """What was added lies between what rounds inside a window show, and those just around it."""
+    found = _spans(metric, evidence, ask, window)
+    if isinstance(found, str):
+        return Value.unknown(found)
+    told = found[0].inside(-math.inf, math.inf)
+    values = []
+    if not told:
+        return Value.unknown(str(found[0].hole(-math.inf, math.inf) or f"no scrape told {metric.name}"))
+    for begin, end in found[1]:
+        inside = found[0].inside(begin, end)
+        hole = found[0].hole(begin, end)
+        least = (inside[-1].number or 0.0) - (inside[0].number or 0.0) if inside else 0.0
+        before = [one for one in told if one.t_ns < begin] or told[:1]
+        behind = [one for one in told if one.t_ns >= end] or told[-1:]
+        most = (behind[0].number or 0.0) - (before[-1].number or 0.0)
+        values.append(Value(least, math.inf if hole else most, str(hole or "")))
+    return total(values) if values else Value.unknown(f"no scrape told {metric.name} then")
+
+
+_FROM: Final = "observed/metrics.parquet, timeline.jsonl"
+_SILENT: Final = (
+    f"where a node that lived did not answer for more than {HOLE_NS / 1e9:.0f} s; unknown where no node has M"
+)
+_NODES: Final = "Without node N: of all nodes that answered together, as the metric's row says."
+_GAUGES: Final = (Shape.GAUGE,)
+_SHOWN: Final = (Shape.GAUGE, Shape.LATENCY)
+
+
+def _of(
+    name: str,
+    shapes: Iterable[Shape],
+    measure: Measure | None,
+    definition: str,
+    unknown: str,
+    *,
+    prefix: str = "",
+    required: tuple[Argument, ...] = (),
+    unit: Unit | None = None,
+    windows: bool = True,
+) -> tuple[Quantity, ...]:
+    """One quantity for each metric of these shapes."""
+    return tuple(
+        Quantity(
+            name=name,
+            variant=f"{prefix}{metric.name}",
+            stands_for=f"{prefix}M",
+            unit=unit or (Unit.SECONDS if metric.shape is Shape.LATENCY else Unit.COUNT),
+            compared=Unit.SECONDS if metric.shape is Shape.LATENCY else Unit.COUNT,
+            definition=f"{definition} {_NODES}",
+            source=_FROM,
+            unknown=f"{unknown} {_SILENT}.",
+            required=required,
+            optional=(Argument.NODE,),
+            needs=Witness.METRICS,
+            windows=windows,
+            takes_time=measure is not None and (unit is not None or metric.shape is Shape.LATENCY),
+            measure=None if measure is None else partial(measure, metric),
+            state=None if measure is not None else State(scraped=partial(looks, metric=metric)),
+        )
+        for metric in METRICS.values()
+        if metric.shape in shapes
+    )
+
+
+QUANTITIES: Final = (
+    *_of(
+        "time_to",
+        Shape,
+        _time_to,
+        "From when fault N began until a scrape showed M so; of a counter, how much it had risen since the fault. It "
+        "began between being asked for and being confirmed.",
+        "Between two scrapes; open above where no scrape showed it, or it was not told; unknown where it was so before "
+        "the fault, or that was not confirmed. Wide",
+        prefix="metric ",
+        required=(Argument.SHOWS, Argument.FAULT),
+        unit=Unit.SECONDS,
+        windows=False,
+    ),
+    *_of(
+        "metric",
+        _GAUGES,
+        None,
+        "The number of M at each scrape.",
+        "An absence holds only where there is no hole: unknown",
+        unit=Unit.NUMBER,
+    ),
+    *_of("metric_max", _SHOWN, _max, "The greatest M that a scrape showed under load.", "Open above"),
+    *_of(
+        "metric_last",
+        _SHOWN,
+        _last,
+        "M as the last scrape under load showed it, or of the window.",
+        "Unknown",
+    ),
+    *_of(
+        "metric_increase",
+        (Shape.COUNTER,),
+        _increase,
+        "By how much M rose under load, or in the window; a node that starts anew counts from 0.",
+        "Between what scrapes within the window and those around it show; open above",
+    ),
+)

@@ -1,0 +1,227 @@
+"""What scrapes tell of one metric, of all nodes together or of one: its number at each round, and where nobody told it.
+
+A round counts where every node that lived, and has the metric, answered. A dead node has no metrics, and the timeline
+says when it was dead; one that lives and is silent could have told anything.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Final
+
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.over_time import Looks
+from ackproof.rundir.metrics import EVERY_S, Metric, Scrape, Shape, Together
+from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted
+
+HOLE_NS: Final = 5_000_000_000
+"""Rounds are a second apart. One or two that a busy machine drops hide no more than what lies between any two."""
+_DIES_NS: Final = int(EVERY_S * 1e9)
+"""A node that ends so soon after it was asked owes no answer."""
+_NOT_ASKED: Final = "nobody scraped metrics; they take observe: {metrics: true}"
+
+Lives = Sequence[tuple[float, float]]
+"""From when to when a node's process lived, in ns."""
+
+
+@dataclass(frozen=True)
+class Round:
+    """All nodes asked at `t_ns`, the last answer at `done_ns`. `number` None: no node that lives has the metric."""
+
+    t_ns: int
+    done_ns: int
+    number: float | None
+
+
+@dataclass(frozen=True)
+class Hole:
+    """Between two rounds that count, too far apart, or from the last to the end of the load."""
+
+    begin: float
+    end: float
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.why} from {self.begin / 1e9:.3f} s to {self.end / 1e9:.3f} s"
+
+
+@dataclass(frozen=True)
+class Scraped:
+    """One metric. `rounds`: those that count, in order. Of a counter the numbers are what was added since the first."""
+
+    rounds: Sequence[Round]
+    holes: Sequence[Hole]
+
+    def hole(self, begin: float, end: float) -> Hole | None:
+        """The first that has a moment between these."""
+        return next((one for one in self.holes if one.begin < end and begin < one.end), None)
+
+    def inside(self, begin: float, end: float) -> list[Round]:
+        """Rounds from `begin` to before `end` that have a number."""
+        return [one for one in self.rounds if begin <= one.t_ns < end and one.number is not None]
+
+
+@dataclass(frozen=True)
+class ScrapedLooks(Looks):
+    """Scrapes as looks at a state."""
+
+    holes: Sequence[Hole] = ()
+
+    def hole(self, begin: float, end: float, *, first_ns: int = 0) -> str:
+        """The first that has a moment between these, in words."""
+        del first_ns
+        return next((str(one) for one in self.holes if one.begin < end and begin < one.end), "")
+
+
+def looks(evidence: Evidence, metric: Metric, node: int | None) -> ScrapedLooks | str:
+    """The same as looks at a state; why there are none."""
+    found = scraped(evidence, metric, node)
+    if isinstance(found, str):
+        return found
+    known = [(one.t_ns, one.number) for one in found.rounds if one.number is not None]
+    return ScrapedLooks([time for time, _ in known], [number for _, number in known], found.holes)
+
+
+def scraped(evidence: Evidence, metric: Metric, node: int | None) -> Scraped | str:
+    """What is known of a metric, of one node or of all together; why nothing is."""
+    scrapes = evidence.scrapes
+    if not scrapes:
+        return _NOT_ASKED
+    asked = [one for one in sorted(scrapes) if node in (None, one)]
+    if not asked:
+        return f"node {node} was never asked for its metrics"
+    has = {one for one in asked if any(metric.name in (it.values or ()) for it in scrapes[one])}
+    # Of one that never answered nobody knows whether it has the metric.
+    silent = {one for one in asked if all(it.values is None for it in scrapes[one])}
+    table = _Table(evidence, {one: scrapes[one] for one in sorted(has | silent)}, metric)
+    times = sorted({one.t_ns for each in scrapes.values() for one in each})
+    found = Scraped(*table.told(times))
+    if has:
+        return found
+    return str(found.holes[0]) if found.holes else f"no node has {metric.name} in this run"
+
+
+class _Table:
+    """The scrapes of the nodes that matter to one metric."""
+
+    def __init__(self, evidence: Evidence, scrapes: Mapping[int, Sequence[Scrape]], metric: Metric) -> None:
+        self._begin, self._end = evidence.load_begins, evidence.load_ends
+        self._lives = {node: lives(evidence, node) for node in scrapes}
+        self._at = {(node, one.t_ns): one for node, each in scrapes.items() for one in each}
+        self._metric = metric
+        first_ns = min(one.t_ns for each in evidence.scrapes.values() for one in each)
+        self._added = (
+            {node: _added(each, self._lives[node], metric.name, first_ns) for node, each in scrapes.items()}
+            if metric.shape is Shape.COUNTER
+            else {}
+        )
+
+    def told(self, times: Sequence[int]) -> tuple[list[Round], list[Hole]]:
+        """Rounds that count, and holes."""
+        rounds: list[Round] = []
+        missing: dict[int, list[int]] = {}
+        for t_ns in times:
+            one = self._round(t_ns)
+            if isinstance(one, Round):
+                rounds.append(one)
+            else:
+                missing[t_ns] = one
+        end = max(self._end, times[-1])
+        edges = [self._begin, *(one.t_ns for one in rounds if one.t_ns > self._begin), end]
+        holes = [
+            Hole(one, two, _why(sorted({node for at in missing if one <= at <= two for node in missing[at]})))
+            for one, two in pairwise(edges)
+            if two - one > HOLE_NS
+        ]
+        return rounds, holes
+
+    def _round(self, t_ns: int) -> Round | list[int]:
+        """What all say together; who does not."""
+        silent, numbers, done = [], [], t_ns
+        for node, spans in self._lives.items():
+            scrape = self._at.get((node, t_ns))
+            if scrape is not None and scrape.values is not None:
+                done = max(done, scrape.done_ns)
+            elif _lives_at(spans, t_ns):
+                silent.append(node)
+            numbers += self._numbers(node, t_ns, scrape)
+        if silent:
+            return silent
+        if not numbers:
+            return Round(t_ns, done, None)
+        together = sum(numbers) if self._metric.together is Together.SUM else max(numbers)
+        return Round(t_ns, done, together)
+
+    def _numbers(self, node: int, t_ns: int, scrape: Scrape | None) -> list[float]:
+        if self._metric.shape is Shape.COUNTER:
+            # What a node had counted stays counted when it is dead.
+            times, added = self._added[node]
+            before = bisect_right(times, t_ns)
+            return [added[before - 1]] if before else []
+        values = scrape.values if scrape is not None else None
+        name = self._metric.name
+        return [values[name] * self._metric.factor] if values is not None and name in values else []
+
+
+def lives(evidence: Evidence, node: int) -> Lives:
+    """When a node's process lived, as the timeline says; ever, where it says nothing of that."""
+    found: list[tuple[float, float]] = []
+    began: float | None = None
+    for event in evidence.events:
+        if event.node != node:
+            continue
+        if isinstance(event.what, NodeStarted):
+            began = event.t_ns
+        elif isinstance(event.what, (NodeEnded, NodeDied)):
+            if began is not None or not found:
+                found.append((-math.inf if began is None else began, event.t_ns))
+            began = None
+    if began is not None or not found:
+        found.append((-math.inf if began is None else began, math.inf))
+    return found
+
+
+def _lives_at(spans: Lives, t_ns: int) -> bool:
+    return any(begin <= t_ns and t_ns + _DIES_NS < end for begin, end in spans)
+
+
+def _added(
+    scrapes: Sequence[Scrape], spans: Lives, name: str, first_ns: int
+) -> tuple[list[int], list[float]]:
+    """By when a node had told how much more than at the first round of all. One that starts anew counts from 0."""
+    times: list[int] = []
+    added: list[float] = []
+    total, last, life = 0.0, 0.0, -math.inf
+    for scrape, value in _values(scrapes, name):
+        born = max((begin for begin, _ in spans if begin <= scrape.t_ns), default=-math.inf)
+        if not times:
+            total = value if born > first_ns else 0.0
+        elif born != life or value < last:
+            total += value
+        else:
+            total += value - last
+        last, life = value, born
+        times.append(scrape.t_ns)
+        added.append(total)
+    return times, added
+
+
+def _values(scrapes: Sequence[Scrape], name: str) -> Iterator[tuple[Scrape, float]]:
+    for scrape in scrapes:
+        if scrape.values is not None and name in scrape.values:
+            yield scrape, scrape.values[name]
+
+
+def _why(silent: Sequence[int]) -> str:
+    if not silent:
+        return "nobody asked for metrics"
+    who = (
+        f"node {silent[0]} lived and"
+        if len(silent) == 1
+        else f"nodes {', '.join(map(str, silent))} lived and"
+    )
+    return f"{who} did not tell {'its' if len(silent) == 1 else 'their'} metrics"

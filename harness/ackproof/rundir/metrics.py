@@ -1,0 +1,199 @@
+"""`observed/metrics.parquet`: what the nodes' own metrics were, as an exporter in each told them once a second.
+
+The list of metrics is closed, and is here: exporters are configured by it, the scraper asks for it, quantities are
+named after it. Values are as JMX has them, so times of requests are in ms. A metric that a release, a mode or a role of
+node does not have is in none of that node's rows.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from ackproof.base.errors import BadInput
+from ackproof.rundir import storage
+
+EVERY_S: Final = 1.0
+UP: Final = "up"
+"""The row that every scrape of a node has: 1 it answered, 0 it did not."""
+
+
+class Shape(StrEnum):
+    """How a metric moves."""
+
+    GAUGE = "gauge"
+    COUNTER = "counter"
+    """Counts up since the node's start."""
+    LATENCY = "latency"
+    """A quantile of a request's total time, over what Kafka's own histogram weighs: mostly the last minutes."""
+
+
+class Together(StrEnum):
+    """What several nodes' values are together."""
+
+    SUM = "sum"
+    """Each tells of its own part."""
+    GREATEST = "greatest"
+    """Each tells of the whole cluster, or of its worst."""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric: what it is called here, and where JMX has it. `factor`: times the bean's number."""
+
+    name: str
+    bean: str
+    attribute: str
+    means: str
+    shape: Shape = Shape.GAUGE
+    together: Together = Together.SUM
+    factor: float = 1.0
+
+
+_REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
+_CONTROLLER: Final = "kafka.controller:type=KafkaController,name="
+_ELECTIONS: Final = "kafka.controller:type=ControllerStats,name="
+_GREATEST: Final = Together.GREATEST
+_SHARES: Final = (("p50", "50thPercentile"), ("p99", "99thPercentile"), ("p999", "999thPercentile"))
+
+
+def _latencies() -> tuple[Metric, ...]:
+    return tuple(
+        Metric(
+            f"{name}_total_time_{share}",
+            f"kafka.network:type=RequestMetrics,name=TotalTimeMs,request={request}",
+            attribute,
+            f"{share.replace('p999', 'p99.9')} of the time that {what} took on a broker, waiting for followers or data "
+            "included, as the broker's own histogram has it",
+            Shape.LATENCY,
+            _GREATEST,
+            1e-3,
+        )
+        for name, request, what in (
+            ("produce", "Produce", "a produce request"),
+            ("fetch_consumer", "FetchConsumer", "a consumer's fetch"),
+        )
+        for share, attribute in _SHARES
+    )
+
+
+_LIST: Final = (
+    Metric(
+        "under_replicated_partitions",
+        f"{_REPLICAS}UnderReplicatedPartitions",
+        "Value",
+        "partitions led by the node whose ISR lacks a replica",
+    ),
+    Metric(
+        "under_min_isr_partition_count",
+        f"{_REPLICAS}UnderMinIsrPartitionCount",
+        "Value",
+        "partitions led by the node whose ISR is smaller than min.insync.replicas",
+    ),
+    Metric(
+        "offline_replica_count",
+        f"{_REPLICAS}OfflineReplicaCount",
+        "Value",
+        "replicas of the node in a log dir that failed",
+    ),
+    Metric("leader_count", f"{_REPLICAS}LeaderCount", "Value", "partitions that the node leads"),
+    Metric(
+        "isr_shrinks",
+        f"{_REPLICAS}IsrShrinksPerSec",
+        "Count",
+        "how often the node, as a leader, took a replica out of an ISR",
+        Shape.COUNTER,
+    ),
+    Metric(
+        "isr_expands",
+        f"{_REPLICAS}IsrExpandsPerSec",
+        "Count",
+        "how often the node, as a leader, let a replica into an ISR",
+        Shape.COUNTER,
+    ),
+    Metric(
+        "max_lag",
+        "kafka.server:type=ReplicaFetcherManager,name=MaxLag,clientId=Replica",
+        "Value",
+        "how many records a replica of the node is behind its leader, of all replicas the most",
+        together=_GREATEST,
+    ),
+    Metric(
+        "active_controller_count",
+        f"{_CONTROLLER}ActiveControllerCount",
+        "Value",
+        "1 on the active controller, 0 on others",
+    ),
+    Metric(
+        "offline_partitions_count",
+        f"{_CONTROLLER}OfflinePartitionsCount",
+        "Value",
+        "partitions without a leader, as a controller knows them",
+        together=_GREATEST,
+    ),
+    Metric(
+        "fenced_broker_count",
+        f"{_CONTROLLER}FencedBrokerCount",
+        "Value",
+        "brokers that are fenced, as a controller knows them",
+        together=_GREATEST,
+    ),
+    Metric(
+        "leader_elections",
+        f"{_ELECTIONS}LeaderElectionRateAndTimeMs",
+        "Count",
+        "elections of leaders; ZooKeeper mode only: KRaft counts the unclean ones alone",
+        Shape.COUNTER,
+        _GREATEST,
+    ),
+    Metric(
+        "unclean_leader_elections",
+        f"{_ELECTIONS}UncleanLeaderElectionsPerSec",
+        "Count",
+        "elections of leaders that were not in the ISR, as a controller counts them",
+        Shape.COUNTER,
+        _GREATEST,
+    ),
+    *_latencies(),
+)
+METRICS: Final[Mapping[str, Metric]] = MappingProxyType({one.name: one for one in _LIST})
+"""By name."""
+
+
+@dataclass(frozen=True)
+class Scrape:
+    """One question to a node: when it was asked (the same for all nodes of a round) and had answered, in ns since the
+    run's start. `values`: by metric; None: it did not answer."""
+
+    t_ns: int
+    done_ns: int
+    values: Mapping[str, float] | None
+
+
+def read_scrapes(path: Path) -> Mapping[int, Sequence[Scrape]]:
+    """Of each node that was asked its scrapes, in order; none where there is no such file.
+
+    Raises `BadInput` for rows without their scrape, OSError and ArrowException where it cannot be read.
+    """
+    found: dict[int, list[Scrape]] = defaultdict(list)
+    if not path.exists():
+        return found
+    times: dict[tuple[int, int], tuple[int, float]] = {}
+    values: dict[tuple[int, int], dict[str, float]] = defaultdict(dict)
+    for row in storage.table(path).to_pylist():
+        scrape = row["node"], row["t_ns"]
+        if row["metric"] == UP:
+            times[scrape] = row["done_ns"], row["value"]
+        else:
+            values[scrape][row["metric"]] = row["value"]
+    if strangers := values.keys() - times.keys():
+        node, t_ns = min(strangers)
+        raise BadInput(f"{path}: values of node {node} at {t_ns / 1e9:.3f} s, and no row '{UP}' beside them")
+    for (node, t_ns), (done_ns, up) in sorted(times.items()):
+        found[node].append(Scrape(t_ns, done_ns, values[node, t_ns] if up else None))
+    return found

@@ -1,0 +1,75 @@
+"""Metrics of real brokers: the delay until one shows a leader's death; an exporter that is silent is no such delay."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from ackproof.cluster.addresses import Address
+from ackproof.cluster.backends.process.cluster import ProcessCluster
+from ackproof.cluster.install import EVERY_NODE, Installation
+from ackproof.quantities.answer import answered, measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.run.case import CaseRun
+from ackproof.run.phases import Phase
+from ackproof.rundir.bounds import WHOLE, Bound
+from ackproof.rundir.documents import CaseFile
+
+from .conftest import NEWEST
+from .lies.stage import Stage
+
+pytestmark = pytest.mark.cluster
+
+URP = "under_replicated_partitions"
+SILENT = 3
+KILLED_LEADER = """\
+topics: {orders: {assignment: [[1, 2, 3]], config: {min.insync.replicas: 2}}}
+workload: {producers: {acks: all, rate: 300/s}, duration: 6s}
+observe: {metrics: true}
+faults:
+  - kill: broker(1)
+    at: 2s
+    restart_after: 3s
+"""
+
+
+def test_a_killed_leader_shows_and_a_silent_exporter_is_unknown(
+    installs: Callable[[str], Installation], tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as says_nothing:
+        address = Address(*says_nothing.getsockname())
+
+        def block(run: CaseRun) -> None:
+            cluster = run.cluster
+            assert isinstance(cluster, ProcessCluster)
+            there = cluster.exporters()
+            assert set(there) == {1, 2, SILENT, 101}
+            cluster.exporters = lambda: {**there, SILENT: address}  # type: ignore[method-assign]
+
+        run = Stage(tmp_path, installs(NEWEST)).play("metrics", KILLED_LEADER, {Phase.LOAD: block})
+    evidence = Evidence.of_run(run)
+
+    def value(text: str) -> Value:
+        return measured(evidence, parse_ask(text), WHOLE)
+
+    shown = value(f"time_to(metric {URP} > 0, fault 1, node 2)")
+    shrunk = value("time_to(isr shrunk, fault 1)")
+    assert (shown.why, shown.high - shown.low < 5) == ("", True), shown
+    assert shrunk.low <= shown.high < shrunk.high + 5, (shrunk, shown)
+    anywhere = value(f"time_to(metric {URP} > 0, fault 1)")
+    assert not anywhere.known
+    assert f"{SILENT} lived and did not tell" in anywhere.why
+    never = answered(
+        evidence,
+        parse_ask(f"metric({URP})"),
+        Bound.parse("never > 9", parse_ask(f"metric({URP})").quantity.unit),
+    )
+    assert never.holds is None
+    assert f"{SILENT} lived and did not tell" in never.why
+    environment = CaseFile.load(run.case_json).environment
+    assert environment["class-data archive"] == EVERY_NODE, "the agent leaves it in use"

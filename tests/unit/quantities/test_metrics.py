@@ -1,0 +1,338 @@
+"""Metrics on planted scrapes with known answers: silence is a hole, death is none, `never` takes all scrapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ackproof.base.errors import BadInput
+from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.rows import rows
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import UnknownQuantity, parse_ask
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
+from ackproof.rundir.documents import CaseFile
+from ackproof.rundir.layout import CaseDir
+from ackproof.rundir.metrics import METRICS, UP, read_scrapes
+from ackproof.rundir.schema import METRICS as COLUMNS
+from ackproof.rundir.timeline import Event, EventKind
+
+from .conftest import SECOND, WALL_NS, Make, event, life, scrape, scrapes
+
+URP = "under_replicated_partitions"
+SHOWN = f"time_to(metric {URP} > 0, fault 1)"
+QUIET = [0.0] * 15
+
+
+def value(evidence: Evidence, text: str, window: Window = WHOLE) -> Value:
+    return measured(evidence, parse_ask(text), window)
+
+
+def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
+    ask = parse_ask(text)
+    return answered(evidence, ask, Bound.parse(bound, ask.quantity.unit))
+
+
+def gone(node: int, at_s: float, back_s: float | None = None) -> list[Event]:
+    """A node that dies, and may be started again."""
+    back = [] if back_s is None else [event(EventKind.NODE_STARTED, back_s, node=node)]
+    return [event(EventKind.NODE_ENDED, at_s, node=node), *back]
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        (SHOWN, SHOWN),
+        (f"time_to(metric {URP}>0,fault 1,  node 2)", f"time_to(metric {URP} > 0, fault 1, node 2)"),
+        (f"time_to(metric {URP}, > 0, fault 1)", SHOWN),
+        (
+            "time_to(metric produce_total_time_p99 >= 200ms, fault 2)",
+            "time_to(metric produce_total_time_p99 >= 200ms, fault 2)",
+        ),
+        (
+            "time_to(metric active_controller_count == 1, fault 1)",
+            "time_to(metric active_controller_count == 1, fault 1)",
+        ),
+        (f"metric({URP}, node 101)", f"metric({URP}, node 101)"),
+    ],
+)
+def test_an_ask_reads_back_as_it_is_written(text: str, read: str) -> None:
+    assert str(parse_ask(text)) == read
+    assert str(parse_ask(read)) == read
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"time_to(metric {URP}, fault 1)", "lacks '> X'"),
+        (f"time_to(metric {URP} > soon, fault 1)", "means nothing there"),
+        ("time_to(metric produce_total_time_p99 > 3, fault 1)", "expected a bound with its unit"),
+        (f"metric({URP} > 0)", "is not asked of '> 0'"),
+        (f"metric_max({URP}, orders/0)", "is not asked of 'orders/0'"),
+        ("isr(orders/0, node 1)", "is not asked of 'node 1'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(text: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse_ask(text)
+
+
+def test_a_metric_that_nobody_knows_is_told_with_those_that_are() -> None:
+    with pytest.raises(UnknownQuantity) as raised:
+        parse_ask("metric(under_replicated_partition)")
+    assert f"metric({URP})" in raised.value.valid
+
+
+def test_the_delay_lies_between_two_scrapes(make: Make) -> None:
+    run = make(
+        metrics=scrapes(URP, {1: [0, 0, 0, 0, 2, 2, 0, 0, 0, 0], 2: QUIET[:10]}), events=life(1.95, 2, 6)
+    )
+    shown = value(run, SHOWN)
+    assert (shown.low, shown.high) == (pytest.approx(1), pytest.approx(4.01 - 1.95))
+    assert answer(run, SHOWN, "< 3s").holds is True
+    assert answer(run, SHOWN, "< 1500ms").holds is None
+    assert answer(run, SHOWN, "< 900ms").broken
+    assert not value(run, f"time_to(metric {URP} > 2, fault 1)").high < math.inf
+
+
+def test_never_shown_is_open_and_broken_once_the_bound_has_passed(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: QUIET, 2: QUIET}), events=life(2, 2, 6), ends_s=14)
+    never = value(run, SHOWN)
+    assert (never.low, never.high) == (12, math.inf)
+    assert answer(run, SHOWN, "< 10s").broken
+    assert answer(run, SHOWN, "< 13s").holds is None
+
+
+def test_a_silent_exporter_is_no_alert_that_never_came(make: Make) -> None:
+    silent = [0.0, 0.0, 0.0, *[None] * 11, 0.0]
+    run = make(metrics=scrapes(URP, {1: silent, 2: QUIET}), events=life(2.5, 2.5, 6), ends_s=14)
+    unknown = value(run, SHOWN)
+    assert (unknown.low, unknown.high) == (0, math.inf)
+    assert "node 1 lived and did not tell its metrics from 2.000 s to 14.000 s" in unknown.why
+    assert answer(run, SHOWN, "< 10s").holds is None
+    never = answer(run, f"metric({URP})", "never > 0")
+    assert never.holds is None
+    assert "node 1" in never.why
+    assert value(run, f"metric_max({URP})").high == math.inf
+    assert value(run, f"metric_max({URP}, node 2)") == Value.exactly(0)
+    assert not value(run, f"metric_last({URP})").known
+
+
+def test_what_shows_behind_a_hole_may_have_shown_in_it(make: Make) -> None:
+    silent = [0.0, 0.0, 0.0, *[None] * 7, 0.0, 0.0, 3.0, 3.0, 3.0]
+    run = make(metrics=scrapes(URP, {1: silent}), events=life(2.5, 2.5, 6), ends_s=14)
+    late = value(run, SHOWN)
+    assert (late.low, late.high) == (0, pytest.approx(9.51))
+    assert "from 2.000 s to 10.000 s" in late.why
+
+
+def test_a_scrape_or_two_that_are_dropped_are_no_hole(make: Make) -> None:
+    blinks = [0.0, None, None, 0.0, 0.0, None, 1.0, 1.0, *[0.0] * 7]
+    run = make(metrics=scrapes(URP, {1: blinks, 2: QUIET}), events=life(2.5, 2.5, 6), ends_s=14)
+    shown = value(run, SHOWN)
+    assert (shown.low, shown.high) == (pytest.approx(1.5), pytest.approx(3.51))
+    assert answer(run, f"metric({URP})", "never > 1").holds is True
+
+
+def test_a_dead_node_is_known_to_be_dead(make: Make) -> None:
+    told = {1: [0.0] * 3, 2: QUIET}
+    dead = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9), *life(2.5, 3)], ends_s=14)
+    assert value(dead, SHOWN).low == pytest.approx(11)
+    assert answer(dead, f"metric({URP})", "never > 0").holds is True
+    lives = make(metrics=scrapes(URP, told), events=life(2.5, 3), ends_s=14)
+    assert answer(lives, f"metric({URP})", "never > 0").holds is None
+
+
+def test_one_that_began_again_and_stays_silent_is_a_hole(make: Make) -> None:
+    told = {1: [0.0] * 3, 2: QUIET}
+    run = make(metrics=scrapes(URP, told), events=[*gone(1, 2.9, 5), *life(2.5, 3)], ends_s=14)
+    assert "node 1 lived" in value(run, SHOWN).why
+
+
+def test_nobody_asked_at_all(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: QUIET[:3]}), events=life(1, 1), ends_s=14)
+    assert "nobody asked for metrics from 2.000 s to 14.000 s" in value(run, SHOWN).why
+    without = make(events=life(1, 1))
+    without.run.metrics.unlink()
+    bare = Evidence.of_run(without.run)
+    assert "observe: {metrics: true}" in value(bare, SHOWN).why
+    assert not [one for one in rows(bare) if "metric" in one.quantity]
+
+
+def test_a_node_that_never_answered_is_not_taken_for_one_without_the_metric(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: QUIET, 2: [None] * 15, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
+    assert "node 2 lived" in value(run, SHOWN).why
+    plain = make(metrics=scrapes(URP, {1: QUIET, 101: [-1] * 15}), events=life(2, 2), ends_s=14)
+    assert value(plain, SHOWN).low == 12
+    assert "no node has max_lag" in value(plain, "metric_max(max_lag)").why
+
+
+def test_what_was_so_before_the_fault_has_no_delay(make: Make) -> None:
+    run = make(metrics=scrapes(URP, {1: [1.0] * 10}), events=life(2.5, 2.5))
+    assert "was > 0 before the fault, at 2.000 s" in value(run, SHOWN).why
+    late = make(metrics=scrapes(URP, {1: QUIET}, begin_s=3), events=life(2.5, 2.5))
+    assert "was not told before the fault" in value(late, SHOWN).why
+    missed = make(metrics=scrapes(URP, {1: QUIET}), events=life(2.5, None))
+    assert value(missed, SHOWN).why == "fault 1 was not confirmed"
+
+
+def test_several_nodes_together(make: Make) -> None:
+    counts = {101: [1, 1, 0, 0, 0, 0], 102: [0, 0, 0, 0, 1, 1]}
+    run = make(metrics=scrapes("active_controller_count", counts), events=life(1.5, 1.5), ends_s=5)
+    assert answer(run, "metric(active_controller_count)", "always == 1").seen.endswith("was 0 at 2.000 s")
+    none = value(run, "time_to(metric active_controller_count < 1, fault 1)")
+    assert (none.low, none.high) == (0, pytest.approx(0.51))
+    assert value(run, "metric_max(active_controller_count, node 102)") == Value.exactly(1)
+    behind = make(metrics=scrapes("max_lag", {1: [3] * 6, 2: [7] * 6}), ends_s=5)
+    assert value(behind, "metric_last(max_lag)") == Value.exactly(7)
+
+
+def test_times_of_requests_are_in_seconds(make: Make) -> None:
+    run = make(metrics=scrapes("produce_total_time_p99", {1: [4, 250, 10], 2: [3, 3, 3]}), ends_s=3)
+    assert value(run, "metric_max(produce_total_time_p99)") == Value.exactly(0.25)
+    assert answer(run, "metric_max(produce_total_time_p99)", "< 200ms").broken
+
+
+def test_counters_count_anew_in_a_node_that_starts_anew(make: Make) -> None:
+    told = {1: [5, 5, 7, None, None, 2, 3], 2: [100] * 7}
+    run = make(
+        metrics=[
+            one
+            for one in scrapes("isr_shrinks", told)
+            if not (one["node"] == 1 and one["t_ns"] in (3 * SECOND, 4 * SECOND))
+        ],
+        events=[*gone(1, 2.5, 4.2), *life(1.5, 1.5)],
+        ends_s=6.5,
+    )
+    assert value(run, "metric_increase(isr_shrinks)") == Value.exactly(5)
+    rose = value(run, "time_to(metric isr_shrinks > 2, fault 1)")
+    assert (rose.low, rose.high) == (pytest.approx(2.5), pytest.approx(3.51))
+
+
+def test_an_increase_lies_between_what_is_seen_inside_and_around(make: Make) -> None:
+    run = make(
+        metrics=scrapes("isr_shrinks", {1: [0, 1, 2, 4, 7, 9, 9]}), events=life(2.2, 2.5, 4.5), ends_s=6
+    )
+    inside = value(run, "metric_increase(isr_shrinks)", Window(Span.DURING, 1))
+    assert (inside.low, inside.high) == (3, 7)
+
+
+def test_a_file_that_lost_its_scrapes_is_not_read(tmp_path: Path) -> None:
+    lost = [one for one in scrapes(URP, {1: [0.0]}) if one["metric"] != UP]
+    pq.write_table(pa.Table.from_pylist(lost, schema=COLUMNS), tmp_path / "metrics.parquet")
+    with pytest.raises(BadInput, match=r"values of node 1 at 0\.000 s"):
+        read_scrapes(tmp_path / "metrics.parquet")
+
+
+def test_every_metric_is_asked_of_one_bean_and_attribute() -> None:
+    assert len({(one.bean, one.attribute) for one in METRICS.values()}) == len(METRICS)
+
+
+# -- a plain second implementation ------------------------------------------------------------------------------------
+
+Told = list[list[int | None]]
+"""By node, second by second: its number; None: no answer."""
+
+
+def plain_number(told: Told, dead: list[range | None], second: int) -> int | None:
+    """All nodes' numbers added up, -1 where all are dead, None where one that lives is silent. In the second before its
+    end a node owes no answer."""
+    numbers = []
+    for one, gap in zip(told, dead, strict=True):
+        dies = gap is not None and second == gap.start - 1 and one[second] is None
+        if not dies and (gap is None or second not in gap):
+            numbers.append(one[second])
+    known = [number for number in numbers if number is not None]
+    return None if len(known) < len(numbers) else sum(known) if numbers else -1
+
+
+def plain(told: Told, dead: list[range | None], asked: int) -> tuple[float, float, float, float]:
+    """Bounds of the delay until the sum is above 0 after `asked` + 0.5 s, and of the greatest sum."""
+    end = len(told[0]) - 1
+    numbers = {at: plain_number(told, dead, at) for at in range(end + 1)}
+    known = [at for at in numbers if numbers[at] is not None]
+    edges = [0, *[at for at in known if at > 0], end]
+    holes = [(one, two) for one, two in pairwise(edges) if two - one > 5]
+    fault = asked + 0.5
+    earliest = next((max(one, fault) for one, two in holes if two > fault), math.inf)
+    after = [at for at in known if at > fault]
+    first = next((at for at in after if (numbers[at] or 0) > 0), None)
+    least = max(numbers[at] or 0 for at in known if at < end)
+    most = math.inf if holes else least
+    if first is not None:
+        before = max(max(at for at in known if at < first), fault)
+        low = min(before, earliest) if earliest < first else before
+        return low - fault, first + 0.01 - fault, least, most
+    last = max([*after, fault])
+    return (last if earliest == math.inf else earliest) - fault, math.inf, least, most
+
+
+SECONDS = 22
+numbers = st.lists(st.sampled_from([0, 0, 0, 0, 0, 1, None]), min_size=SECONDS, max_size=SECONDS)
+some_time = st.tuples(st.integers(2, 12), st.integers(1, 9)).map(lambda it: range(it[0], it[0] + it[1]))
+maybe = st.one_of(st.none(), some_time)
+
+
+@settings(deadline=None, max_examples=150)
+@given(st.lists(st.tuples(numbers, maybe, maybe), min_size=1, max_size=3), st.integers(1, 18))
+def test_beside_a_plain_second_implementation(
+    nodes: list[tuple[list[int | None], range | None, range | None]], asked: int
+) -> None:
+    dead = [gap for _, gap, _ in nodes]
+    told = [
+        [None if silence is not None and at in silence else number for at, number in enumerate(one)]
+        for one, _, silence in nodes
+    ]
+    for numbers_of in told:
+        numbers_of[0] = 0  # each has the metric, and the first round is whole
+    for second in range(1, asked + 1):  # what was so before the fault has another test
+        for numbers_of in told:
+            numbers_of[second] = 0 if numbers_of[second] else numbers_of[second]
+    rows_ = [
+        row
+        for node, numbers_of in enumerate(told, 1)
+        for at, number in enumerate(numbers_of)
+        if not (dead[node - 1] is not None and at in (dead[node - 1] or ()))
+        for row in scrape(at, node, None if number is None else {URP: number})
+    ]
+    rows_ += scrapes(URP, {101: [-1.0] * SECONDS})  # a controller has no such metric, and is always there
+    events = [
+        one
+        for node, gap in enumerate(dead, 1)
+        if gap is not None
+        for one in gone(node, gap.start, gap.stop - 0.5 if gap.stop < SECONDS else None)
+    ]
+    with TemporaryDirectory() as folder:
+        run = _write(CaseDir(Path(folder)), rows_, [*events, *life(asked + 0.5, asked + 0.5)], ends_s=21)
+        delay, most = value(run, SHOWN), value(run, f"metric_max({URP})")
+    low, high, least, greatest = plain(told, dead, asked)
+    assert (delay.low, delay.high) == (pytest.approx(low), pytest.approx(high))
+    assert (most.low, most.high) == (least, greatest)
+
+
+def _write(
+    run: CaseDir, told: Iterable[dict[str, Any]], events: Iterable[Event], *, ends_s: float
+) -> Evidence:
+    CaseFile(
+        run_id="0" * 16, case="c#1", experiment="t", settings={}, repeat=1, seed=0, backend="process", replay="",
+        resolved={}, wall_ns=WALL_NS,
+    ).save(run.case_json)  # fmt: skip
+    phases = [
+        event(EventKind.PHASE, at, detail={"phase": name}) for name, at in (("load", 0), ("drain", ends_s))
+    ]
+    ordered = sorted([*phases, *events], key=lambda one: one.t_ns)
+    run.timeline.write_text("".join(f"{one.model_dump_json()}\n" for one in ordered))
+    run.observed.mkdir()
+    pq.write_table(pa.Table.from_pylist(list(told), schema=COLUMNS), run.metrics)
+    return Evidence.of_run(run)
