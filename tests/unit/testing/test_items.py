@@ -102,6 +102,19 @@ def test_a_test_per_case(project: pytest.Pytester, backend: Backend) -> None:
     assert not (project.path / "runs").exists()
 
 
+def test_what_is_expected_over_repeats_is_refused_and_not_passed_over(
+    project: pytest.Pytester, backend: Backend
+) -> None:
+    expected = "expect: [{latency(p99): p95 < 6s}]\nrepeat: 2\n"
+    (project.path / "experiments" / "acks.yaml").write_text(EXPERIMENT + expected)
+    result = project.runpytest("experiments")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(
+        ["*latency(p99) p95 < 6s, acks=0: what is expected over repeats is judged by*"]
+    )
+    assert backend.ran == []
+
+
 def test_outcomes(project: pytest.Pytester, backend: Backend) -> None:
     backend.verdicts = {"acks=0#1": Verdict.INCONCLUSIVE, "acks=1#1": Verdict.FAIL}
     result = project.runpytest("experiments")
