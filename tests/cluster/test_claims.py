@@ -1,0 +1,60 @@
+"""Claims asked of real brokers; and of brokers that are spared what should show them, of which nothing can be said."""
+
+from __future__ import annotations
+
+import pkgutil
+from pathlib import Path
+
+import pytest
+
+from ackproof.cli.main import main_code
+from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict
+from faultbench.spoilt import nothing
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).parents[2]
+_NODE = "ackproof.cluster.backends.process.node.ProcessNode"
+_MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
+DUDS = {
+    "C01": (f"{_NODE}.kill",),
+    "C03": (f"{_NODE}.pause",),
+    "C07": (f"{_NODE}.pause",),
+    "C09": (f"{_NODE}.pause", f"{_NODE}.kill"),
+    "C18": (f"{_NODE}.kill",),
+    "C20": (f"{_MESH}.impose",),
+    "C21": (f"{_NODE}.pause",),
+    "C22": (f"{_MESH}.impose",),
+    "C23": (f"{_NODE}.kill",),
+    "C24": (f"{_NODE}.kill",),
+    "C31": (f"{_NODE}.kill",),
+}
+"""By claim the calls that do nothing."""
+
+
+def asked(claim: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[int, ClaimJudged]:
+    monkeypatch.chdir(ROOT)
+    code = main_code(["claims", "-k", claim, "--out", str(folder)])
+    (one,) = ClaimsFile.load(folder / "claims.json").claims
+    assert one.claim == claim
+    assert (folder / "claims.html").stat().st_size > 10_000
+    return code, one
+
+
+def test_a_claim_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower sleeps, thousands of records behind, and stays in the ISR."""
+    code, one = asked("C21", tmp_path, monkeypatch)
+    assert (code, one.verdict) == (0, ClaimVerdict.REFUTED), one.why
+    assert [shown.holds for shown in one.shown] == [True, True]
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("claim", DUDS)
+def test_no_claim_survives_a_dud(claim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patch:
+        for call in DUDS[claim]:
+            patch.setattr(call, nothing(pkgutil.resolve_name(call)))
+        code, one = asked(claim, tmp_path, patch)
+    assert (code, one.verdict) == (2, ClaimVerdict.INCONCLUSIVE)
+    assert "its run is INCONCLUSIVE: " in one.why
