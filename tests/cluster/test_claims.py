@@ -9,25 +9,26 @@ import pytest
 
 from ackproof.cli.main import main_code
 from ackproof.rundir.claims import ClaimJudged, ClaimsFile, ClaimVerdict
-from faultbench.spoilt import nothing
+from faultbench.spoilt import says
 
 pytestmark = pytest.mark.cluster
 
 ROOT = Path(__file__).parents[2]
-_NODE = "ackproof.cluster.backends.process.node.ProcessNode"
+_KILL = "ackproof.faults.processes.KillInjection.inject"
+_PAUSE = "ackproof.faults.processes.PauseInjection.inject"
 _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
 DUDS = {
-    "C01": (f"{_NODE}.kill",),
-    "C03": (f"{_NODE}.pause",),
-    "C07": (f"{_NODE}.pause",),
-    "C09": (f"{_NODE}.pause", f"{_NODE}.kill"),
-    "C18": (f"{_NODE}.kill",),
+    "C01": (_KILL,),
+    "C03": (_PAUSE,),
+    "C07": (_PAUSE,),
+    "C09": (_PAUSE, _KILL),
+    "C18": (_KILL,),
     "C20": (f"{_MESH}.impose",),
-    "C21": (f"{_NODE}.pause",),
+    "C21": (_PAUSE,),
     "C22": (f"{_MESH}.impose",),
-    "C23": (f"{_NODE}.kill",),
-    "C24": (f"{_NODE}.kill",),
-    "C31": (f"{_NODE}.kill",),
+    "C23": (_KILL,),
+    "C24": (_KILL,),
+    "C31": (_KILL,),
 }
 """By claim the calls that do nothing."""
 
@@ -54,7 +55,7 @@ def test_a_claim_is_answered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_no_claim_survives_a_dud(claim: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         for call in DUDS[claim]:
-            patch.setattr(call, nothing(pkgutil.resolve_name(call)))
+            patch.setattr(call, says("it is done")(pkgutil.resolve_name(call)))
         code, one = asked(claim, tmp_path, patch)
     assert (code, one.verdict) == (2, ClaimVerdict.INCONCLUSIVE)
     assert "its run is INCONCLUSIVE: " in one.why
