@@ -5,18 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from ackproof.base.errors import FaultNotConfirmed
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.clocks import NodeClock
 from ackproof.cluster.disks.node_disk import NodeDisk
 from ackproof.cluster.network.mesh import Mesh
-from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, Timeline
+
+if TYPE_CHECKING:  # files are checked without what runs proxies
+    from ackproof.cluster.network.requests.links import RequestLinks
 
 
 class NodeState(StrEnum):

@@ -10,6 +10,7 @@ from ackproof.faults.registry import fault_kinds
 from ackproof.testing.marker import read_fault, read_marker, read_topic
 
 LINK = {"link": "follower(orders/0) -> leader(orders/0)"}
+ASKED = {"link": "follower(orders/0) -> leader(orders/0)", "api": "Fetch"}
 FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     **{kind: (LINK, {"link": "clients -> leader(orders/0)"}) for kind in ("cut", "black_hole", "reset")},
     "flap": ({**LINK, "down": "200ms", "up": "300ms"},),
@@ -18,6 +19,9 @@ FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     "slow_close": ({**LINK, "delay": "500ms"},),
     "loss": ({**LINK, "share": "30%"},),
     "drop_large": ({**LINK, "above": "600B"},),
+    **dict.fromkeys(("hold_request", "lose_request", "close_at_request", "repeat_request"), (ASKED,)),
+    "late_request": ({**ASKED, "by": "1s"},),
+    "answer_request": ({**ASKED, "error": "UNKNOWN_SERVER_ERROR"},),
     "isolate": ({"target": 1}, {"target": "controller(101)", "from": "peers"}),
     "detach": ({"target": "broker(1)"},),
     "split": ({"groups": ["minority", "majority"]},),

@@ -12,14 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Share, unknown, wrong
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
-from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.protocol import NodeState
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
@@ -34,6 +33,9 @@ from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.breaking import AT_ONCE
 from ackproof.faults.links.of_links import exists, names
 from ackproof.faults.requests.witnesses import Look, Witness
+
+if TYPE_CHECKING:  # files are checked without what runs proxies
+    from ackproof.cluster.network.requests.links import RequestLinks
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0

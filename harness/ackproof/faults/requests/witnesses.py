@@ -6,9 +6,10 @@ None of them asks the proxy.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-from ackproof.cluster.network.requests.asking import Asked
+if TYPE_CHECKING:
+    from ackproof.cluster.network.requests.asking import Asked
 
 SILENT_FOR_S: Final = 0.8
 """How long an answer is waited for before it is called none: a node in good health takes 5 ms."""
