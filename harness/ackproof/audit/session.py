@@ -49,22 +49,34 @@ def opened(where: Where, progress: Progress, given: SparkSession | None = None) 
 
     Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does not start.
     """
-    from ackproof.audit.edge_rdd import RddEdge
+    with _spark_of(where, progress, given) as spark:
+        yield _edge_on(spark, progress)
 
+
+@contextmanager
+def _spark_of(
+    where: Where, progress: Progress, given: SparkSession | None
+) -> Iterator[SparkContext | SparkSession]:
+    """Its context, or a session of Connect, which has none."""
     session = given
     with contextlib.ExitStack() as ours:
         if session is None and not where.is_connect:
-            context: SparkContext | None = ours.enter_context(spark_context(where, progress))
+            yield ours.enter_context(spark_context(where, progress))
         else:
             session = session or ours.enter_context(_connected(where))
-            context = context_of(session)
-        if context is not None:
-            yield RddEdge(context, progress)
-        else:
-            from ackproof.audit.edge_frame import FrameEdge
+            yield context_of(session) or session
 
-            assert session is not None, "what has no context is a session of Connect"
-            yield FrameEdge(session, progress)
+
+def _edge_on(spark: SparkContext | SparkSession, progress: Progress) -> Edge:
+    from pyspark import SparkContext
+
+    if isinstance(spark, SparkContext):
+        from ackproof.audit.edge_rdd import RddEdge
+
+        return RddEdge(spark, progress)
+    from ackproof.audit.edge_frame import FrameEdge
+
+    return FrameEdge(spark, progress)
 
 
 @contextmanager
@@ -193,21 +205,26 @@ def _folder() -> Path:
 
 
 class Starting:
-    """Spark that is being started by another thread, while this one does something else."""
+    """Spark that is being started by another thread, while this one does something else, such as to import the audit.
+
+    That thread imports nothing of it: two that import one room from different ends can meet half a module (seen under
+    pytest's import hook).
+    """
 
     def __init__(self, where: Where, progress: Progress, given: SparkSession | None) -> None:
         import pyspark.sql.types  # noqa: F401 - alone first: a JVM cannot begin before it is there
 
         self._stack = contextlib.ExitStack()
-        manager = opened(where, progress, given)
-        self._edge = in_background(lambda: self._stack.enter_context(manager), "spark-start")
+        self._progress = progress
+        manager = _spark_of(where, progress, given)
+        self._spark = in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
         """Wait for it. Raises what its start raised."""
-        return self._edge.result()
+        return _edge_on(self._spark.result(), self._progress)
 
     def close(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End it, as `__exit__` does; one that nobody waited for ends once it is there, or with this process."""
-        self._edge.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
+        self._spark.add_done_callback(lambda _: self._stack.__exit__(kind, error, trace))
