@@ -49,12 +49,12 @@ def opened(where: Where, progress: Progress, given: SparkSession | None = None) 
 
     Raises `MissingTool` without Java, `AuditFailed` (code 2) if Spark does not start.
     """
-    with _spark_of(where, progress, given) as spark:
+    with spark_of(where, progress, given) as spark:
         yield _edge_on(spark, progress)
 
 
 @contextmanager
-def _spark_of(
+def spark_of(
     where: Where, progress: Progress, given: SparkSession | None
 ) -> Iterator[SparkContext | SparkSession]:
     """Its context, or a session of Connect, which has none."""
@@ -216,7 +216,7 @@ class Starting:
 
         self._stack = contextlib.ExitStack()
         self._progress = progress
-        manager = _spark_of(where, progress, given)
+        manager = spark_of(where, progress, given)
         self._spark = in_background(lambda: self._stack.enter_context(manager), "spark-start")
 
     def edge(self) -> Edge:
