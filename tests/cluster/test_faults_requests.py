@@ -9,7 +9,7 @@ import pytest
 from ackproof.base.processes import end_children
 from ackproof.cluster.install import Installation
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
-from ackproof.cluster.network.requests.proxy import ROLE
+from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.experiment.apis import APIS, Flow
 from ackproof.experiment.backends import LINKS, REQUESTS
 from faultbench import Bench, duds_on, no_bite
@@ -84,7 +84,7 @@ def test_a_proxy_that_ends_is_told_at_once(
     folder = tmp_path_factory.mktemp("ends")
     with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), brokers=3) as one:
         one.cluster.check()
-        end_children(lambda child: child.role == ROLE and child.directory == folder)
+        end_children(lambda child: child.role == RequestProxy.ROLE and child.directory == folder)
         with pytest.raises(LinkError, match="the proxy of requests ended by itself"):
             one.cluster.check()
 

@@ -150,8 +150,7 @@ def test_what_is_no_frame_is_passed_on_and_told(rest: bytes) -> None:
 @pytest.mark.parametrize("transaction", [None, "mine", "x" * 200])
 def test_acks_are_read_in_every_version(version: int, acks: int, transaction: str | None) -> None:
     kind = message("ProduceRequest")
-    if version > kind.max_version:
-        pytest.skip("kafka-python does not know it")
+    assert version <= kind.max_version, "kafka-python does not know it"
     made = kind(version=version, transactional_id=transaction, acks=acks, timeout_ms=1, topic_data=[])
     made.with_header(correlation_id=5, client_id="someone")
     frame = bytes(made.encode(header=True, framed=True))

@@ -14,15 +14,12 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import Child, RunTag, spawn
-from ackproof.base.wait import wait_until
+from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network.mesh import LinkError
+from ackproof.cluster.network.server import LinkServer
 
 TIMEOUT_S: Final = 5.0
-START_WITHIN_S: Final = 20.0
-ROLE: Final = "toxiproxy"
 STREAMS: Final = ("upstream", "downstream")
 """From the client of a proxy to the server behind it, and back."""
 
@@ -150,54 +147,16 @@ class Toxiproxy:
             raise LinkError(f"Toxiproxy at {self.address}, {method} {path}: {error}") from error
 
 
-class ProxyServer:
-    """A server that listens at `address`, a child like any other: `start`, then `api`, at last `end`."""
+class ProxyServer(LinkServer):
+    """A server that listens at `address`: `start`, then `api`, at last `end`."""
+
+    NAME = "toxiproxy-server"
+    ROLE = "toxiproxy"
 
     def __init__(self, binary: Path, address: Address, *, folder: Path, tag: RunTag) -> None:
-        self.log = folder / "toxiproxy.log"
+        argv = [str(binary), "-host", address.host, "-port", str(address.port)]
+        super().__init__(argv, log=folder / "toxiproxy.log", tag=tag)
         self.api = Toxiproxy(*address)
-        self._argv = [str(binary), "-host", address.host, "-port", str(address.port)]
-        self._folder = folder
-        self._tag = tag
-        self._child: Child | None = None
 
-    def start(self, *, lease_descriptor: int) -> None:
-        """Start it; returns when it answers. It holds the lease of the cluster's addresses. Raises `LinkError`."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._child = spawn(
-            self._argv,
-            run=self._tag,
-            role=ROLE,
-            cwd=self._folder,
-            stdout=self.log,
-            pass_fds=(lease_descriptor,),
-        )
-
-        def answers() -> bool:
-            self.check()
-            try:
-                return bool(self.api.version())
-            except LinkError:
-                return False
-
-        try:
-            wait_until(answers, what="toxiproxy-server to answer", timeout_s=START_WITHIN_S, interval_s=0.01)
-        except WaitTimeout as error:
-            raise LinkError(str(error)) from error
-
-    def check(self) -> None:
-        """Raises `LinkError` when it has ended by itself."""
-        status = None if self._child is None else self._child.poll()
-        if status is not None:
-            raise LinkError(f"toxiproxy-server ended by itself (exit {status}): {self._last_words()}")
-
-    def end(self) -> None:
-        """SIGKILL, and wait until it is gone. All that it held in its proxies goes with it."""
-        if self._child is not None:
-            self._child.kill()
-
-    def _last_words(self) -> str:
-        try:
-            return " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
-        except OSError:
-            return "it said nothing"
+    def _answers(self) -> bool:
+        return bool(self.api.version())

@@ -13,17 +13,14 @@ from typing import Final
 
 from pydantic import TypeAdapter
 
-from ackproof.base.errors import WaitTimeout
-from ackproof.base.processes import Child, RunTag, spawn
-from ackproof.base.wait import wait_until
+from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network.mesh import LinkError
 from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.network.server import LinkServer
 from ackproof.cluster.network.toxiproxy import Way
 
 TIMEOUT_S: Final = 5.0
-START_WITHIN_S: Final = 20.0
-ROLE: Final = "request-proxy"
 _MODULE: Final = "ackproof.cluster.network.requests.serve"
 
 
@@ -43,45 +40,23 @@ _SAID: Final = TypeAdapter(Said)
 _COUNTED: Final = TypeAdapter(Counted)
 
 
-class RequestProxy:
+class RequestProxy(LinkServer):
     """A proxy that takes orders at `address`: `start`, then orders, at last `end`. Safe to use from several threads.
 
     Each order raises `LinkError` when it did not do as it was told, and when it has ended.
     """
 
+    NAME = "the proxy of requests"
+    ROLE = "request-proxy"
+
     def __init__(self, address: Address, *, folder: Path, tag: RunTag) -> None:
+        argv = [sys.executable, "-P", "-m", _MODULE, address.host, str(address.port)]
+        super().__init__(argv, log=folder / "requests.log", tag=tag)
         self.address = address
-        self.log = folder / "requests.log"
-        self._folder = folder
-        self._tag = tag
-        self._child: Child | None = None
         self._lock = threading.Lock()
 
-    def start(self, *, lease_descriptor: int) -> None:
-        """Start it; returns when it answers. It holds the lease of the cluster's addresses."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        self._child = spawn(
-            [sys.executable, "-P", "-m", _MODULE, self.address.host, str(self.address.port)],
-            run=self._tag,
-            role=ROLE,
-            cwd=self._folder,
-            stdout=self.log,
-            pass_fds=(lease_descriptor,),
-        )
-
-        def answers() -> bool:
-            self.check()
-            try:
-                return self._order({"do": "state"}) is not None
-            except LinkError:
-                return False
-
-        try:
-            wait_until(
-                answers, what="the proxy of requests to answer", timeout_s=START_WITHIN_S, interval_s=0.02
-            )
-        except WaitTimeout as error:
-            raise LinkError(str(error)) from error
+    def _answers(self) -> bool:
+        return self._order({"do": "state"}) is not None
 
     def add(self, ways: Iterable[Way]) -> None:
         """Take connections there, and lead them on."""
@@ -113,17 +88,6 @@ class RequestProxy:
         """What came over its ways that was no protocol of Kafka's; '' nothing did."""
         return self._order({"do": "state"}).trouble
 
-    def check(self) -> None:
-        """Raises `LinkError` when it has ended by itself."""
-        status = None if self._child is None else self._child.poll()
-        if status is not None:
-            raise LinkError(f"the proxy of requests ended by itself (exit {status}): {self._last_words()}")
-
-    def end(self) -> None:
-        """SIGKILL, and wait until it is gone. All that it held goes with it."""
-        if self._child is not None:
-            self._child.kill()
-
     def _order(self, order: Mapping[str, object]) -> Said:
         try:
             with self._lock, socket.create_connection(self.address, TIMEOUT_S) as line:
@@ -141,9 +105,3 @@ class RequestProxy:
         if said.error:
             raise LinkError(f"the proxy of requests, {order['do']}: {said.error}")
         return said
-
-    def _last_words(self) -> str:
-        try:
-            return " ".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-2:])
-        except OSError:
-            return "it said nothing"
