@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Window
+
+_CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}
 
 
 def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
@@ -53,6 +56,8 @@ def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     needs, name = ask.quantity.needs, ask.quantity.key
     if needs is Witness.READERS and not spec.workload.consumers.live:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    elif ask.quantity.mode not in ("", spec.cluster.mode):
+        yield f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     elif needs is Witness.METRICS and not spec.observe.metrics:
         yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
     elif needs in (Witness.METADATA_LOG, Witness.QUORUM) and spec.ground.foreign:
