@@ -109,7 +109,7 @@ def test_who_answers_who_is_silent_and_who_cannot(tmp_path: Path, monkeypatch: p
 def test_a_scraper_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = threading.Event()
 
-    def fail(*_: object) -> Address:
+    def fail(*_: object, **__: object) -> None:
         failed.set()
         raise ZeroDivisionError
 
