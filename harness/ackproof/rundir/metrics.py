@@ -31,7 +31,7 @@ class Shape(StrEnum):
     """Counts up since the node's start."""
     LATENCY = "latency"
     """A quantile of a request's total time, over what Kafka's own histogram weighs: mostly the last minutes; or a mean
-    of the last half to whole minute."""
+    of the last seconds."""
 
 
 class Together(StrEnum):
@@ -168,7 +168,7 @@ _LIST: Final = (
         "kafka.server:type=raft-metrics",
         "commit-latency-avg",
         "how long the active controller waited until the quorum had committed what it appended to the metadata log, "
-        "the mean of the last half to whole minute; KRaft only",
+        "the mean over metrics.num.samples windows of metrics.sample.window.ms (a minute by default); KRaft only",
         Shape.LATENCY,
         _GREATEST,
         1e-3,
