@@ -130,6 +130,40 @@ def test_held_requests_wait_and_go_on_in_order(ground: Ground) -> None:
     assert counted.holding == 0
 
 
+def test_one_is_released_and_the_next_is_held(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.HOLD)
+    assert ground.relay.release("r", ["w"]) == 0
+    client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2))
+    assert ground.came(node) == b""
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(node) == request(HEARTBEAT, 1)
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(node) == request(HEARTBEAT, 2)
+    assert ground.relay.held() == {"r": {"w": 0}}
+
+
+def test_what_was_held_for_one_who_hung_up_is_never_released(ground: Ground) -> None:
+    client, node = ground.connect()
+    other, others_node = ground.connect()
+    ground.lay(Kind.HOLD)
+    client.sendall(request(HEARTBEAT, 1))
+    ground.turn()
+    other.sendall(request(HEARTBEAT, 2))
+    ground.turn()
+    client.close()
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(others_node) == request(HEARTBEAT, 2)
+    with contextlib.suppress(ConnectionResetError):
+        assert ground.came(node) == b"closed"
+    assert ground.relay.release("r", ["w"]) == 0
+    with pytest.raises(Refused, match="no rule x"):
+        ground.relay.release("x", ["w"])
+
+
 def test_held_responses_wait(ground: Ground) -> None:
     client, node = ground.connect()
     ground.lay(Kind.HOLD, Side.RESPONSE)

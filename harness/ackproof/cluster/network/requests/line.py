@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -66,6 +67,7 @@ class Wait:
 
     acting: Acting
     counted: bool
+    since: float = field(default_factory=time.monotonic)
 
 
 class Half:
@@ -245,6 +247,15 @@ class Line:
         """A rule was lifted: what waits for it goes on, what it silenced is closed."""
         if rule.name in self._lost:
             self._loop.to_close(self)
+        self.release(rule)
+
+    def held_since(self, rule: Rule) -> float:
+        """Since when (of the monotonic clock) this rule holds a frame of it that is no witness's question; 0: none."""
+        wait = self._waits[rule.side]
+        return wait.since if wait is not None and wait.counted and wait.acting.rule is rule else 0.0
+
+    def release(self, rule: Rule) -> None:
+        """What waits for this rule goes on; what comes behind it is held anew."""
         wait = self._waits[rule.side]
         if wait is not None and wait.acting.rule is rule:
             self._let_go(rule.side, wait)

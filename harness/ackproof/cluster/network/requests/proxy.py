@@ -34,10 +34,12 @@ class Said:
     """What was no protocol of Kafka's; '' nothing was."""
     error: str = ""
     lifted: Counted = field(default_factory=Counted)
+    released: int = 0
 
 
 _SAID: Final = TypeAdapter(Said)
 _COUNTED: Final = TypeAdapter(Counted)
+_HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
 
 
 class RequestProxy(LinkServer):
@@ -78,6 +80,17 @@ class RequestProxy(LinkServer):
         if name in said.rules:
             raise LinkError(f"the proxy of requests did not lift {name}")
         return said.lifted
+
+    def release(self, name: str, way: str) -> bool:
+        """Let one frame go that this rule holds on this way; whether there was one."""
+        return self._order({"do": "release", "name": name, "ways": [way]}).released > 0
+
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """How many frames each rule holds on each way."""
+        return {
+            name: _HELD.validate_python(rule["held"])
+            for name, rule in self._order({"do": "state"}).rules.items()
+        }
 
     def counted(self, name: str) -> Counted | None:
         """What a rule has counted so far; None: it is not laid."""

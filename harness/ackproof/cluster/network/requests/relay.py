@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -83,6 +83,38 @@ class Relay:
         for line in list(self._lines):
             line.without(acting.rule)
         return acting.counted
+
+    def release(self, name: str, ways: Sequence[str]) -> int:
+        """Let the frame go that this rule has held longest on each of these ways; the next one is held again.
+
+        How many went. What was held for somebody who has hung up since is closed, and never goes. Raises `Refused`.
+        """
+        acting = self._rules.get(name)
+        if acting is None:
+            raise Refused(f"there is no rule {name}")
+        gone = 0
+        for way in ways:
+            if held := self._held(acting, way):
+                held[0].release(acting.rule)
+                gone += 1
+        return gone
+
+    def held(self) -> dict[str, dict[str, int]]:
+        """How many frames each rule holds on each way, for those who have not hung up."""
+        return {
+            name: {way: len(self._held(acting, way)) for way in acting.rule.ways}
+            for name, acting in self._rules.items()
+        }
+
+    def _held(self, acting: Acting, way: str) -> list[Line]:
+        """The connections on which this rule holds something, longest first, without those that are hung up."""
+        found = []
+        for line in [one for one in self._lines if one.way.name == way and one.held_since(acting.rule)]:
+            if _hung_up(line.sockets[0]):
+                self._abort(line)
+            else:
+                found.append(line)
+        return sorted(found, key=lambda line: line.held_since(acting.rule))
 
     def rules(self) -> Mapping[str, Acting]:
         """Those that are laid."""
@@ -231,3 +263,10 @@ class Relay:
         for one in line.sockets:
             self.serve(one.fileno(), 0, lambda events: None)
             self._gone.append(one)
+
+
+def _hung_up(one: socket.socket) -> bool:
+    """Whether the other end has closed it; what it had sent before may still be unread."""
+    poll = select.poll()
+    poll.register(one, select.POLLRDHUP)
+    return bool(poll.poll(0))

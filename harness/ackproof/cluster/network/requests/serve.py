@@ -4,8 +4,10 @@ It takes orders at that address, one JSON object a line, each answered by a line
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
+    {"do": "release", "name": "…", "ways": ["…", …]}
 
-An answer has `error`, or what is so now: `ways`, and of each rule what it counted. What was lifted stands in `lifted`.
+An answer has `error`, or what is so now: `ways`, and of each rule what it counted, and how many frames it holds on each
+way. What was lifted stands in `lifted`, how many frames were released in `released`.
 """
 
 from __future__ import annotations
@@ -60,8 +62,9 @@ class Control:
         except (Refused, OSError, ValueError, TypeError, KeyError) as error:
             said["error"] = f"{type(error).__name__}: {error}"
         said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
+        held = self._relay.held()
         said["rules"] = {
-            name: {**acting.rule.as_json(), "counted": asdict(acting.counted)}
+            name: {**acting.rule.as_json(), "counted": asdict(acting.counted), "held": held[name]}
             for name, acting in self._relay.rules().items()
         }
         said["trouble"] = self._relay.trouble
@@ -76,6 +79,8 @@ class Control:
                 self._relay.lay(Rule.of_json(rule))
             case {"do": "lift", "name": str(name)}:
                 said["lifted"] = asdict(self._relay.lift(name))
+            case {"do": "release", "name": str(name), "ways": [*ways]}:
+                said["released"] = self._relay.release(name, list(map(str, ways)))
             case {"do": "state"}:
                 pass
             case _:
