@@ -43,6 +43,7 @@ __all__ = ["Batch", "Run", "audit", "judge", "open_batch", "open_run", "plan", "
 
 T = TypeVar("T", bound=Document)
 AnyPath: TypeAlias = str | Path
+_ELECTION = ("topic", "partition", "timestamp_ms", "leader", "leader_epoch", "isr", "replicas")
 Progress: TypeAlias = Callable[[str], None]
 """Is told, in words, of what takes long."""
 
@@ -128,6 +129,24 @@ class Run:
         _pandas()
         return storage.table(self._files.metrics).to_pandas()
 
+    def series(self) -> pandas.DataFrame:
+        """Acks, reads and latencies per partition and 100 ms, a row each (`ackproof.rundir.schema.SERIES`). Raises
+        `BadInput` where nothing was counted, `MissingTool` without pandas."""
+        if not self._files.series.exists():
+            raise BadInput(f"{self.directory}: nothing was counted, so that there is no series")
+        _pandas()
+        return storage.table(self._files.series).to_pandas()
+
+    def elections(self) -> pandas.DataFrame:
+        """Each election that the metadata log tells, a row each; `clean`: the leader was in the ISR, or eligible, until
+        then. No row where that log was not seen. Raises `MissingTool` without pandas."""
+        from ackproof.quantities.evidence import Evidence
+
+        log = Evidence.of_run(self._files).metadata_log
+        told = [(one, clean) for place in sorted(log.states) for one, clean in log.elections(place)]
+        found = [{**one.model_dump(include={*_ELECTION}), "clean": clean} for one, clean in told]
+        return _pandas().DataFrame(found, columns=[*_ELECTION, "clean"])
+
     @property
     def _files(self) -> CaseDir:
         return CaseDir(self.directory)
@@ -165,6 +184,18 @@ class Batch:
     def findings(self) -> pandas.DataFrame:
         """What the audit found in all its runs, a row for each unit that it counted, led by `case` and `repeat`."""
         return self._frame(lambda run: run.findings().to_table().to_pandas())
+
+    def series(self) -> pandas.DataFrame:
+        """As `Run.series`, of all its runs, led by `case` and `repeat`."""
+        return self._frame(lambda run: run.series())
+
+    def elections(self) -> pandas.DataFrame:
+        """As `Run.elections`, of all its runs, led by `case` and `repeat`."""
+        return self._frame(lambda run: run.elections())
+
+    def metrics(self) -> pandas.DataFrame:
+        """As `Run.metrics`, of all its runs, led by `case` and `repeat`."""
+        return self._frame(lambda run: run.metrics())
 
     def timeline(self) -> pandas.DataFrame:
         """Phases, faults, deaths, elections of all its runs, in order, led by `case` and `repeat`; `t_ns` counts

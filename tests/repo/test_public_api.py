@@ -30,12 +30,13 @@ SIGNATURES = {
     "open_batch": "(directory: 'AnyPath') -> 'Batch'",
 }
 OF_A_RUN = [
-    *("audit", "case", "consumed", "directory", "final_read", "findings"),
-    *("metrics", "prediction", "produced", "quantities", "replay", "spark", "timeline", "verdict"),
+    *("audit", "case", "consumed", "directory", "elections", "final_read", "findings"),
+    *("metrics", "prediction", "produced", "quantities", "replay", "series", "spark", "timeline", "verdict"),
 ]
 
 OF_A_BATCH = [
-    *("directory", "document", "findings", "quantities", "report", "runs", "spark", "timeline", "verdict"),
+    *("directory", "document", "elections", "findings", "metrics", "quantities", "report", "runs"),
+    *("series", "spark", "timeline", "verdict"),
 ]
 
 
