@@ -17,7 +17,7 @@ from typing import Final, Literal
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network.requests.answers import error_in
+from ackproof.cluster.network.requests.contents import error_of
 from ackproof.cluster.network.requests.questions import question, version_of
 from ackproof.cluster.network.sockets import flows, inodes_of
 
@@ -81,7 +81,7 @@ def ask(
             took = time.monotonic() - began
             if arrived is None:
                 arrived = 0 if how == "closed" else _arrived(pid, before, len(frame), wanted)
-            return Asked(how, took, arrived, error_in(api, version_of(api), came))
+            return Asked(how, took, arrived, error_of(api, version_of(api), came))
     except ConnectionRefusedError:
         return Asked("refused", time.monotonic() - began, 0)
     except (ConnectionResetError, BrokenPipeError):

@@ -34,6 +34,7 @@ class Said:
     """What was no protocol of Kafka's; '' nothing was."""
     error: str = ""
     lifted: Counted = field(default_factory=Counted)
+    released: int = 0
 
 
 _SAID: Final = TypeAdapter(Said)
@@ -78,6 +79,15 @@ class RequestProxy(LinkServer):
         if name in said.rules:
             raise LinkError(f"the proxy of requests did not lift {name}")
         return said.lifted
+
+    def release(self, name: str, most: int) -> int:
+        """Let so many go on that a rule holds, those first that came first; how many there were."""
+        return self._order({"do": "release", "name": name, "most": most}).released
+
+    def waiting(self, name: str) -> tuple[str, ...]:
+        """What waits for a rule, first come first: the way and the request's correlation id."""
+        waits = self._order({"do": "state"}).rules.get(name, {}).get("waits")
+        return tuple(map(str, waits)) if isinstance(waits, list) else ()
 
     def counted(self, name: str) -> Counted | None:
         """What a rule has counted so far; None: it is not laid."""

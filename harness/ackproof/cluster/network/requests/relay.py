@@ -84,6 +84,12 @@ class Relay:
             line.without(acting.rule)
         return acting.counted
 
+    def release(self, name: str, most: int) -> int:
+        """Let so many go on that a rule holds, those first that came first; how many there were. Raises `Refused`."""
+        if name not in self._rules:
+            raise Refused(f"there is no rule {name}")
+        return self._rules[name].release(most)
+
     def rules(self) -> Mapping[str, Acting]:
         """Those that are laid."""
         return self._rules
@@ -144,7 +150,7 @@ class Relay:
             return
         try:
             act()
-            line.answer()
+            line.insert()
         except OSError:
             self._abort(line)
             return

@@ -4,8 +4,10 @@ It takes orders at that address, one JSON object a line, each answered by a line
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
+    {"do": "release", "name": "…", "most": 1}
 
-An answer has `error`, or what is so now: `ways`, and of each rule what it counted. What was lifted stands in `lifted`.
+An answer has `error`, or what is so now: `ways`, and of each rule what it counted and what waits for it, first come
+first. What was lifted stands in `lifted`, how many were released in `released`.
 """
 
 from __future__ import annotations
@@ -14,8 +16,10 @@ import json
 import select
 import socket
 import sys
+import threading
 from dataclasses import asdict
 
+from ackproof.cluster.network.requests.contents import prepare
 from ackproof.cluster.network.requests.relay import Refused, Relay
 from ackproof.cluster.network.requests.rules import Rule
 
@@ -61,7 +65,11 @@ class Control:
             said["error"] = f"{type(error).__name__}: {error}"
         said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
         said["rules"] = {
-            name: {**acting.rule.as_json(), "counted": asdict(acting.counted)}
+            name: {
+                **acting.rule.as_json(),
+                "counted": asdict(acting.counted),
+                "waits": [wait.where for wait in acting.waits if wait.counted],
+            }
             for name, acting in self._relay.rules().items()
         }
         said["trouble"] = self._relay.trouble
@@ -76,6 +84,8 @@ class Control:
                 self._relay.lay(Rule.of_json(rule))
             case {"do": "lift", "name": str(name)}:
                 said["lifted"] = asdict(self._relay.lift(name))
+            case {"do": "release", "name": str(name), "most": int(most)}:
+                said["released"] = self._relay.release(name, most)
             case {"do": "state"}:
                 pass
             case _:
@@ -92,6 +102,7 @@ def main(host: str, port: str) -> None:
     """Serve until somebody ends the process."""
     relay = Relay()
     Control(relay, (host, int(port)))
+    threading.Thread(target=prepare, daemon=True).start()
     relay.run()
 
 
