@@ -215,15 +215,15 @@ class Coordinator:
         if marker is None or leader < 0:
             return
         if node == leader:
-            self._write(known, place, leader, marker)
+            self.write(known, place, leader, marker)
             return
         connection = self._network.between(node, leader)
         if connection.usable:
             self._network.send(
-                connection, TO_ACCEPTOR, REQUEST_BYTES, self._write, known, place, leader, marker
+                connection, TO_ACCEPTOR, REQUEST_BYTES, self.write, known, place, leader, marker
             )
 
-    def _write(self, known: _Known, place: int, leader: int, marker: WriteMarker) -> None:
+    def write(self, known: _Known, place: int, leader: int, marker: WriteMarker) -> None:
         partition = self._partitions[place]
         role = partition.brokers[leader].process.role
         if (

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from ackproof.reference.replay.steps import Surroundings, same, steps
+from ackproof.reference.replay.steps import AppendContext, same, steps
 from ackproof.rundir.conformance import ConformanceFile
 from ackproof_reference.metadata import NO_LEADER, Metadata, Partition, Registration
 from ackproof_reference.rules import Rules, rules_of
@@ -16,12 +16,12 @@ from observed_run import ObservedRun, broker, metadata, partition
 
 BEFORE = Partition(replicas=(1, 2, 3), leader=1, leader_epoch=4, epoch=9, isr=(1, 2, 3))
 RULES = replace(rules_of("4.1"), min_insync=2)
-NONE = Surroundings()
+NONE = AppendContext()
 
 
 def causes(
     after: Partition,
-    beside: Surroundings = NONE,
+    beside: AppendContext = NONE,
     before: Partition = BEFORE,
     rules: Rules = RULES,
     **brokers: dict[str, Any],
@@ -49,19 +49,19 @@ BACK = BEFORE._replace(leader=2)
 @pytest.mark.parametrize(
     ("beside", "cause"),
     [
-        (Surroundings(fenced=(1,)), "broker 1 fenced"),
-        (Surroundings(stopping=(1,)), "broker 1 in controlled shutdown"),
-        (Surroundings(without_dir=(1,)), "log dir of broker 1 failed"),
-        (Surroundings(registered=(1,)), "broker 1 back from an unclean stop"),
-        (Surroundings(fenced=(3,)), None),
-        (Surroundings(stopping=(3,)), None),
-        (Surroundings(without_dir=(2,)), None),
-        (Surroundings(unfenced=(1,)), None),
+        (AppendContext(fenced=(1,)), "broker 1 fenced"),
+        (AppendContext(stopping=(1,)), "broker 1 in controlled shutdown"),
+        (AppendContext(without_dir=(1,)), "log dir of broker 1 failed"),
+        (AppendContext(registered=(1,)), "broker 1 back from an unclean stop"),
+        (AppendContext(fenced=(3,)), None),
+        (AppendContext(stopping=(3,)), None),
+        (AppendContext(without_dir=(2,)), None),
+        (AppendContext(unfenced=(1,)), None),
         (NONE, None),
     ],
 )
 def test_a_leader_that_goes_is_followed_by_the_next_of_the_isr(
-    beside: Surroundings, cause: str | None
+    beside: AppendContext, cause: str | None
 ) -> None:
     assert causes(DEPOSED, beside) == ({cause: True} if cause else {})
 
@@ -70,7 +70,7 @@ def test_a_leader_that_goes_is_followed_by_the_next_of_the_isr(
 def test_a_member_whose_broker_goes_leaves_the_isr(node: int) -> None:
     isr = tuple(one for one in BEFORE.isr if one != 3)
     seen = after(isr=isr, elr=())
-    made = causes(seen, Surroundings(fenced=(node,)))
+    made = causes(seen, AppendContext(fenced=(node,)))
     assert ("broker 3 fenced" in made) is (node == 3)
     assert "ISR shrunk by its leader" in made
 
@@ -110,7 +110,7 @@ def test_the_first_of_the_assignment_is_made_leader_by_a_preferred_election() ->
 
 def test_where_nobody_led_whoever_is_back_and_in_sync_is_elected() -> None:
     seen = after(NOBODY, leader=1, leader_epoch=5)
-    made = causes(seen, Surroundings(unfenced=(1,)), before=NOBODY, b1={"fenced": True})
+    made = causes(seen, AppendContext(unfenced=(1,)), before=NOBODY, b1={"fenced": True})
     assert made == {"broker 1 unfenced": True}
     assert "election" in causes(seen, before=NOBODY)
 
@@ -119,12 +119,12 @@ def test_where_nobody_led_whoever_is_back_and_in_sync_is_elected() -> None:
     ("beside", "rules", "asked"),
     [
         (NONE, OLD, False),
-        (Surroundings(unclean_asked=True), OLD, True),
+        (AppendContext(unclean_asked=True), OLD, True),
         (NONE, replace(OLD, unclean_election=True), True),
     ],
 )
 def test_somebody_out_of_the_isr_is_elected_where_that_is_on_or_asked_for(
-    beside: Surroundings, rules: Rules, asked: bool
+    beside: AppendContext, rules: Rules, asked: bool
 ) -> None:
     made = causes(TAKEN, beside, before=NOBODY, rules=rules, b1={"fenced": True})
     assert made.get("unclean election") is (False if asked else None)
@@ -134,7 +134,7 @@ def test_somebody_out_of_the_isr_is_elected_where_that_is_on_or_asked_for(
 def test_an_election_from_the_elr_is_clean_where_nobody_is_in_sync() -> None:
     before = NOBODY._replace(isr=(), elr=(2,))
     seen = after(before, leader=2, leader_epoch=5, isr=(2,), elr=())
-    made = causes(seen, Surroundings(unfenced=(2,)), before=before, b2={"fenced": True})
+    made = causes(seen, AppendContext(unfenced=(2,)), before=before, b2={"fenced": True})
     assert made == {"broker 2 unfenced": True}
 
 
@@ -158,9 +158,9 @@ def test_who_may_be_elected_is_forgotten_with_the_setting_or_an_old_release() ->
     configured = "eligible replicas cleared with min.insync.replicas"
     forgotten = "log dirs of replicas, eligible replicas forgotten"
     assert configured not in causes(seen, before=before)
-    assert configured in causes(seen, Surroundings(configured=True), before=before)
+    assert configured in causes(seen, AppendContext(configured=True), before=before)
     assert forgotten not in causes(seen, before=before)
-    assert forgotten in causes(seen, Surroundings(eligible_cleared=True), before=before)
+    assert forgotten in causes(seen, AppendContext(eligible_cleared=True), before=before)
 
 
 def test_the_order_of_members_means_nothing_and_all_else_does() -> None:

@@ -151,7 +151,7 @@ def test_a_coordinator_that_forgets_a_marker_leaves_no_complete_read(
         if place == 0:
             write(self, known, place, leader, marker)  # type: ignore[arg-type]
 
-    write = Coordinator._write
-    monkeypatch.setattr(Coordinator, "_write", forgets)
+    write = Coordinator.write
+    monkeypatch.setattr(Coordinator, "write", forgets)
     with pytest.raises(AssertionError, match="a transaction is open"):
         ran(tmp_path, "[]")

@@ -104,7 +104,7 @@ def test_ctrl_c_while_a_case_is_taken_down_ends_the_batch(
         def event(self, event: object) -> None:
             pass
 
-    monkeypatch.setattr(CaseRun, "_end_everything", end)
+    monkeypatch.setattr(CaseRun, "end_everything", end)
     options = CaseOptions(batch=str(tmp_path), installed=None, replay="")  # type: ignore[arg-type]
     with (
         pytest.raises(KeyboardInterrupt),

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from ackproof.observe.watcher import Watcher
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.pulse import EVERY_S, Pulse
-from ackproof.rundir.timeline import Note, Timeline
+from ackproof.rundir.timeline import Timeline
 
 _STOLEN, _IDLE, _WAITING, _GUESTS = 7, 3, 4, 8
 """Columns of /proc/stat; what guests used is counted as user time, too."""
@@ -33,42 +33,31 @@ class _Machine(NamedTuple):
     waited_us: tuple[int, ...]
 
 
-class PulseTaker:
+class PulseTaker(Watcher):
     """Writes a `Pulse` a second to `path`, from `start` to `stop`, in a thread of its own."""
 
+    NAME = "pulse"
+    DOES = "watching the machine"
+
     def __init__(self, path: Path, timeline: Timeline, counts: Callable[[], Counts]) -> None:
+        super().__init__(timeline)
         self._path = path
-        self._timeline = timeline
         self._counts = counts
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and close the file. May be called again, and before `start`."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            with self._path.open("a", encoding="utf-8") as file:
-                looks, machine = 0, _look()
-                due = machine.at
-                while True:
-                    counts, now = self._counts(), _look()
-                    pulse = _pulse(self._timeline.clock, counts, looks, machine, now, max(0.0, now.at - due))
-                    file.write(pulse.model_dump_json() + "\n")
-                    file.flush()
-                    if self._stop.is_set():
-                        return
-                    looks, machine = counts.looks, now
-                    due = now.at + EVERY_S
-                    self._stop.wait(EVERY_S)
-        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._timeline.add(Note(note=f"watching the machine ended: {type(error).__name__}: {error}"))
+    def _watch(self) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            looks, machine = 0, _look()
+            due = machine.at
+            while True:
+                counts, now = self._counts(), _look()
+                pulse = _pulse(self._timeline.clock, counts, looks, machine, now, max(0.0, now.at - due))
+                file.write(pulse.model_dump_json() + "\n")
+                file.flush()
+                if self._stop.is_set():
+                    return
+                looks, machine = counts.looks, now
+                due = now.at + EVERY_S
+                self._stop.wait(EVERY_S)
 
 
 def _pulse(

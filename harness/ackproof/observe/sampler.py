@@ -9,7 +9,6 @@ the controller and the leader write; brokers hear of it later, and some never.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -22,6 +21,7 @@ from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
 from ackproof.cluster.wire import Connection, WireError
 from ackproof.observe.views import Views
+from ackproof.observe.watcher import Watcher
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.timeline import IsrChanged, LeaderChanged, Note, Timeline
@@ -43,7 +43,7 @@ Offsets = dict[TopicPartition, int]
 
 
 @dataclass(frozen=True)
-class Answer:
+class Reply:
     """What one broker said in one exchange: its view, its own log ends, and the offsets where it leads."""
 
     view: View
@@ -52,10 +52,13 @@ class Answer:
     last_stable: Offsets
 
 
-class Sampler:
+class Sampler(Watcher):
     """Writes samples to `samples_path`, one line per partition and look, and changes of leaders and ISRs into the
     timeline (the first look counts as one). `hz` looks per second.
     """
+
+    NAME = "sampler"
+    DOES = "sampling"
 
     def __init__(
         self,
@@ -65,9 +68,9 @@ class Sampler:
         timeline: Timeline,
         hz: float = 10.0,
     ) -> None:
+        super().__init__(timeline)
         self._cluster = cluster
         self._topics = tuple(topics)
-        self._timeline = timeline
         self._period_s = 1.0 / hz
         self._links = {
             broker: Connection(
@@ -76,7 +79,7 @@ class Sampler:
             for broker, address in cluster.client_addresses().items()
         }
         self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix="sampler")
-        self._asked: dict[int, Future[Answer]] = {}
+        self._asked: dict[int, Future[Reply]] = {}
         """What is under way, by broker: no broker is asked again before it has answered."""
         self._views = Views()
         # Else the brokers' own views are the log of the quorum.
@@ -88,21 +91,13 @@ class Sampler:
         self._latest: dict[TopicPartition, Sample] = {}
         self.looks = 0
         """How often all brokers were asked so far."""
-        self._stop = threading.Event()
         samples_path.parent.mkdir(parents=True, exist_ok=True)
         self._file = samples_path.open("a", encoding="utf-8")
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
 
     # -- life -------------------------------------------------------------------------------------------------------
 
-    def start(self) -> None:
-        self._thread.start()
-
     def stop(self) -> None:
-        """End, and close the file. May be called again."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
+        super().stop()
         while wait(self._asked.values(), timeout=0.02).not_done:
             for link in self._links.values():
                 link.interrupt()
@@ -141,19 +136,12 @@ class Sampler:
 
     # -- looking ------------------------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        due = time.monotonic()
-        try:
-            while not self._stop.is_set():
-                self._write(self._look())
-                self.looks += 1
-                # After a look that took too long the next is due at once, but none is made up for.
-                due = max(due + self._period_s, time.monotonic())
-                self._stop.wait(due - time.monotonic())
-        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._timeline.add(Note(note=f"sampling ended: {type(error).__name__}: {error}"))
+    def _watch(self) -> None:
+        for _ in self._looks(self._period_s):
+            self._write(self._look())
+            self.looks += 1
 
-    def _look(self) -> dict[int, Answer]:
+    def _look(self) -> dict[int, Reply]:
         """Ask every broker whose process runs; the answers that came in time, late ones of earlier looks too."""
         awaited = []
         for broker, link in self._links.items():
@@ -163,7 +151,7 @@ class Sampler:
                 self._asked[broker] = self._pool.submit(self._ask, link, hosted, led)
                 awaited.append(self._asked[broker])
         wait(awaited, timeout=min(ANSWER_WITHIN_S, self._period_s * 0.6))
-        answers: dict[int, Answer] = {}
+        answers: dict[int, Reply] = {}
         for broker, asked in list(self._asked.items()):
             if asked.done():
                 del self._asked[broker]
@@ -173,7 +161,7 @@ class Sampler:
 
     def _ask(
         self, link: Connection, hosted: Sequence[TopicPartition], led: Sequence[TopicPartition]
-    ) -> Answer:
+    ) -> Reply:
         """The log end is asked before the high watermark, so that whatever happens in between their difference is
         never too large.
         """
@@ -185,7 +173,7 @@ class Sampler:
                 queries.ask_offsets(led, what=queries.LATEST, isolation=queries.READ_COMMITTED),
             ]
         )
-        return Answer(
+        return Reply(
             queries.read_partitions(view),
             queries.read_offsets(log_ends),
             queries.read_offsets(high_watermarks),
@@ -214,7 +202,7 @@ class Sampler:
 
     # -- telling ------------------------------------------------------------------------------------------------------
 
-    def _write(self, answers: dict[int, Answer]) -> None:
+    def _write(self, answers: dict[int, Reply]) -> None:
         now = self._timeline.clock.now()
         views = {broker: answer.view for broker, answer in answers.items()}
         if self._watches_quorum and (held := self._look_at_quorum()):
@@ -251,7 +239,7 @@ class Sampler:
         return sample
 
 
-def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: dict[int, Answer]) -> Sample:
+def _sample(now_ns: int, place: TopicPartition, state: PartitionState, answers: dict[int, Reply]) -> Sample:
     leader = answers.get(state.leader)
     return Sample(
         t_ns=now_ns,

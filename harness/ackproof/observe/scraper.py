@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import http.client
-import threading
-import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -14,10 +12,11 @@ from urllib.parse import quote
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.protocol import Cluster, NodeState
+from ackproof.observe.watcher import Watcher
 from ackproof.rundir import storage
 from ackproof.rundir.clock import RunClock
 from ackproof.rundir.metrics import EVERY_S, METRICS, UP
-from ackproof.rundir.timeline import Note, Timeline
+from ackproof.rundir.timeline import Timeline
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,35 +33,21 @@ Row = tuple[int, int, int, str, float]
 """As the columns of the file: when it was asked, when it had answered, node, metric, value."""
 
 
-class Scraper:
+class Scraper(Watcher):
     """Writes `path` from `start` to `stop`, in a thread of its own. The file is there once it is whole."""
 
+    NAME = "scraper"
+    DOES = "scraping metrics"
+
     def __init__(self, cluster: Cluster, path: Path, timeline: Timeline) -> None:
+        super().__init__(timeline)
         self._cluster = cluster
         self._path = path
-        self._timeline = timeline
         self._exporters = {
             node: _Exporter(address, timeline.clock) for node, address in cluster.exporters().items()
         }
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="scraper", daemon=True)
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def stop(self) -> None:
-        """End, and close the file. May be called again, and before `start`."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self._scrape()
-        except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
-            self._timeline.add(Note(note=f"scraping metrics ended: {type(error).__name__}: {error}"))
-
-    def _scrape(self) -> None:
+    def _watch(self) -> None:
         from ackproof.rundir.schema import METRICS as COLUMNS
 
         unfinished = self._path.with_name(f".{self._path.name}")
@@ -72,15 +57,11 @@ class Scraper:
             storage.writer(unfinished, COLUMNS) as file,
             ThreadPoolExecutor(len(self._exporters), thread_name_prefix="scraper") as pool,
         ):
-            due = time.monotonic()
-            while not self._stop.is_set():
+            for _ in self._looks(EVERY_S):
                 rows += self._round(pool)
                 if len(rows) >= _ROWS_AT_ONCE:
                     file.write_table(_table(rows))
                     rows = []
-                # After a round that took too long the next is due at once, but none is made up for.
-                due = max(due + EVERY_S, time.monotonic())
-                self._stop.wait(due - time.monotonic())
             file.write_table(_table(rows))
         unfinished.rename(self._path)
 

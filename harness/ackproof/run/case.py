@@ -136,7 +136,7 @@ class CaseRun:
                 if error is not None:
                     what = "interrupted" if isinstance(error, KeyboardInterrupt) else type(error).__name__
                     self.timeline.add(RunFailed(error=str(error) or what, traceback=_trace(error)))
-                self._end_everything()
+                self.end_everything()
                 if self._through:
                     self.timeline.add(RunEnded())
             seal(self.run, self.run_id)
@@ -368,7 +368,7 @@ class CaseRun:
         except AckproofError as error:
             self.timeline.add(Note(note=f"not removed: {error}"))
 
-    def _end_everything(self) -> None:
+    def end_everything(self) -> None:
         """End what was started, by id, whatever happened. Data goes, ledgers and logs stay."""
         self.stop.set()
         if self.driver is not None:

@@ -60,14 +60,14 @@ class PluginSession:
         with own_warnings(), sigterm_as_interrupt():
             one.bring(lambda: run_case(case, one.run, options, Silent()))
             if one.run.ledger.exists():
-                self._with_spark()
+                self.with_spark()
             batch.conclude([one], lambda _: None)
         return one
 
     def audit(self, directory: Path) -> AuditResult:
         """Audit one directory with the Spark of this session."""
         with own_warnings():
-            self._with_spark()
+            self.with_spark()
             (result,) = audit.run([directory])
         return result
 
@@ -83,7 +83,7 @@ class PluginSession:
             batch.point_latest()
         return batch.directory.report_html
 
-    def _with_spark(self) -> None:
+    def with_spark(self) -> None:
         """Have a context, which every audit in this process then finds by itself."""
         if not self._has_spark:
             self._spark.enter_context(spark_context(Where(), lambda _: None))

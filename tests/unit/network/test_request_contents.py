@@ -171,7 +171,7 @@ def test_only_requests_of_a_partition_are_held_through_their_session(ground: Gro
     assert ground.came(node) == fetch(2, 0, 1)
     client.sendall(fetch(3, 1, 2))
     assert ground.came(node) == b""
-    ground.relay.release("r", 1)
+    ground.relay.release("r", ["w"])
     assert ground.came(node) == fetch(3, 1, 2)
     client.sendall(fetch(4, 2))
     assert ground.came(node) == b""

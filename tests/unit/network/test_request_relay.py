@@ -64,6 +64,40 @@ def test_held_requests_wait_and_go_on_in_order(ground: Ground) -> None:
     assert counted.holding == 0
 
 
+def test_one_is_released_and_the_next_is_held(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.HOLD)
+    assert ground.relay.release("r", ["w"]) == 0
+    client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2))
+    assert ground.came(node) == b""
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(node) == request(HEARTBEAT, 1)
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(node) == request(HEARTBEAT, 2)
+    assert ground.relay.held() == {"r": {"w": 0}}
+
+
+def test_what_was_held_for_one_who_hung_up_is_never_released(ground: Ground) -> None:
+    client, node = ground.connect()
+    other, others_node = ground.connect()
+    ground.lay(Kind.HOLD)
+    client.sendall(request(HEARTBEAT, 1))
+    ground.turn()
+    other.sendall(request(HEARTBEAT, 2))
+    ground.turn()
+    client.close()
+    assert ground.relay.held() == {"r": {"w": 1}}
+    assert ground.relay.release("r", ["w"]) == 1
+    assert ground.came(others_node) == request(HEARTBEAT, 2)
+    with contextlib.suppress(ConnectionResetError):
+        assert ground.came(node) == b"closed"
+    assert ground.relay.release("r", ["w"]) == 0
+    with pytest.raises(Refused, match="no rule x"):
+        ground.relay.release("x", ["w"])
+
+
 def test_held_responses_wait(ground: Ground) -> None:
     client, node = ground.connect()
     ground.lay(Kind.HOLD, Side.RESPONSE)
@@ -179,24 +213,17 @@ def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
     assert (counted.matched, counted.hit, counted.holding) == (1, 1, 1)
 
 
-def test_they_are_released_one_by_one_in_the_order_in_which_they_came(ground: Ground) -> None:
+def test_those_go_first_that_came_first(ground: Ground) -> None:
     ground.lay(Kind.HOLD)
     lines = [ground.connect() for _ in range(3)]
     for number in (2, 0, 1):
         lines[number][0].sendall(request(HEARTBEAT, number) + request(HEARTBEAT, 10 + number))
-        ground.turn()
-    assert [wait.where for wait in ground.relay.rules()["r"].waits] == ["w 2", "w 0", "w 1"]
-    assert ground.relay.release("r", 2) == 2
-    assert [ground.came(node) for _, node in lines] == [
-        request(HEARTBEAT, 0),
-        b"",
-        request(HEARTBEAT, 2),
-    ]
-    assert [wait.where for wait in ground.relay.rules()["r"].waits] == ["w 1", "w 12", "w 10"]
+        assert ground.came(lines[number][1]) == b""
+    assert ground.relay.release("r", ["w"], 2) == 2
+    assert [ground.came(node) for _, node in lines] == [request(HEARTBEAT, 0), b"", request(HEARTBEAT, 2)]
+    assert ground.relay.held() == {"r": {"w": 3}}
     ground.relay.lift("r")
     assert ground.came(lines[1][1]) == request(HEARTBEAT, 1) + request(HEARTBEAT, 11)
-    with pytest.raises(Refused):
-        ground.relay.release("r", 1)
 
 
 def test_they_go_when_so_many_wait_and_no_other_waits(ground: Ground) -> None:

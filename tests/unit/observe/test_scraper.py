@@ -107,10 +107,16 @@ def test_who_answers_who_is_silent_and_who_cannot(tmp_path: Path, monkeypatch: p
 
 
 def test_a_scraper_that_fails_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Scraper, "_round", lambda *_: 1 / 0)
+    failed = threading.Event()
+
+    def fail(*_: object, **__: object) -> None:
+        failed.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(scraping, "ThreadPoolExecutor", fail)
     with silent() as deaf, scraped(tmp_path, {1: (NodeState.RUNNING, deaf)}) as scraper:
         scraper.start()
-        scraper._thread.join()
+        assert failed.wait(20)
     (event,) = [one for one in read_timeline(tmp_path / "timeline.jsonl")[0] if one.kind is EventKind.NOTE]
     assert "scraping metrics ended: ZeroDivisionError" in str(event.detail)
     assert not (tmp_path / "observed" / "metrics.parquet").exists()

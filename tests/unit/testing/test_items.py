@@ -80,7 +80,7 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> Backend:
     monkeypatch.setattr(room, "conclude", fake.conclude)
     monkeypatch.setattr(session, "install", lambda version: version)
     monkeypatch.setattr(room, "publish", publish)
-    monkeypatch.setattr(session.PluginSession, "_with_spark", fake.with_spark)
+    monkeypatch.setattr(session.PluginSession, "with_spark", fake.with_spark)
     return fake
 
 

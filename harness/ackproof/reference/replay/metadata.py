@@ -11,7 +11,7 @@ from ackproof.reference.replay.image import Image, partition_of
 from ackproof.reference.replay.lives import Life, Moment, Removal, deleted_by
 from ackproof.reference.replay.observed import Observed
 from ackproof.reference.replay.rules import Broken, broken_rule, plain, state_of
-from ackproof.reference.replay.steps import Step, Surroundings, same, steps
+from ackproof.reference.replay.steps import AppendContext, Step, same, steps
 from ackproof.reference.replay.zookeeper import zookeeper_steps
 from ackproof.rundir.conformance import ElectionSeen, ForbiddenStep
 from ackproof.rundir.metadata import (
@@ -36,7 +36,7 @@ def replay(observed: Observed, account: Account) -> None:
     """Replay every record in the order of the log. A forbidden step is taken as seen, and the replay goes on."""
     replaying = _Replay(observed, account, Image(observed.case))
     for group in _appends(observed.records):
-        beside = _surroundings(group, replaying.image)
+        beside = _append_context(group, replaying.image)
         for record in group:
             replaying.take(record, beside)
 
@@ -53,7 +53,7 @@ def _appends(records: Sequence[MetadataRecord]) -> Iterator[list[MetadataRecord]
         yield group
 
 
-def _surroundings(group: Iterable[MetadataRecord], image: Image) -> Surroundings:
+def _append_context(group: Iterable[MetadataRecord], image: Image) -> AppendContext:
     fenced, registered, unfenced = [], [], []
     failed: dict[int, frozenset[str]] = {}
     unregistered: set[tuple[TopicPartition, int]] = set()
@@ -82,7 +82,7 @@ def _surroundings(group: Iterable[MetadataRecord], image: Image) -> Surroundings
             unregistered |= {(place, node) for node, name in named if image.lacks_dir(node, name)}
         elif isinstance(record, ConfigDecided):
             configured = configured or record.key == _MIN_INSYNC
-    return Surroundings(
+    return AppendContext(
         tuple(fenced),
         tuple(registered),
         tuple(unfenced),
@@ -103,7 +103,7 @@ class _Replay:
     deleted: set[int] = field(default_factory=set)
     """Faults that have deleted a topic: each deletes it once."""
 
-    def take(self, record: MetadataRecord, beside: Surroundings) -> None:
+    def take(self, record: MetadataRecord, beside: AppendContext) -> None:
         """Hold the next record against the state before it, then take it as decided."""
         if isinstance(record, PartitionDecided):
             self._change(record, beside)
@@ -153,7 +153,7 @@ class _Replay:
         self.account.replayed += 1
         self.account.steps[name] += 1
 
-    def _change(self, record: PartitionDecided, beside: Surroundings) -> None:
+    def _change(self, record: PartitionDecided, beside: AppendContext) -> None:
         image, place, seen = self.image, TopicPartition(record.topic, record.partition), partition_of(record)
         old, lives = image.partitions.get(place), self.account.lives[place]
 

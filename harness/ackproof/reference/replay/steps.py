@@ -37,7 +37,7 @@ class Step(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class AppendContext:
     """What the metadata log says of brokers and settings right beside a change (in the same append)."""
 
     fenced: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Surroundings:
     """A replica has another log dir, in a release that empties the ELR with that."""
 
 
-def steps(before: Metadata, after: Partition, beside: Surroundings, rules: Rules) -> Iterator[Step]:
+def steps(before: Metadata, after: Partition, beside: AppendContext, rules: Rules) -> Iterator[Step]:
     """Every step that could be meant, as the reference makes it in this state; most of them change nothing."""
     for broker in beside.fenced:
         yield _made(f"broker {broker} fenced", before, fence(before, broker, rules))

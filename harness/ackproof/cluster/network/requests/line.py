@@ -7,6 +7,7 @@ one that is lost nothing comes any more, as on a line that lost a packet for goo
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
 from collections import deque
@@ -33,11 +34,14 @@ FETCH: Final = 1
 class Loop(Protocol):
     """What a connection asks of the loop that serves it."""
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do it so much later."""
 
     def to_close(self, line: Line) -> None:
         """Close a connection once what came before is on its way."""
+
+    def abort(self, line: Line) -> None:
+        """Reset both ends of a connection now."""
 
     def guarded(self, line: Line, act: Callable[[], None]) -> None:
         """Do something with a connection; an error of it ends the connection."""
@@ -255,10 +259,10 @@ class Line:
             case Kind.HOLD if frame is not None and acting.rule.overtaken:
                 return self._set_aside(acting, asks, bytes(frame))
             case Kind.HOLD:
-                self._stop(acting, side, head, counted=not head.probe)
+                self._stop(acting, side, counted=not head.probe)
                 return Fate.STOP
             case Kind.LATE:
-                wait = self._stop(acting, side, head, counted=False)
+                wait = self._stop(acting, side, counted=False)
                 self._loop.later(acting.wait(), wait.go)
                 return Fate.STOP
             case Kind.LOSE:
@@ -305,7 +309,7 @@ class Line:
 
     # -- what waits ---------------------------------------------------------------------------------------------------
 
-    def _stop(self, acting: Acting, side: Side, head: RequestHead, *, counted: bool) -> Wait:
+    def _stop(self, acting: Acting, side: Side, *, counted: bool) -> Wait:
         """It waits, and with it all that comes behind it."""
 
         def go() -> None:
@@ -315,7 +319,7 @@ class Line:
                 stream = self.asking.stream if side is Side.REQUEST else self.answering.stream
                 self._loop.guarded(self, stream.go_on)
 
-        self._waits[side] = wait = Wait(acting, counted, f"{self.way.name} {head.correlation}", go)
+        self._waits[side] = wait = Wait(acting, counted, self.way.name, go, self._hung_up)
         self._begin(wait)
         return wait
 
@@ -331,7 +335,7 @@ class Line:
                 self.asking.aside.append(frame)
                 self._loop.guarded(self, lambda: None)
 
-        wait = Wait(acting, not asks.head.probe, f"{self.way.name} {asks.head.correlation}", go)
+        wait = Wait(acting, not asks.head.probe, self.way.name, go, self._hung_up)
         self._aside.append(wait)
         if asks.head.answered:
             self._pending.append(asks)
@@ -340,7 +344,17 @@ class Line:
 
     def _begin(self, wait: Wait) -> None:
         if wait.acting.begin(wait):
-            self._loop.later(0.0, wait.acting.release_all)
+            rule = wait.acting.rule
+            self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
+
+    def _hung_up(self) -> bool:
+        """Whether the client has; what it had sent before may still be unread."""
+        poll = select.poll()
+        poll.register(self.asking.source, select.POLLRDHUP)
+        gone = bool(poll.poll(0))
+        if gone:
+            self._loop.abort(self)
+        return gone
 
     # -- what ends it -------------------------------------------------------------------------------------------------
 

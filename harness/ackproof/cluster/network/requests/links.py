@@ -58,10 +58,6 @@ class RequestLinks:
         """Do so no more; what was counted. Raises `LinkError`."""
         return self.proxy.lift(name)
 
-    def release(self, name: str, most: int) -> int:
-        """Let so many go on that a rule holds; how many there were. Raises `LinkError`."""
-        return self.proxy.release(name, most)
-
     def ask(
         self, link: Link, api: Api, *, timeout_s: float, look_after_s: float | None = None, wanted: int = 1
     ) -> tuple[Asked, Asked]:

@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -39,6 +39,7 @@ class Said:
 
 _SAID: Final = TypeAdapter(Said)
 _COUNTED: Final = TypeAdapter(Counted)
+_HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
 
 
 class RequestProxy(LinkServer):
@@ -80,14 +81,20 @@ class RequestProxy(LinkServer):
             raise LinkError(f"the proxy of requests did not lift {name}")
         return said.lifted
 
-    def release(self, name: str, most: int) -> int:
-        """Let so many go on that a rule holds, those first that came first; how many there were."""
-        return self._order({"do": "release", "name": name, "most": most}).released
+    def release(self, name: str, way: str) -> bool:
+        """Let one frame go that this rule holds on this way; whether there was one."""
+        return self.release_first(name, [way], 1) > 0
 
-    def waiting(self, name: str) -> tuple[str, ...]:
-        """What waits for a rule, first come first: the way and the request's correlation id."""
-        waits = self._order({"do": "state"}).rules.get(name, {}).get("waits")
-        return tuple(map(str, waits)) if isinstance(waits, list) else ()
+    def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
+        """Let so many frames go that this rule has held longest on these ways; how many there were."""
+        return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
+
+    def held(self) -> Mapping[str, Mapping[str, int]]:
+        """How many frames each rule holds on each way."""
+        return {
+            name: _HELD.validate_python(rule["held"])
+            for name, rule in self._order({"do": "state"}).rules.items()
+        }
 
     def counted(self, name: str) -> Counted | None:
         """What a rule has counted so far; None: it is not laid."""

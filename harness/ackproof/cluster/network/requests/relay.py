@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -39,7 +39,7 @@ class Relay:
         self._ways: dict[str, Way] = {}
         self._rules: dict[str, Acting] = {}
         self._lines: set[Line] = set()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self._closing: list[Line] = []
         self._gone: list[socket.socket] = []
@@ -84,11 +84,21 @@ class Relay:
             line.without(acting.rule)
         return acting.counted
 
-    def release(self, name: str, most: int) -> int:
-        """Let so many go on that a rule holds, those first that came first; how many there were. Raises `Refused`."""
+    def release(self, name: str, ways: Collection[str], most: int = 1) -> int:
+        """Let so many frames go that this rule has held longest on these ways; the next ones are held again.
+
+        How many went. What was held for somebody who has hung up since is closed, and never goes. Raises `Refused`.
+        """
         if name not in self._rules:
             raise Refused(f"there is no rule {name}")
-        return self._rules[name].release(most)
+        return self._rules[name].release(ways, most)
+
+    def held(self) -> dict[str, dict[str, int]]:
+        """How many frames each rule holds on each way, for those who have not hung up."""
+        return {
+            name: {way: len(acting.held([way])) for way in acting.rule.ways}
+            for name, acting in self._rules.items()
+        }
 
     def rules(self) -> Mapping[str, Acting]:
         """Those that are laid."""
@@ -108,7 +118,7 @@ class Relay:
         (self._epoll.modify if before else self._epoll.register)(descriptor, events)
         self._serves[descriptor], self._wanted[descriptor] = serve, events
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: Line) -> None:
@@ -152,7 +162,7 @@ class Relay:
             act()
             line.insert()
         except OSError:
-            self._abort(line)
+            self.abort(line)
             return
         if line.unframed:
             self.complain(f"{line.way.name}: {line.unframed}")
@@ -173,14 +183,14 @@ class Relay:
         line = Line(self, way, client, node)
         self._lines.add(line)
         if node.connect_ex(way.upstream) not in (0, errno.EINPROGRESS):
-            self._abort(line)
+            self.abort(line)
             return
         self.serve(node.fileno(), select.EPOLLOUT, lambda events: self._connected(line))
 
     def _connected(self, line: Line) -> None:
         client, node = line.sockets
         if node.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._abort(line)
+            self.abort(line)
             return
         line.connected = True
         self.serve(node.fileno(), 0, lambda events: None)
@@ -221,7 +231,7 @@ class Relay:
         else:
             half.end()
 
-    def _abort(self, line: Line) -> None:
+    def abort(self, line: Line) -> None:
         """Both sides get a reset."""
         if not line.closed:
             for one in line.sockets:

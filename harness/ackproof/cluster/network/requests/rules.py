@@ -117,10 +117,11 @@ class Wait:
 
     acting: Acting
     counted: bool
-    where: str
-    """The way, and the request's correlation id."""
+    way: str
     go: Callable[[], None]
     """Let it go on."""
+    abandoned: Callable[[], bool]
+    """Whether who asked has hung up; then the connection is ended, and it never goes."""
 
 
 @dataclass
@@ -177,16 +178,17 @@ class Acting:
         self.waits.remove(wait)
         self.counted.holding -= wait.counted
 
-    def release(self, most: int) -> int:
-        """Let those go on that came first, at most so many; how many did. Questions stay."""
-        going = [wait for wait in self.waits if wait.counted][:most]
+    def held(self, ways: Collection[str]) -> list[Wait]:
+        """What waits on these ways, first come first, but questions and what nobody waits for any more."""
+        there = [wait for wait in self.waits if wait.counted and wait.way in ways]
+        return [wait for wait in there if not wait.abandoned()]
+
+    def release(self, ways: Collection[str], most: int) -> int:
+        """Let so many of these go on, the first first; how many did."""
+        going = self.held(ways)[:most]
         for wait in going:
             wait.go()
         return len(going)
-
-    def release_all(self) -> None:
-        """Let all go on but questions."""
-        self.release(len(self.waits))
 
     def answer(self, version: int) -> bytes | None:
         """What follows the correlation id in its answer to a request of this version; None: it is to be made."""

@@ -4,10 +4,10 @@ It takes orders at that address, one JSON object a line, each answered by a line
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
-    {"do": "release", "name": "…", "most": 1}
+    {"do": "release", "name": "…", "ways": ["…", …], "most": 1}
 
-An answer has `error`, or what is so now: `ways`, and of each rule what it counted and what waits for it, first come
-first. What was lifted stands in `lifted`, how many were released in `released`.
+An answer has `error`, or what is so now: `ways`, and of each rule what it counted, and how many frames it holds on each
+way. What was lifted stands in `lifted`, how many frames were released in `released`.
 """
 
 from __future__ import annotations
@@ -64,12 +64,9 @@ class Control:
         except (Refused, OSError, ValueError, TypeError, KeyError) as error:
             said["error"] = f"{type(error).__name__}: {error}"
         said["ways"] = {name: list(upstream) for name, upstream in self._relay.ways().items()}
+        held = self._relay.held()
         said["rules"] = {
-            name: {
-                **acting.rule.as_json(),
-                "counted": asdict(acting.counted),
-                "waits": [wait.where for wait in acting.waits if wait.counted],
-            }
+            name: {**acting.rule.as_json(), "counted": asdict(acting.counted), "held": held[name]}
             for name, acting in self._relay.rules().items()
         }
         said["trouble"] = self._relay.trouble
@@ -84,8 +81,8 @@ class Control:
                 self._relay.lay(Rule.of_json(rule))
             case {"do": "lift", "name": str(name)}:
                 said["lifted"] = asdict(self._relay.lift(name))
-            case {"do": "release", "name": str(name), "most": int(most)}:
-                said["released"] = self._relay.release(name, most)
+            case {"do": "release", "name": str(name), "ways": [*ways], "most": int(most)}:
+                said["released"] = self._relay.release(name, list(map(str, ways)), most)
             case {"do": "state"}:
                 pass
             case _:
