@@ -28,7 +28,7 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
 from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.requests.links import RequestLinks
+from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, give_head_start
@@ -40,7 +40,7 @@ from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import NodeStarted
+from ackproof.rundir.timeline import NodeStarted, ProxyDied
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
@@ -86,7 +86,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._disks: dict[int, NodeDisk] = {}
         self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
-        self._paths = Paths(self._make_mesh)
+        self._paths = Paths(self._make_mesh, self._make_requests)
         self._without_archive: list[int] = []
         self._releases: dict[int, Installation] = {}
         """Of nodes that run another release than the cluster's."""
@@ -102,6 +102,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _make_mesh(self, wiring: Wiring) -> ProxiedMesh:
         """Its links; called only where faults need to break some."""
         return ProxiedMesh(wiring)
+
+    def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
+        """The links whose requests can be touched; called only where faults need to, before `_make_mesh`."""
+        return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
         """Write what this backend alone needs for a node's first start."""
@@ -148,7 +152,9 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._layout = layout = Layout(self.spec, addresses, bool(CLIENTS_BY_PROXY & self._needs))
         if self._lease is not None:
             descriptor = self._lease.descriptor
-            self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor)
+            self._paths.lay(
+                layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor, self._proxy_died
+            )
         self._watcher = watcher = Watcher()
         self._quorum = self._make_quorum(layout.addresses)
         # Controllers first: brokers have to wait for them.
@@ -376,9 +382,12 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
         return self._launch(self._nodes[node_id])
 
+    def _proxy_died(self, why: str) -> None:
+        self._on_event(NodeEvent(None, ProxyDied(why=why)))
+
     def _heard(self, event: NodeEvent) -> None:
         self._on_event(event)
-        if isinstance(event.what, NodeStarted):
+        if event.node is not None and isinstance(event.what, NodeStarted):
             self._paths.renew(event.node)
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:

@@ -11,23 +11,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, Self, TypeAlias, TypeVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
 from ackproof.base.units import Share, unknown, wrong
+from ackproof.cluster import queries
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
+from ackproof.cluster.network.requests.asking import Asking
+from ackproof.cluster.network.requests.contents import NAMING
+from ackproof.cluster.network.requests.questions import NOWHERE, Named
 from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.wire import WireError
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
 from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints, FaultSpec, Grip
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
 from ackproof.experiment.links import LinkField
-from ackproof.experiment.roles import Role
+from ackproof.experiment.roles import PartitionField, Role
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.breaking import AT_ONCE
@@ -80,6 +86,25 @@ class OfRequests(FaultSpec):
     times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
     every: Whole = Field(1, ge=1, le=1_000_000, description="Only each so-manieth.")
     share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+    topic: str | None = Field(
+        None, strict=True, description="Only those that name a partition of this topic."
+    )
+    partition: PartitionField | None = Field(
+        None, title="Partition", description="Only those that name this partition."
+    )
+
+    @model_validator(mode="after")
+    def _topic_or_partition(self) -> Self:
+        if self.topic is not None and self.partition is not None:
+            raise wrong("a topic or a partition, not both")
+        return self
+
+    @property
+    def place(self) -> tuple[str, int] | None:
+        """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
+        if self.partition is not None:
+            return self.partition.topic, self.partition.partition
+        return None if self.topic is None else (self.topic, -1)
 
     @property
     def targets(self) -> tuple[Role, ...]:
@@ -91,8 +116,13 @@ class OfRequests(FaultSpec):
         return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """What the proxy is told to do on these ways."""
+        """What the proxy is told to do on these ways, whatever partitions are named."""
         raise NotImplementedError
+
+    @property
+    def names_nobody(self) -> bool:
+        """Whether its witness must see what befalls a partition although it speaks of all."""
+        return False
 
     def witness(self) -> Witness:
         """Who sees it."""
@@ -126,8 +156,20 @@ class OfRequests(FaultSpec):
             say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
         elif not api.sent_in(spec.cluster.kafka):
             say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
+        elif (place := self.place) is not None and api.name not in NAMING:
+            there = ", ".join(NAMING)
+            say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
+        elif place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
+            say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
+        elif self.topic is not None and self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
         elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
             say.report(("side",), "with acks=0 no Produce request is answered")
+
+    @property
+    def _where(self) -> str:
+        """The field that says of which partitions it speaks."""
+        return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
         """Nor what another lets not come to the node, or not come back."""
@@ -156,11 +198,14 @@ class OfRequests(FaultSpec):
         return self.link.source is None
 
     def __str__(self) -> str:
-        what = f"{self.api} {self.side}s"
+        of = f" of {self.partition or self.topic}" if self.place is not None else ""
+        what = f"{self.api} {self.side}s{of}"
         few = f", {self.times} at most" if self.times is not None else ""
         return f"{self.kind} {self.link} ({what}{few})"
 
 
+_OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
+"""Connections on which Fetch is of the metadata log."""
 _KEEPS_ALIVE: Final = frozenset(
     {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
 )
@@ -189,6 +234,7 @@ class RequestsInjection(Injection[SpecT]):
         if not self.links:
             raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
+        self._named: Named | None = NOWHERE if fault.names_nobody else None
         self._before: dict[Link, Look] = {}
         self._counted: Counted | None = None
         self._is_laid = False
@@ -196,6 +242,11 @@ class RequestsInjection(Injection[SpecT]):
 
     def inject(self) -> str:
         """Lay the rule, after a look at links of which nothing is done yet."""
+        if (place := self.fault.place) is not None:
+            topic, partition = place
+            topic_id = self._topic_id(topic)
+            self._named = Named(topic, topic_id, max(0, partition))
+            self._rule = replace(self._rule, places=((topic, partition), (topic_id, partition)))
         there = [link for link in self.links if not self._away(link)]
         self._before = self._on_each(there, lambda link: self._until(link, Witness().sees, "to answer"))
         if not self._before:
@@ -210,6 +261,12 @@ class RequestsInjection(Injection[SpecT]):
         )
         self._bit = True
         return self._told(seen)
+
+    def check(self) -> None:
+        try:
+            self._laid.check()
+        except LinkError as error:
+            raise self.unseen(error) from error
 
     def heal(self) -> str:
         """Lift the rule, after a look at whether it has lasted."""
@@ -242,6 +299,10 @@ class RequestsInjection(Injection[SpecT]):
             counted = self._counted.matched
             why = f"of the {counted} that came by none was drawn" if counted else "none came by"
             raise self.unseen(f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}")
+        if self._counted is not None and self._counted.trouble:
+            raise self.unseen(f"what it was to be done to could not be read: {self._counted.trouble}")
+        if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
+            raise self.unseen(f"{self._rule.until_held} were to wait together, and never did")
         if trouble := self._laid.proxy.trouble():
             raise self.unseen(f"what went through the proxy was not all Kafka's protocol: {trouble}")
         return f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
@@ -267,17 +328,28 @@ class RequestsInjection(Injection[SpecT]):
 
     def _look(self, link: Link) -> Look:
         witness = self._witness
+        self.check()
+        asking = Asking(
+            timeout_s=witness.timeout_s,
+            look_after_s=witness.look_after_s,
+            wanted=witness.wanted,
+            named=self._named,
+            elsewhere=NOWHERE if self.fault.place is not None else None,
+        )
         try:
-            asked = self._laid.ask(
-                link,
-                self._api,
-                timeout_s=witness.timeout_s,
-                look_after_s=witness.look_after_s,
-                wanted=witness.wanted,
-            )
+            asked = self._laid.ask(link, self._api, asking)
         except LinkError as error:
             raise self.unseen(error) from error
         return Look(*asked)
+
+    def _topic_id(self, topic: str) -> str:
+        link = self.context.cluster.admin_link()
+        if link is None:
+            raise self.unseen("no broker is there that could say which topic it is")
+        try:
+            return queries.topic_id(link, topic)
+        except WireError as error:
+            raise self.unseen(error) from error
 
     def _away(self, link: Link) -> str:
         """Why nobody can be asked at the end of a link; '' where somebody can."""

@@ -29,6 +29,10 @@ NAMING: Final = (
     "AlterPartition",
 )
 """APIs whose requests name partitions."""
+OF_PARTITIONS: Final = tuple(api for api in NAMING if api not in ("Fetch", "AlterPartition"))
+"""… whose responses have an error for each of them."""
+OF_MEMBERS: Final = ("JoinGroup", "LeaveGroup", "SyncGroup")
+"""APIs whose responses have an error for the whole, which kafka-python knows."""
 _FETCH: Final = 1
 _TOPICS: Final = ("topic_id", "topic_name", "topic", "name")
 _NUMBERS: Final = ("partition_index", "partition", "index")

@@ -107,6 +107,8 @@ class Counted:
     """… to which it did something."""
     holding: int = 0
     """… which it holds now."""
+    full: bool = False
+    """Whether as many waited as were to, and went on."""
     trouble: str = ""
     """What could not be read or done, the first of it; it passed on."""
 
@@ -137,7 +139,6 @@ class Acting:
         self._answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
         self._random = Random(self.rule.seed)
         self._places = frozenset(self.rule.places)
-        self._full = False
 
     def among(self, place: Place) -> bool:
         """Whether it is one of its partitions."""
@@ -153,7 +154,7 @@ class Acting:
             return True
         rule, counted = self.rule, self.counted
         counted.matched += 1
-        if self._full or counted.matched % rule.every:
+        if counted.full or counted.matched % rule.every:
             return False
         if rule.share < 1 and self._random.random() >= rule.share:
             return False
@@ -170,8 +171,8 @@ class Acting:
         """It waits. Whether as many wait now as are to."""
         self.waits.append(wait)
         self.counted.holding += wait.counted
-        self._full = self._full or self.counted.holding == self.rule.until_held
-        return wait.counted and self._full
+        self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
+        return wait.counted and self.counted.full
 
     def end(self, wait: Wait) -> None:
         """It waits no more."""
