@@ -61,8 +61,8 @@ class HoldRequest(OfRequests):
     def witness(self) -> Witness:
         return Unanswered("holds", arrives=self.side == "response")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        super().check(spec, say)
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
         if self.overtaken and self.side != "request":
             say.report(("overtaken",), "answers come in the order of the requests, or their connection ends")
 
@@ -147,8 +147,8 @@ class RepeatRequest(OfRequests):
     def witness(self) -> Witness:
         return Twice("repeats")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        super().check(spec, say)
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
         producers = spec.workload.producers
         if self.side != "request":
             say.report(("side",), "a response that comes twice ends the connection; requests can be repeated")
@@ -197,8 +197,8 @@ class AnswerRequest(OfRequests):
     def witness(self) -> Witness:
         return Told("answers", code=ERRORS[self.error], arrives=self.side == "response")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        super().check(spec, say)
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
         producers = spec.workload.producers
         there = (*ANSWERABLE, *OF_PARTITIONS, *OF_MEMBERS)
         if self.api not in there:

@@ -25,7 +25,7 @@ from ackproof.cluster.network.requests.asking import Asking
 from ackproof.cluster.network.requests.contents import NAMING
 from ackproof.cluster.network.requests.questions import NOWHERE, Named
 from ackproof.cluster.network.requests.rules import Counted, Rule
-from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.protocol import Cluster, NodeState
 from ackproof.cluster.wire import WireError
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
 from ackproof.experiment.backends import REQUESTS, Ability, Need
@@ -65,24 +65,75 @@ ApiField: TypeAlias = Annotated[
 ]
 
 
-class OfRequests(FaultSpec):
-    """What all of them have in common."""
+class OnLink(FaultSpec):
+    """What names requests of an API on a link."""
 
-    HEALING = "let all pass again"
-    IN_FORCE_S = 5.0
-    HOLD_KEY = "for"
     ASKS = frozenset({Ability.REQUESTS})
     NEEDS = frozenset(REQUESTS)
     OVER = frozenset({Grip.SLOW})
     NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
     NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
-    ENDS_THEM: ClassVar[bool] = True
-    """Whether a question does not come to the node and back as long as it lasts."""
-
     link: LinkField
     api: ApiField = Field(description="The API whose requests or responses it befalls.")
     side: SideWord = Field("request", description="What asks, or what answers.")
+
+    @property
+    def targets(self) -> tuple[Role, ...]:
+        return self.link.roles
+
+    @property
+    def needs(self) -> frozenset[Need]:
+        links = self.link.needs()
+        return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
+
+    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
+        if not say.sound(("link",), ("api",), cluster=True):
+            return
+        api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
+        if not flows:
+            say.report(("link",), "controllers that are not brokers open no connections to brokers")
+        elif not flows & api.flows:
+            there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
+            sent = " and ".join(sorted(api.flows))
+            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
+        elif not api.sent_in(spec.cluster.kafka):
+            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
+        elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
+            say.report(("side",), "with acks=0 no Produce request is answered")
+        else:
+            self.check_more(spec, say)
+
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        """Say what else does not fit, where these requests are sent."""
+
+    def ends(self, aim: Aim, cluster: Cluster) -> tuple[Link, ...]:
+        """The links that it names, as roles are held now. Raises `FaultNotConfirmed` for none."""
+        source = self.link.source
+        starts = [CLIENTS] if source is None else aim.numbers[source]
+        every = (Link(start, end) for start in starts for end in aim.numbers[self.link.target])
+        links = tuple(sorted(link for link in set(every) if exists(cluster.spec, link)))
+        if not links:
+            raise FaultNotConfirmed(f"aimed at nothing: {self} names no link that there is")
+        return links
+
+    def laid(self, cluster: Cluster) -> RequestLinks:
+        """What touches requests there. Raises `FaultNotConfirmed` for nothing."""
+        if cluster.requests is None:
+            raise FaultNotConfirmed(f"{self.kind}: the links of this cluster were not laid for it")
+        return cluster.requests
+
+
+class OfRequests(OnLink):
+    """What all of them have in common that last."""
+
+    HEALING = "let all pass again"
+    IN_FORCE_S = 5.0
+    HOLD_KEY = "for"
+
+    ENDS_THEM: ClassVar[bool] = True
+    """Whether a question does not come to the node and back as long as it lasts."""
+
     times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
     every: Whole = Field(1, ge=1, le=1_000_000, description="Only each so-manieth.")
     share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
@@ -105,15 +156,6 @@ class OfRequests(FaultSpec):
         if self.partition is not None:
             return self.partition.topic, self.partition.partition
         return None if self.topic is None else (self.topic, -1)
-
-    @property
-    def targets(self) -> tuple[Role, ...]:
-        return self.link.roles
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        links = self.link.needs()
-        return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
         """What the proxy is told to do on these ways, whatever partitions are named."""
@@ -144,27 +186,15 @@ class OfRequests(FaultSpec):
             }
         )
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        if not say.sound(("link",), ("api",), cluster=True):
-            return
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
-        if not flows:
-            say.report(("link",), "controllers that are not brokers open no connections to brokers")
-        elif not flows & api.flows:
-            there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
-            sent = " and ".join(sorted(api.flows))
-            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
-        elif not api.sent_in(spec.cluster.kafka):
-            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
-        elif (place := self.place) is not None and api.name not in NAMING:
+        if self.place is not None and api.name not in NAMING:
             there = ", ".join(NAMING)
             say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
-        elif place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
+        elif self.place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
             say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
         elif self.topic is not None and self.topic not in spec.topics:
             say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
-        elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
-            say.report(("side",), "with acks=0 no Produce request is answered")
 
     @property
     def _where(self) -> str:
@@ -221,18 +251,10 @@ class RequestsInjection(Injection[SpecT]):
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        laid = context.cluster.requests
-        if laid is None:
-            raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid for it")
-        self._laid: RequestLinks = laid
+        self._laid = laid = fault.laid(context.cluster)
         self._api: Api = APIS[fault.api]
         self._witness = fault.witness()
-        source = fault.link.source
-        starts = [CLIENTS] if source is None else aim.numbers[source]
-        every = (Link(start, end) for start in starts for end in aim.numbers[fault.link.target])
-        self.links = tuple(sorted(link for link in set(every) if exists(context.cluster.spec, link)))
-        if not self.links:
-            raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
+        self.links = fault.ends(aim, context.cluster)
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
         self._named: Named | None = NOWHERE if fault.names_nobody else None
         self._before: dict[Link, Look] = {}

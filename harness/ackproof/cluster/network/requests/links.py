@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ackproof.cluster.network.mesh import Link, LinkError
+from ackproof.cluster.network import sockets
+from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
 from ackproof.cluster.network.proxied import Sight
 from ackproof.cluster.network.requests.asking import Asked, Asking, Here, ask
 from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.network.requests.rules import Counted, Rule, Side
 from ackproof.cluster.network.toxiproxy import Way
 from ackproof.experiment.apis import APIS, Api, Flow
 
@@ -91,6 +93,36 @@ class RequestLinks:
         if asking.elsewhere is not None:
             other, control = api.name, replace(control, named=asking.elsewhere)
         return ask(where, address, api.name, asking), ask(where, address, other, control)
+
+    def release(self, link: Link, api: Api, side: Side, most: int) -> int:
+        """Let so many frames of this API go that rules have held longest on a link; how many there were. Raises
+        `LinkError`."""
+        ways, gone = self.ways(link, api), 0
+        for rule in self.proxy.holding(api.key, side):
+            gone += self.proxy.release_first(rule, ways, most - gone)
+        return gone
+
+    def received(self, link: Link, side: Side) -> Mapping[int, int]:
+        """The kernel's counts of what has arrived at the end of a link to which requests, or responses, go: bytes, by
+        the sockets of that process (of anybody else than us, for clients) that belong to the link, or may."""
+        end = link.target if side is Side.REQUEST else link.source
+        seen = self._flows(end)
+        if end == CLIENTS:
+            ours = sockets.inodes_of(os.getpid())
+            seen = [flow for flow in seen if flow.inode not in ours]
+        else:
+            pid = self._sight.pid(end)
+            own = sockets.inodes_of(pid) if pid is not None else frozenset()
+            seen = [flow for flow in seen if flow.inode in own]
+        if side is Side.RESPONSE:
+            there = self._sight.reaches(link)
+            seen = [flow for flow in seen if flow.remote in there]
+        return {flow.inode: flow.received for flow in seen}
+
+    def _flows(self, end: int) -> list[sockets.Flow]:
+        """All connections where a node is, or clients are. Raises `LinkError`."""
+        del end
+        return sockets.flows()
 
     def _where(self, link: Link, pid: int) -> Here:
         """Who asks, and whose process is asked."""
