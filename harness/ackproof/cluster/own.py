@@ -40,7 +40,7 @@ from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.provision.checkpoint import new_cluster_id
 from ackproof.provision.progress import ProgressSink, ignore
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import NodeStarted, ProxyDied
+from ackproof.rundir.timeline import NodeStarted
 
 START_WITHIN_S: Final = 90.0
 """A cold cluster without an archive on a loaded machine takes a tenth of this."""
@@ -86,7 +86,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._disks: dict[int, NodeDisk] = {}
         self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
-        self._paths = Paths(self._make_mesh, self._make_requests)
+        self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
         self._releases: dict[int, Installation] = {}
         """Of nodes that run another release than the cluster's."""
@@ -152,9 +152,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._layout = layout = Layout(self.spec, addresses, bool(CLIENTS_BY_PROXY & self._needs))
         if self._lease is not None:
             descriptor = self._lease.descriptor
-            self._paths.lay(
-                layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor, self._proxy_died
-            )
+            self._paths.lay(layout, self._needs, self.nodes_dir, self._tag, self._pid, descriptor)
         self._watcher = watcher = Watcher()
         self._quorum = self._make_quorum(layout.addresses)
         # Controllers first: brokers have to wait for them.
@@ -382,12 +380,9 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             raise BadInput(f"node {node_id} cannot be started: the cluster has ended")
         return self._launch(self._nodes[node_id])
 
-    def _proxy_died(self, why: str) -> None:
-        self._on_event(NodeEvent(None, ProxyDied(why=why)))
-
     def _heard(self, event: NodeEvent) -> None:
         self._on_event(event)
-        if event.node is not None and isinstance(event.what, NodeStarted):
+        if isinstance(event.what, NodeStarted) and event.node is not None:
             self._paths.renew(event.node)
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:

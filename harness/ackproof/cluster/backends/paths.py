@@ -12,7 +12,9 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.mesh import LinkError
 from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
 from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
+from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.rundir.timeline import ProxyDied
 
 CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 """Needs for which clients are sent to proxies in front of the brokers."""
@@ -25,11 +27,13 @@ class Paths:
         self,
         make_mesh: Callable[[Wiring], ProxiedMesh],
         make_requests: Callable[[RequestWiring], RequestLinks],
+        on_event: OnNodeEvent,
     ) -> None:
         self.mesh: ProxiedMesh | None = None
         self.requests: RequestLinks | None = None
         self._make_mesh = make_mesh
         self._make_requests = make_requests
+        self._on_event = on_event
         self._trouble: LinkError | None = None
 
     def lay(
@@ -40,16 +44,17 @@ class Paths:
         tag: RunTag,
         pid: Callable[[int], int | None],
         lease_descriptor: int,
-        on_death: Callable[[str], None],
     ) -> None:
-        """Start what the needs speak of, before any node. `pid` tells the process of a node, and `on_death` hears of
-        a proxy of requests that ended by itself, and was replaced. Raises `LinkError`."""
+        """Start what the needs speak of, before any node. `pid` tells the process of a node. Raises `LinkError`."""
         if needs & REQUESTS.keys():
             self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
-            self.requests.start(lease_descriptor, on_death)
+            self.requests.start(lease_descriptor, self._died)
         if needs & LINKS:
             self.mesh = self._make_mesh(wire(layout, needs, nodes_dir, tag, pid))
             self.mesh.start(lease_descriptor)
+
+    def _died(self, why: str) -> None:
+        self._on_event(NodeEvent(None, ProxyDied(why=why)))
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Where a node must look for a peer; None: where the peer is."""

@@ -27,7 +27,8 @@ from ackproof.experiment.apis import APIS
 from ackproof.experiment.base import Whole
 from ackproof.experiment.incidents import NOTHING
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
-from ackproof.faults.requests.of_requests import BITES_WITHIN_S, OnLink
+from ackproof.faults.requests.of_requests import BITES_WITHIN_S
+from ackproof.faults.requests.on_link import OnLink
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
