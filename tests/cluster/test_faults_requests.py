@@ -93,6 +93,7 @@ def test_and_by_the_oldest_release(
         assert bite.good, bite
 
 
+@pytest.mark.nightly
 def test_a_proxy_that_ends_is_told_at_once_and_replaced(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -12,6 +12,7 @@ from ackproof.cluster.network.mesh import Delay, Link
 from ackproof.cluster.network.requests.asking import Asking
 from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 from faultbench.links import tables_of
@@ -69,26 +70,31 @@ def test_what_breaks_links_bites_there(bench: Bench, fault: str) -> None:
     assert bite.good, bite
 
 
+@pytest.mark.nightly
 def test_both_at_once_on_one_link_and_after_a_restart(bench: Bench) -> None:
     """What is held back for the mesh comes to the proxy of requests, and a node's new namespace is laid again."""
     bench.await_full_isr()
     mesh, requests = bench.cluster.mesh, bench.cluster.requests
     assert mesh is not None and requests is not None
-    link = Link(3, 1)
+    place = TopicPartition("t", 0)
+    state = bench.cluster.topic_state(["t"])[place]
+    follower = next(one for one in state.replicas if one != state.leader)
+    link = Link(follower, state.leader)
+    hold = f"hold_request: {{link: broker({follower}) -> broker({state.leader}), api: Fetch}}"
     mesh.impose("test", link, Delay(0.2))
     try:
         assert mesh.probe(link, timeout_s=3.0).seconds >= 0.2
         asked, control = requests.ask(link, APIS["Fetch"], Asking(5.0))
         assert asked.answered and asked.arrived == 1 and control.answered
         assert asked.seconds >= 0.2
-        bite = bench.bite("hold_request: {link: broker(3) -> broker(1), api: Fetch}", settled=False)
+        bite = bench.bite(hold, settled=False)
         assert bite.bit and bite.healed, bite
-        node = bench.cluster.node(3)
+        node = bench.cluster.node(follower)
         node.stop()
         node.start()
         node.await_ready(60.0)
         assert mesh.probe(link, timeout_s=3.0).seconds >= 0.2
     finally:
         mesh.lift("test", link)
-    bite = bench.bite("hold_request: {link: broker(3) -> broker(1), api: Fetch}")
+    bite = bench.bite(hold)
     assert bite.good, bite
