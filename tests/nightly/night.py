@@ -6,6 +6,7 @@
     python tests/nightly/night.py --only 'baseline*' --releases 4.3.1 --backends process
     python tests/nightly/night.py --repeat 5 --only jepsen-2013   five out of five?
     python tests/nightly/night.py --collect FOLDER                one page from the results of several shards
+    python tests/nightly/night.py --collect FOLDER --history OLD  and a page over all nights that OLD has
 
 Every job is one `ackproof run` with a bound; afterwards the broom must find nothing. Writes `result.json` and
 `summary.md` into `--out` (also to $GITHUB_STEP_SUMMARY, with annotations, in a workflow). Exit code 0: nothing is
@@ -29,6 +30,7 @@ from ackproof.base.errors import BadInput  # noqa: E402
 from ackproof.cluster.containers import presence  # noqa: E402
 from ackproof.experiment.releases import NEWEST  # noqa: E402
 from night.doing import do  # noqa: E402 - tests/support is no installed package
+from night.history import keep  # noqa: E402
 from night.jobs import Night, plan_night, shard_of  # noqa: E402
 from night.page import annotations, page  # noqa: E402
 from night.results import JobResult, ShardResult  # noqa: E402
@@ -38,6 +40,8 @@ def main(arguments: Sequence[str]) -> int:
     given = _arguments(arguments)
     try:
         if given.collect is not None:
+            if given.history is not None and not keep(given.collect, given.history):
+                print(f"{given.history}: no night of which a trend could be told", file=sys.stderr)
             return _conclude(_collected(given.collect), given.out or given.collect)
         index, _, count = given.shard.partition("/")
         night = plan_night(
@@ -131,6 +135,12 @@ def _arguments(arguments: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="say what would be done")
     parser.add_argument(
         "--collect", type=Path, metavar="FOLDER", help="one page from the results below FOLDER"
+    )
+    parser.add_argument(
+        "--history",
+        type=Path,
+        metavar="FOLDER",
+        help="with --collect: keep this night there, and write its trend.html",
     )
     try:
         return parser.parse_args(arguments)

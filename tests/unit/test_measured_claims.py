@@ -90,6 +90,20 @@ def test_a_run_without_a_verdict_is_no_measurement(go: Go) -> None:
     assert f"{cases[2].case} has no number: INCONCLUSIVE: a dud" in one.why
 
 
+def test_a_starved_repeat_is_no_measurement(go: Go) -> None:
+    """Its time would have been shorter elsewhere, nobody knows by how much: no effect could hide in it, and any."""
+    batch = go(claimed(measured=BESIDE))
+    document = batch.document()
+    cases = list(document.cases)
+    cases[1] = cases[1].model_copy(update={"starved": ("late",)})
+    judge_over_repeats(batch.directory, document.model_copy(update={"cases": tuple(cases)})).save(
+        batch.directory.batch_json
+    )
+    (one,) = answered(batch)
+    assert one.verdict is ClaimVerdict.INCONCLUSIVE
+    assert f"{cases[1].case} has no number: the machine was starved" in one.why
+
+
 def test_bounds_over_repeats_show_a_side(go: Go) -> None:
     batch = go(claimed(holds="mean < 9s", fails="mean > 9s", fails_=f"{BESIDE} in 0.2..5"))
     verdicts = [one.verdict for one in answered(batch)]

@@ -27,6 +27,7 @@ from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
 _VERDICTS: Final = {True: Verdict.PASS, False: Verdict.FAIL, None: Verdict.INCONCLUSIVE}
+_STARVED: Final = "the machine was starved"
 _NAMED: Final = 3
 """So many repeats without a number are named; of the others it is said how many they are."""
 
@@ -76,8 +77,8 @@ def of_kafka(entry: BatchCase, quantity: Quantity, value: Value) -> Value:
     if not (value.known and entry.starved and quantity.takes_time):
         return value
     if quantity.unit is Unit.PER_SECOND:
-        return replace(value, high=math.inf, why="the machine was starved")
-    return replace(value, low=0.0, why="the machine was starved")
+        return replace(value, high=math.inf, why=_STARVED)
+    return replace(value, low=0.0, why=_STARVED)
 
 
 def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> OverRepeats:
@@ -92,7 +93,7 @@ def _judged(expected: OverRepeats, cases: Sequence[BatchCase], runs: _Runs) -> O
     fresh = expected.model_copy(
         update={"values": values, "seen": "", "interval": "", "low": None, "high": None, "enough": None}
     )
-    if why := "; ".join(_lacking(expected, values)):
+    if why := "; ".join(_lacking(expected, values, measure=demand.is_bare)):
         return fresh.model_copy(update={"verdict": Verdict.INCONCLUSIVE, "why": why})
     found = decide(demand, groups, expected.confidence)
     return fresh.model_copy(update=_result(found, demand))
@@ -114,12 +115,17 @@ def _told(entry: BatchCase, value: Value) -> RepeatValue:
     )
 
 
-def _lacking(expected: OverRepeats, values: Sequence[Sequence[RepeatValue]]) -> Iterator[str]:
-    """What makes it unknown, whatever the other repeats show."""
+def _lacking(
+    expected: OverRepeats, values: Sequence[Sequence[RepeatValue]], *, measure: bool
+) -> Iterator[str]:
+    """What makes it unknown, whatever the other repeats show. `measure`: nothing is demanded that a number of a starved
+    machine could keep, and it says nothing of how much it would have been."""
     for cell, group in zip(expected.cells, values, strict=True):
         if len(group) < expected.repeats:
             yield f"of {expected.repeats} repeats of {cell} {len(group)} are there"
-    unknown = [one for group in values for one in group if one.low is None]
+    unknown = [
+        one for group in values for one in group if one.low is None or (measure and one.why == _STARVED)
+    ]
     yield from (f"{one.case} has no number: {one.why}" for one in unknown[:_NAMED])
     if len(unknown) > _NAMED:
         yield f"and {len(unknown) - _NAMED} more have none"
