@@ -254,6 +254,13 @@ class ConsumerSpec(Spec):
         "read_uncommitted", description="isolation.level of the live readers."
     )
     racks: Racks = Field((), description="Racks of the readers (client.rack), dealt to them in turn.")
+    commit_every: Duration | None = Field(
+        None,
+        ge=0.01,
+        le=600,
+        description="So often each commits the offsets that it has read up to, and waits for the answer. "
+        "Without it none commits anything.",
+    )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
     def config_of(self, reader: int) -> Config:

@@ -94,8 +94,7 @@ class Workload:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `BadInput` for settings of librdkafka that it refuses or that are ours, `ClientDied` with the client's
-        last output, `WaitTimeout`.
+        Raises `BadInput` for settings that are refused, `ClientDied` with the client's last output, `WaitTimeout`.
         """
         readers = self.spec.consumers
         verify(
@@ -316,6 +315,7 @@ class Workload:
             tells=self._readers_tell,
             reader=number,
             isolation=spec.isolation,
+            commit_s=spec.commit_every,
             committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
         )
         return self._launch(settings, after)
