@@ -283,7 +283,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         return {} if self._quorum is None else self._quorum.partitions(topics)
 
     def registered(self) -> frozenset[int] | None:
-        return None if self._quorum is None else self._quorum.registered()
+        return self.quorum.registered()
 
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         create_topics(self, topics, timeout_s)
@@ -347,7 +347,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
         servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
         return metadata_of(self.spec).quorum(
-            servers, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING
+            servers, lambda one: self._nodes[one].state() is NodeState.RUNNING
         )
 
     def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
