@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
 _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
+_REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
@@ -24,12 +25,16 @@ DUDS = {
     "C07": (_PAUSE,),
     "C09": (_PAUSE, _KILL),
     "C18": (_KILL,),
+    "C19": (f"{_REQUESTS}.lay",),
     "C20": (f"{_MESH}.impose",),
     "C21": (_PAUSE,),
     "C22": (f"{_MESH}.impose",),
     "C23": (_KILL,),
     "C24": (_KILL,),
+    "C26": (_KILL,),
     "C31": (_KILL,),
+    "C40": (_KILL,),
+    "C49": (f"{_REQUESTS}.lay",),
 }
 """By claim the calls that do nothing."""
 

@@ -55,6 +55,10 @@ class AskedCluster(ABC, Generic[N]):
         del topics
         return {}
 
+    def registered(self) -> frozenset[int] | None:
+        """Brokers that are registered with who keeps the metadata, where that tells. Raises `WireError`."""
+        return None
+
     def topic_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """The partitions of these topics as the running brokers see them; the newest leader epoch wins."""
         wanted = tuple(topics)

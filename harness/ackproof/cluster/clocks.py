@@ -62,6 +62,13 @@ class NodeClock:
     log: Path
     address: Address
 
+    @classmethod
+    def right(cls, file: Path, log: Path, address: Address) -> NodeClock:
+        """One that is not off."""
+        clock = cls(file, log, address)
+        clock.shift(0.0)
+        return clock
+
     def shift(self, seconds: float) -> None:
         """Let it be so far ahead of this machine's (below zero: behind), at once. The file stays the same one."""
         with self.file.open("r+b" if self.file.exists() else "wb", buffering=0) as opened:

@@ -35,6 +35,11 @@ class Layout:
         """Where each of Kafka's own nodes would tell its metrics."""
         return {node: self.addresses.exporter(node) for node in self.spec.kafka_ids}
 
+    def listens(self, node_id: int) -> Address:
+        """Where a node is asked: a broker as by clients."""
+        where = self.addresses.client if self.is_broker(node_id) else self.addresses.controller
+        return where(node_id)
+
     def is_broker(self, node_id: int) -> bool:
         """Whether the node holds partitions."""
         return node_id in self.spec.broker_ids

@@ -172,7 +172,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         isolated = [node for node in self._nodes.values() if not node.is_broker]
         self._launch_together(isolated)
         give_head_start(isolated)
-        self._launch_together(self.brokers())
+        for node in map(self.node, self.spec.start_order):
+            node.start()
+            self._await_ready(node, timeout_s)
+        self._launch_together([node for node in self.brokers() if node.id not in self.spec.start_order])
         waiting, readiness = dict(self._nodes), self._readiness
 
         def all_ready() -> bool:
@@ -279,6 +282,9 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         return {} if self._quorum is None else self._quorum.partitions(topics)
 
+    def registered(self) -> frozenset[int] | None:
+        return self.quorum.registered()
+
     def create_topics(self, topics: Mapping[str, TopicSpec], timeout_s: float = 30.0) -> None:
         create_topics(self, topics, timeout_s)
         for disk in self._disks.values():
@@ -341,7 +347,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
         servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
         return metadata_of(self.spec).quorum(
-            servers, lambda node_id: self._nodes[node_id].state() is NodeState.RUNNING
+            servers, lambda one: self._nodes[one].state() is NodeState.RUNNING
         )
 
     def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
@@ -356,15 +362,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
             watcher=watcher,
             on_event=self._heard,
             ready=self._await_ready,
-            clock=self._make_clock(node_id, files) if self._clocks else None,
+            clock=NodeClock.right(files.clock, files.log, self.layout.listens(node_id))
+            if self._clocks
+            else None,
         )
-
-    def _make_clock(self, node_id: int, files: NodeFiles) -> NodeClock:
-        addresses = self.layout.addresses
-        address = addresses.client if self.layout.is_broker(node_id) else addresses.controller
-        clock = NodeClock(files.clock, files.log, address(node_id))
-        clock.shift(0.0)
-        return clock
 
     def _launch_when_free(self, node_id: int) -> Served:
         """Launch; with ZooKeeper a broker that was killed only once its session has ended, as it would exit."""

@@ -227,6 +227,10 @@ class Cluster(Protocol):
     def metadata_state(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """What the metadata quorum itself holds; empty where it does not tell (KRaft). A second at most."""
 
+    def registered(self) -> frozenset[int] | None:
+        """Brokers that the metadata quorum itself says are registered; None where it does not tell (KRaft). A second at
+        most. Raises `WireError`."""
+
     def partition_ends(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionEnds]:
         """Offsets of every partition, asked at its leader; one whose leader is not there or silent is missing."""
 

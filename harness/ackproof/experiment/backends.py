@@ -56,6 +56,7 @@ class Ability(StrEnum):
     ZOOKEEPER = "ZooKeeper's servers within reach"
     DELETION = "topics that may be deleted while a case runs"
     METRICS = "nodes that tell their own metrics"
+    ASKED = "brokers that may be asked for what they refuse"
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,16 @@ BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
                 Ability.ZOOKEEPER: "ZooKeeper of a cluster that someone else runs is not ours to touch",
                 Ability.DELETION: "on a cluster that someone else runs nothing is deleted before the end",
                 Ability.METRICS: "no exporter can be put into brokers that someone else runs",
+                Ability.ASKED: "brokers that someone else runs are not asked to append what they refuse",
             },
             foreign=True,
         ),
         "model": BackendRow(
-            lacks={Ability.METRICS: "its brokers are no processes and have none"}, simulated=True
+            lacks={
+                Ability.METRICS: "its brokers are no processes and have none",
+                Ability.ASKED: "its brokers answer no questions",
+            },
+            simulated=True,
         ),
     }
 )

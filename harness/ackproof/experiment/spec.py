@@ -81,6 +81,19 @@ Features: TypeAlias = dict[
     Annotated[int, Field(strict=True, ge=0, le=32767)],
 ]
 NodeId: TypeAlias = Annotated[int, BeforeValidator(_read_node), Field(strict=True, ge=1, le=2**31 - 1)]
+_ONE_OR_MANY: Final = BeforeValidator(lambda value: value if isinstance(value, list | tuple) else (value,))
+"""A single one needs no brackets, and may stand in a matrix."""
+NodeIds: TypeAlias = Annotated[
+    tuple[NodeId, ...],
+    _ONE_OR_MANY,
+    WithJsonSchema({"anyOf": [{"type": "integer"}, {"type": "array", "items": {"type": "integer"}}]}),
+]
+Racks: TypeAlias = Annotated[
+    tuple[Text, ...],
+    _ONE_OR_MANY,
+    Field(max_length=50),
+    WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}),
+]
 
 
 class ClusterSpec(Spec):
@@ -99,6 +112,10 @@ class ClusterSpec(Spec):
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
+    start_order: NodeIds = Field(
+        (),
+        description="Brokers that start first, in this order, each once the one before it takes part; or one.",
+    )
     timing: Literal["chaos", "kafka"] = Field(
         "chaos", description="Default time-outs: short ones that suit experiments, or Kafka's own."
     )
@@ -236,6 +253,7 @@ class ConsumerSpec(Spec):
     isolation: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted", description="isolation.level of the live readers."
     )
+    racks: Racks = Field((), description="Racks of the readers (client.rack), dealt to them in turn.")
     commit_every: Duration | None = Field(
         None,
         ge=0.01,
@@ -244,6 +262,14 @@ class ConsumerSpec(Spec):
         "Without it none commits anything.",
     )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
+
+    def config_of(self, reader: int) -> Config:
+        """Settings of one reader, which count from 0, its rack among them."""
+        return (
+            {"client.rack": self.racks[reader % len(self.racks)], **self.config}
+            if self.racks
+            else self.config
+        )
 
 
 class WorkloadSpec(Spec):
@@ -286,6 +312,11 @@ class ObserveSpec(Spec):
 
     metrics: Flag = Field(
         False, description="Scrape the metrics of every node once a second, through a Java agent in each."
+    )
+    brokers: Flag = Field(
+        False,
+        description="Ask each broker by itself, five times a second, what it says of the cluster and what clients get "
+        "there; and let readers tell from whom they fetch.",
     )
 
 

@@ -33,6 +33,7 @@ from ackproof.plan.doubts import look_for_doubts
 from ackproof.plan.meetings import check_meetings
 from ackproof.rundir.partition import TopicPartition
 
+_ORDER: Final[Path] = ("cluster", "start_order")
 _METADATA_TOPIC: Final = "__cluster_metadata"
 _LONGEST_ATTACHED: Final = LONGEST_TOPIC - len(attached_topic("", "x" * 99))
 
@@ -59,6 +60,15 @@ def _check_cluster(spec: ExperimentSpec, found: Problems) -> None:
     _check_mode(spec, found)
     _check_release(spec, found)
     check_settings(found, ("cluster", "config"), Scope.BROKER)
+    order = spec.cluster.start_order
+    if (odd := [one for one in order if one not in spec.cluster.broker_ids]) and found.sound(_ORDER):
+        found.report(_ORDER, f"broker {odd[0]} does not exist; {_brokers(spec)}")
+    elif len(set(order)) < len(order) and found.sound(_ORDER):
+        found.report(_ORDER, "a broker starts once")
+    elif order and spec.cluster.combined and found.sound(_ORDER):
+        found.report(_ORDER, "a broker that is a controller, too, takes part only once others do")
+    elif order and (spec.ground.foreign or spec.ground.simulated) and found.sound(_ORDER):
+        found.report(_ORDER, f"nothing starts on the backend {spec.backend}", key=True)
     for broker in spec.cluster.broker_config:
         path: Path = ("cluster", "broker_config", str(broker))
         if broker not in spec.cluster.broker_ids and found.sound(path, ("cluster", "brokers")):

@@ -52,11 +52,12 @@ def check_on_model(spec: ExperimentSpec, found: Problems) -> None:
 
 def check_observed(spec: ExperimentSpec, found: Problems) -> None:
     """Report what is to be looked at, and the backend does not show."""
-    why = spec.ground.lacks.get(Ability.METRICS)
-    if spec.observe.metrics and why is not None and found.sound(("backend",), ("observe", "metrics")):
-        found.report(
-            ("observe", "metrics"), f"not possible on the backend {spec.backend}, because {why}", key=True
-        )
+    asked = {"metrics": Ability.METRICS, "brokers": Ability.ASKED}
+    for name, ability in asked.items():
+        where: Path = ("observe", name)
+        why = spec.ground.lacks.get(ability)
+        if getattr(spec.observe, name) and why is not None and found.sound(("backend",), where):
+            found.report(where, f"not possible on the backend {spec.backend}, because {why}", key=True)
 
 
 def lacks(spec: ExperimentSpec) -> str | None:

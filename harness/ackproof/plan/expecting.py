@@ -9,6 +9,7 @@ from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Window
+from ackproof.rundir.brokers import ZNODES
 
 _CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}
 _OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.LOGS, Witness.RACKS})
@@ -53,16 +54,22 @@ def _of_the_node(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
         yield f"there is no node {ask.node} of Kafka's; there are {', '.join(map(str, nodes))}"
     elif ask.node is not None and ask.node not in brokers and ask.quantity.needs is not Witness.METRICS:
         yield f"node {ask.node} is no broker; there are {', '.join(map(str, brokers))}"
+    elif ask.viewer == ZNODES and not spec.cluster.metadata.broker_controls:
+        yield "there are no znodes without ZooKeeper; write cluster: {mode: zookeeper}"
+    elif ask.viewer not in (None, ZNODES, *brokers):
+        yield f"node {ask.viewer} is no broker; there are {', '.join(map(str, brokers))}"
 
 
 def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     needs, name = ask.quantity.needs, ask.quantity.key
-    if needs is Witness.READERS and not spec.workload.consumers.live:
+    if needs in (Witness.READERS, Witness.SOURCES) and not spec.workload.consumers.live:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
     elif ask.quantity.mode not in ("", spec.cluster.mode):
         yield f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     elif needs is Witness.METRICS and not spec.observe.metrics:
         yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
+    elif needs in (Witness.BROKERS, Witness.SOURCES) and not spec.observe.brokers:
+        yield f"{name} is not seen where brokers are not asked one by one; write observe: {{brokers: true}}"
     elif needs in _OUT_OF_REACH and spec.ground.foreign:
         what = "whose logs are" if needs is Witness.LOGS else "whose metadata log is"
         yield f"{name} is not seen on a cluster that someone else runs, {what} out of reach"

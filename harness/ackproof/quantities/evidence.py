@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
+from ackproof.rundir.brokers import Fetching, Round, read_fetching, read_rounds
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
@@ -136,6 +137,18 @@ class Evidence:
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:
         """What each node that was asked told of its metrics; nothing where nobody asked. Raises as `read_scrapes`."""
         return read_scrapes(self.run.metrics)
+
+    @cached_property
+    def rounds(self) -> Sequence[Round]:
+        """What each broker said when it was asked by itself; nothing where nobody asked. Raises as `read_rounds`."""
+        return read_rounds(self.run.brokers)
+
+    @cached_property
+    def fetching(self) -> Mapping[str, Sequence[Fetching]]:
+        """Of each live reader that told it, from which brokers it fetched. Raises as `read_fetching`."""
+        readers = [client.id for client in self.clients if client.kind == "reader"]
+        told = {reader: read_fetching(self.run.served(reader)) for reader in readers}
+        return {reader: lines for reader, lines in told.items() if lines}
 
     @cached_property
     def removed(self) -> frozenset[str]:

@@ -238,6 +238,13 @@ class Ledgers:
         return found
 
 
+def live_reads(folder: Path, spans: Spans) -> Iterator[tuple[TopicPartition, Ints]]:
+    """When a live reader was handed records of a partition within these spans, in ns; `folder` is its part of the
+    ledger. A partition comes many times."""
+    for place, rows in _by_place(folder, ["topic", "partition", "phase", "read_ns"]):
+        yield place, rows["read_ns"][np.isin(rows["phase"], _LIVE) & _inside(rows["read_ns"], spans)]
+
+
 def _transaction(producer: Ints, txn: Ints) -> Ints:
     """(producer, txn) as one number."""
     return (producer << 40) + np.maximum(txn, 0)

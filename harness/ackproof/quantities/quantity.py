@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from ackproof.base.units import duration_text, parse_duration
 from ackproof.rundir.bounds import Bound, Unit, Window
+from ackproof.rundir.brokers import ZNODES
 from ackproof.rundir.partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ class Witness(StrEnum):
     METADATA_LOG = "the controllers' metadata log"
     QUORUM = "the metadata log of a KRaft quorum of real controllers"
     METRICS = "the nodes' own metrics"
+    BROKERS = "each broker, asked by itself"
+    SOURCES = "readers that tell from whom they fetch"
     LOGS = "the replicas' logs on disk"
     RACKS = "the racks of the brokers, in the metadata log"
 
@@ -44,6 +47,7 @@ class Argument(StrEnum):
     CODE = "code C"
     PLACE = "t/p"
     NODE = "node N"
+    VIEWER = "by V"
 
 
 @dataclass(frozen=True)
@@ -113,6 +117,8 @@ class Ask:
     place: TopicPartition | None = None
     node: int | None = None
     shows: Bound | None = None
+    viewer: int | None = None
+    """A broker, or `ZNODES`."""
 
     def __str__(self) -> str:
         shows = "" if self.shows is None else f" {self.shows}"
@@ -127,6 +133,8 @@ class Ask:
             words.append(str(self.place))
         if self.node is not None:
             words.append(f"node {self.node}")
+        if self.viewer is not None:
+            words.append(f"by {viewer_text(self.viewer)}")
         return f"{self.quantity.name}({', '.join(words)})" if words else self.quantity.name
 
     def has(self, argument: Argument) -> bool:
@@ -138,14 +146,21 @@ class Ask:
             Argument.PLACE: self.place,
             Argument.NODE: self.node,
             Argument.SHOWS: self.shows,
+            Argument.VIEWER: self.viewer,
         }
         return values[argument] is not None
+
+
+def viewer_text(viewer: int) -> str:
+    """As it is written."""
+    return "znodes" if viewer == ZNODES else f"node {viewer}"
 
 
 _WRITTEN: Final = {Unit.COUNT: Unit.NUMBER, Unit.SECONDS: Unit.SECONDS}
 Vocabulary: TypeAlias = Mapping[str, Quantity]
 _FAULT: Final = re.compile(r"fault\s+([1-9][0-9]{0,2})\Z")
 _NODE: Final = re.compile(r"node\s+([1-9][0-9]{0,2})\Z")
+_VIEWER: Final = re.compile(r"by\s+(?:znodes|node\s+([1-9][0-9]{0,2}))\Z")
 _SHOWS: Final = re.compile(r"(?:>=|<=|==|>|<)\s*[0-9]\S*\Z")
 _ABOVE: Final = re.compile(r"above\s+(\S.*)\Z")
 _CODE: Final = re.compile(r"code\s+(-?[0-9]{1,5})\Z")
@@ -165,6 +180,8 @@ def read_argument(ask: Ask, text: str) -> Ask:
         kind, more = Argument.CODE, replace(ask, code=int(match[1]))
     elif match := _NODE.match(text):
         kind, more = Argument.NODE, replace(ask, node=int(match[1]))
+    elif match := _VIEWER.match(text):
+        kind, more = Argument.VIEWER, replace(ask, viewer=int(match[1] or ZNODES))
     elif _SHOWS.match(text):
         # as a number: `== 1` and not `1`
         shown = replace(Bound.parse(text, quantity.compared), unit=_WRITTEN[quantity.compared])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
+from itertools import product
 
 from ackproof.quantities.answer import measured
 from ackproof.quantities.evidence import Evidence
@@ -37,25 +38,45 @@ def rows(evidence: Evidence, *, partitions: bool = True) -> Iterator[Row]:
     """Of each quantity: of all partitions and (with `partitions`) of each, after each fault, within and without
     faults; of metrics where they were scraped, of all nodes together, and what an alert above 0 would have shown."""
     places = sorted(evidence.samples_of) if partitions else []
+    nodes = sorted({node for sample in evidence.samples for node in sample.replicas})
+    viewers = sorted({told.viewer for one in evidence.rounds for told in one.told})
     for quantity in VOCABULARY.values():
-        if quantity.needs is Witness.METRICS and not evidence.scrapes:
+        if not _looked_for(quantity, evidence):
             continue
-        for ask in _asks(quantity, [None, *places], sorted(evidence.faults)):
+        for ask in _asks(quantity, [None, *places], sorted(evidence.faults), nodes, viewers):
             for window in _windows(quantity):
                 yield _row(evidence, ask, window)
 
 
+def _looked_for(quantity: Quantity, evidence: Evidence) -> bool:
+    """Whether the run had what only some experiments ask for, if it is made of that."""
+    made_of: dict[Witness | None, Sized] = {
+        Witness.METRICS: evidence.scrapes,
+        Witness.BROKERS: evidence.rounds,
+        Witness.SOURCES: evidence.fetching,
+    }
+    return quantity.needs not in made_of or bool(made_of[quantity.needs])
+
+
 def _asks(
-    quantity: Quantity, places: Sequence[TopicPartition | None], faults: Sequence[int]
+    quantity: Quantity,
+    places: Sequence[TopicPartition | None],
+    faults: Sequence[int],
+    nodes: Sequence[int],
+    viewers: Sequence[int],
 ) -> Iterator[Ask]:
     above = ABOVE_S if Argument.ABOVE in quantity.required else None
     shows = _ANY if Argument.SHOWS in quantity.required else None
     if shows is not None and quantity.compared is Unit.SECONDS:
         return  # every latency is above 0
-    for fault in faults if Argument.FAULT in quantity.required else [None]:
-        for place in places if Argument.PLACE in quantity.optional else [None]:
-            if quantity.state is None or quantity.state.among is not None or place is not None:
-                yield Ask(quantity, fault, above, None, place, shows=shows)
+    for fault, node, viewer, place in product(
+        faults if Argument.FAULT in quantity.required else [None],
+        nodes if Argument.NODE in quantity.required else [None],
+        viewers if Argument.VIEWER in quantity.required else [None],
+        places if Argument.PLACE in quantity.optional else [None],
+    ):
+        if quantity.state is None or quantity.state.among is not None or place is not None:
+            yield Ask(quantity, fault, above, None, place, node, shows, viewer)
 
 
 def _windows(quantity: Quantity) -> Sequence[Window]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.over_time import Looks
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
 from ackproof.quantities.value import Value
 from ackproof.rundir.bounds import Unit, Window
+from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered, MetadataRecord
 from ackproof.rundir.samples import Sample
 
 
@@ -20,6 +24,24 @@ def _lag(sample: Sample) -> float | None:
 
 def _log_end(sample: Sample) -> float | None:
     return sample.log_ends.get(sample.leader)
+
+
+def _withheld(sample: Sample) -> float | None:
+    told = min(sample.high_watermark, sample.last_stable) >= 0
+    return max(0, sample.high_watermark - sample.last_stable) if told else None
+
+
+def _uncommitted(evidence: Evidence, ask: Ask) -> dict[str, Looks] | str:
+    """Of each partition that is asked for, of the node's own log."""
+
+    def of(sample: Sample) -> float | None:
+        end = sample.log_ends.get(ask.node or 0)
+        return None if end is None or sample.high_watermark < 0 else max(0, end - sample.high_watermark)
+
+    places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
+    return {
+        str(replace(ask, place=place)): Looks.of(evidence, State(of), place) for place in places
+    } or f"nobody looked at {ask.place or 'any partition'}"
 
 
 def _high_watermark(sample: Sample) -> float | None:
@@ -56,6 +78,19 @@ _STATES: Final = (
     ),
     ("high_watermark", State(_high_watermark), "The high watermark, asked at the leader.", _SAMPLES),
     ("log_end", State(_log_end), "The leader's log end.", _SAMPLES),
+    (
+        "withheld",
+        State(_withheld),
+        "The high watermark − the last stable offset, asked at the leader: what is committed, and kept from readers at "
+        "read_committed as long as a transaction before it is open.",
+        _SAMPLES,
+    ),
+    (
+        "uncommitted",
+        State(among=_uncommitted),
+        "Node N's log end − the high watermark, in offsets: what it has appended, and the leader does not count yet.",
+        _SAMPLES,
+    ),
 )
 
 
@@ -67,6 +102,28 @@ def _elections(kind: str, evidence: Evidence, ask: Ask) -> Value:
     )
     hole = log.hole or ("" if places else f"the metadata log says nothing of {ask.place or 'any partition'}")
     return Value(count, math.inf, hole) if hole else Value.exactly(count)
+
+
+def _registrations(kind: str, evidence: Evidence, ask: Ask, _: Window) -> Value:
+    log = evidence.metadata_log
+    count = sum(
+        _befell(record, zookeeper=evidence.zookeeper) == (kind, ask.node or getattr(record, "node", 0))
+        for record in log.records
+    )
+    return Value(count, math.inf, log.hole) if log.hole else Value.exactly(count)
+
+
+def _befell(record: MetadataRecord, *, zookeeper: bool) -> tuple[str, int] | None:
+    """What a record does to the registration of which broker; None: nothing. With ZooKeeper that is its znode, whose
+    end is written as a fencing."""
+    match record:
+        case BrokerRegistered():
+            return "made", record.node
+        case BrokerChanged(fenced=True):
+            return "gone" if zookeeper else "fenced", record.node
+        case BrokerUnregistered():
+            return "gone", record.node
+    return None
 
 
 def _of(kind: str) -> Quantity:
@@ -93,6 +150,11 @@ def _of(kind: str) -> Quantity:
     )
 
 
+_REGISTRATIONS: Final = {
+    "made": "a broker was registered; with ZooKeeper: its znode made",
+    "fenced": "a broker that was registered was fenced, its registration kept; with ZooKeeper never",
+    "gone": "the registration of a broker was removed; with ZooKeeper: its znode, which its session ends with",
+}
 QUANTITIES: Final = (
     *(
         Quantity(
@@ -108,6 +170,7 @@ QUANTITIES: Final = (
                 if state.of_record is not None
                 else ": an absence holds where no two looks that tell it are further apart than 1 s."
             ),
+            required=(Argument.NODE,) if state.among is not None else (),
             optional=(Argument.PLACE,),
             windows=True,
             takes_time=False,
@@ -116,4 +179,19 @@ QUANTITIES: Final = (
         for name, state, definition, source in _STATES
     ),
     *map(_of, ("", "clean", "unclean")),
+    *(
+        Quantity(
+            name="registrations",
+            variant=kind,
+            unit=Unit.COUNT,
+            definition=f"How often {what}. Without node N: of any broker.",
+            source="observed/metadata.jsonl",
+            unknown="At least as many as are seen where the metadata log has a hole.",
+            optional=(Argument.NODE,),
+            needs=Witness.METADATA_LOG,
+            takes_time=False,
+            measure=partial(_registrations, kind),
+        )
+        for kind, what in _REGISTRATIONS.items()
+    ),
 )

@@ -35,10 +35,12 @@ from ackproof.faults.holds import Holds
 from ackproof.faults.injection import FaultContext
 from ackproof.faults.life import AFTER_HEALING_BOUND_S, AFTER_HEALING_S, FIRST_ACKS_BOUND_S
 from ackproof.observe import replica_logs
+from ackproof.observe.brokers import BrokerAsker
 from ackproof.observe.pulse import Counts, PulseTaker
 from ackproof.observe.replica_logs import LogDir
 from ackproof.observe.sampler import Sampler
 from ackproof.observe.scraper import Scraper
+from ackproof.observe.watcher import Watcher as Observer
 from ackproof.plan.attached import on_foreign_ground
 from ackproof.plan.cases import case_to_json
 from ackproof.run.phases import CaseOptions, Phase, Watcher
@@ -117,7 +119,8 @@ class CaseRun:
         self.workload: Workload | None = None
         self.sampler: Sampler | None = None
         self.pulse: PulseTaker | None = None
-        self.scraper: Scraper | None = None
+        self.askers: list[Observer] = []
+        """Of what the experiment asks for beside samples."""
         self.driver: FaultDriver | None = None
         self.environment: dict[str, str] = {}
         self._through = False
@@ -192,8 +195,11 @@ class CaseRun:
         self.sampler = Sampler(cluster, self.spec.topics, self.run.samples, self.timeline)
         self.sampler.start()
         if self.spec.observe.metrics:
-            self.scraper = Scraper(cluster, self.run.metrics, self.timeline)
-            self.scraper.start()
+            self.askers.append(Scraper(cluster, self.run.metrics, self.timeline))
+        if self.spec.observe.brokers:
+            self.askers.append(BrokerAsker(cluster, self.spec.topics, self.run.brokers, self.timeline))
+        for asker in self.askers:
+            asker.start()
         self.workload = Workload(
             self.spec.workload,
             self.spec.topics,
@@ -202,6 +208,7 @@ class CaseRun:
             self.tag,
             seed=self.case.seed,
             hidden=self._hidden,
+            readers_tell=self.spec.observe.brokers,
         )
         self.workload.start()
         self._save_case(self.workload.clients)
@@ -375,8 +382,8 @@ class CaseRun:
             self.driver.heal_all()
         if self.pulse is not None:
             self.pulse.stop()
-        if self.scraper is not None:
-            self.scraper.stop()
+        for asker in self.askers:
+            asker.stop()
         if self.workload is not None:
             self.workload.abort()
         if self.sampler is not None:

@@ -69,6 +69,8 @@ class CaseDir:
     """How the machine and the harness were doing, once a second: pressure, steal, delays, records sent."""
     metrics = _At("observed/metrics.parquet")
     """The nodes' own metrics, scraped once a second; only where the experiment asks for them."""
+    brokers = _At("observed/brokers.jsonl")
+    """What each broker said and served when it was asked by itself; only where the experiment asks for it."""
     final_read = _At("observed/final-read.json")
     """Start, end and epoch of each partition of the final read, and whether it was complete."""
     replicas = _At("observed/replicas.json")
@@ -89,6 +91,10 @@ class CaseDir:
     """What simulated runs of the case came to."""
     verdict_json = _At("verdict.json")
     """The verdict and its reasons."""
+
+    def served(self, reader: str) -> Path:
+        """From which brokers a live reader fetched; only where the experiment asks for it."""
+        return self.clients / reader / "served.jsonl"
 
     @property
     def finding_parts(self) -> list[Path]:

@@ -43,7 +43,7 @@ class Workload:
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
     round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
-    librdkafka that let clients in, and are written nowhere.
+    librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class Workload:
         *,
         seed: int = 0,
         hidden: Mapping[str, str] | None = None,
+        readers_tell: bool = False,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self.spec = spec
@@ -71,6 +72,7 @@ class Workload:
         self._chunk_rows = chunk_rows
         self._timeline = timeline
         self._hidden = dict(hidden or {})
+        self._readers_tell = readers_tell
         self._launcher = Launcher(tag, self._hidden)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -92,13 +94,12 @@ class Workload:
     def start(self, timeout_s: float = 30.0) -> None:
         """Start all clients and wait until each has its client library running.
 
-        Raises `BadInput` for settings of librdkafka that it refuses or that are ours, `ClientDied` with the client's
-        last output, `WaitTimeout`.
+        Raises `BadInput` for settings that are refused, `ClientDied` with the client's last output, `WaitTimeout`.
         """
         readers = self.spec.consumers
         verify(
             producer_config(self.spec.producers, self.bootstrap, "p0") | self._hidden,
-            reader_config(readers.config, readers.isolation, self.bootstrap, "r0") | self._hidden
+            reader_config(readers.config_of(0), readers.isolation, self.bootstrap, "r0") | self._hidden
             if readers.live
             else None,
         )
@@ -303,7 +304,6 @@ class Workload:
         spec, number = self.spec.consumers, self._next_reader
         self._next_reader += 1
         name = f"r{number}"
-        transactions = self.spec.producers.transaction_size is not None
         settings = ReaderSettings(
             client=name,
             process=name,
@@ -311,11 +311,12 @@ class Workload:
             case_dir=str(self.run.path.absolute()),
             places=self.places,
             origin_ns=self._timeline.clock.origin_ns,
-            config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
+            config=reader_config(spec.config_of(number), spec.isolation, self.bootstrap, name),
+            tells=self._readers_tell,
             reader=number,
             isolation=spec.isolation,
             commit_s=spec.commit_every,
-            committed=transactions and spec.isolation == "read_committed",
+            committed=self.spec.producers.transaction_size is not None and spec.isolation == "read_committed",
         )
         return self._launch(settings, after)
 

@@ -44,6 +44,7 @@ _STUCK_S: Final = 1.5
 _DRAIN_S: Final = 5.0
 """It reads on no longer than that."""
 _ASK_S: Final = 0.5
+_TELL_MS: Final = 200
 
 _NOT_IN_THE_LOG: Final = frozenset(
     {KafkaError._AUTO_OFFSET_RESET, KafkaError._LOG_TRUNCATION, KafkaError.OFFSET_OUT_OF_RANGE}
@@ -96,8 +97,9 @@ class ReaderProcess:
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
         self.flush_at = time.monotonic() + settings.flush_s
+        tells = {"statistics.interval.ms": _TELL_MS, "stats_cb": self._tell_sources} if settings.tells else {}
         self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
-        self.client = Consumer({**settings.config, "error_cb": self._on_error})
+        self.client = Consumer({**settings.config, **tells, "error_cb": self._on_error})
 
     def run(self) -> int:
         """Read, then leave the ledger whole. The exit status."""
@@ -280,6 +282,18 @@ class ReaderProcess:
         self.events.add(
             kind, topic=place.topic, partition=place.partition, assignment=self.assignment, **detail
         )
+
+    def _tell_sources(self, statistics: str) -> None:
+        """Write down from whom it fetches, as a line of `rundir.brokers.Fetching`."""
+        topics = json.loads(statistics).get("topics", {})
+        sources = [
+            (place.topic, place.partition, partition["broker"])
+            for place in self.settings.places
+            if (partition := topics.get(place.topic, {}).get("partitions", {}).get(str(place.partition)))
+        ]
+        line = json.dumps({"t_ns": time.monotonic_ns() - self.settings.origin_ns, "sources": sources})
+        with (self.folder / "served.jsonl").open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
 
     def _on_error(self, error: KafkaError) -> None:
         sys.stderr.write(f"{error.name()}: {error.str()}\n")

@@ -134,6 +134,8 @@ class ReaderSettings(ClientSettings):
     starts: Sequence[int] = ()
     """Where the final reader begins, for each place; it reads until its position reaches that of `ends`."""
     ends: Sequence[int] | None = None
+    tells: bool = False
+    """A live reader writes down from which brokers it fetches."""
     idle_s: float = 0.0
     """The final reader gives up when no unfinished partition got on for so many seconds."""
     share: int = 0

@@ -70,3 +70,48 @@ def test_what_no_run_can_give_is_refused(load_text: Load, metrics: str, expect: 
 def test_the_settings_of_a_matrix_may_vary_it(load_text: Load) -> None:
     varied = text().replace("expect:", "matrix: {observe.metrics: [true, false]}\nexpect:")
     assert [bool(case.needs) for case in cases(load_text(varied))] == [True, False]
+
+
+ASKED = """\
+name: x
+backend: {backend}
+cluster: {cluster}
+topics: {{orders: {{}}}}
+workload: {{consumers: {{live: {live}}}, duration: 5s}}
+observe: {{brokers: {asked}}}
+expect:
+  - {{"{name}": {bound}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"asked": "false"}, "write observe: {brokers: true}"),
+        ({"name": "said(leader, by node 4)"}, "node 4 is no broker; there are 1, 2, 3"),
+        ({"name": "said(leader, by znodes)"}, "there are no znodes without ZooKeeper"),
+        ({"name": "served(fetch, node 101)", "bound": 0}, "node 101 is no broker"),
+        ({"name": "reads(node 1)", "bound": 0, "live": 0}, "not seen without live readers"),
+        ({"backend": "model"}, "its brokers answer no questions"),
+        ({"backend": "attach"}, "brokers that someone else runs are not asked"),
+        ({"cluster": "{start_order: [2, 2]}"}, "a broker starts once"),
+        ({"cluster": "{start_order: 4}"}, "broker 4 does not exist"),
+        ({"cluster": "{start_order: 1, combined: true}"}, "takes part only once others do"),
+    ],
+)
+def test_brokers_are_asked_where_they_can_be(load_text: Load, given: dict[str, object], said: str) -> None:
+    usual = {"backend": "process", "cluster": "{}", "live": 1, "asked": "true"}
+    usual |= {"name": "said(leader, by node 1)", "bound": "always == 1"}
+    cases(load_text(ASKED.format(**usual)))
+    with pytest.raises(InvalidExperiment) as raised:
+        cases(load_text(ASKED.format(**{**usual, **given})))
+    assert any(said in problem.message for problem in raised.value.problems)
+
+
+def test_a_rack_and_a_first_broker_need_no_brackets(load_text: Load) -> None:
+    text_ = ASKED.format(
+        backend="process", cluster="{start_order: 2}", live="2, racks: b", asked="true", name="lost", bound=0
+    )
+    (case,) = cases(load_text(text_))
+    assert case.experiment.cluster.start_order == (2,)
+    assert case.experiment.workload.consumers.config_of(1) == {"client.rack": "b"}

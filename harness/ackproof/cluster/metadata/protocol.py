@@ -38,6 +38,9 @@ class MetadataQuorum(Protocol):
     def partitions(self, topics: Iterable[str]) -> dict[TopicPartition, PartitionState]:
         """What the servers themselves hold of these topics; empty where brokers must be asked."""
 
+    def registered(self) -> frozenset[int] | None:
+        """Brokers that are registered with the servers; None where brokers must be asked. Raises `Unreachable`."""
+
     def bars(self, broker: int) -> bool:
         """Whether a process of this broker that has ended still keeps another one from starting."""
 

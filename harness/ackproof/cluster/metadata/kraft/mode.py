@@ -135,6 +135,9 @@ class KraftQuorum:
         del topics
         return {}
 
+    def registered(self) -> None:
+        """Nobody is told."""
+
     def bars(self, broker: int) -> bool:
         """Never: a KRaft broker waits by itself until its old session has ended."""
         del broker

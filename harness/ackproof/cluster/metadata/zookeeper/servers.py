@@ -43,6 +43,7 @@ _INCREMENT: Final = 0xB
 _MASK: Final = (1 << 48) - 1
 _PASSWORD_BYTES: Final = 16
 _START_S: Final = 5.0
+_IDS: Final = "/brokers/ids"
 
 T = TypeVar("T")
 
@@ -99,10 +100,17 @@ class ZooKeeper:
     def registration(self, broker: int) -> Registration | None:
         """The broker's own znode, None when there is none. Raises `Unreachable`."""
         try:
-            _, stat = self.read(f"/brokers/ids/{broker}")
+            _, stat = self.read(f"{_IDS}/{broker}")
         except NoNodeError:
             return None
         return Registration(broker, stat.ephemeralOwner, stat.czxid)
+
+    def registered(self) -> frozenset[int]:
+        """Whose znodes are there. Raises `Unreachable`."""
+        try:
+            return frozenset(map(int, self._ask(lambda one: one.get_children_async(_IDS).get(timeout=ASK_S))))
+        except NoNodeError:
+            return frozenset()
 
     def bars(self, broker: int) -> bool:
         """Whether its last session goes on: a broker that finds its own znode there exits."""

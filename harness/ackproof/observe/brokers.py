@@ -1,0 +1,242 @@
+"""Asks each broker by itself, five times a second, what it says of the cluster and what a client gets there; and, in
+ZooKeeper mode, the znodes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from ackproof.cluster import queries
+from ackproof.cluster.protocol import Cluster, NodeState, PartitionState
+from ackproof.cluster.record_batches import Batch, batch_at
+from ackproof.cluster.wire import Connection, Question, WireError
+from ackproof.observe.watcher import Watcher
+from ackproof.rundir.brokers import EVERY_S, ZNODES, PartitionTold, Round, Served, Told
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import Timeline
+
+_ANSWER_WITHIN_S: Final = 0.45
+"""How long a round waits for the last answer: one that takes long puts off the next round, and makes no hole yet."""
+_GIVE_UP_AFTER_S: Final = 10.0
+_MOST_BYTES: Final = 1 << 20
+_LEADER_ONLY: Final = 1
+"""acks of a Produce: nobody else is waited for."""
+_SPOILT: Final = struct.pack(">qiibIhiqqqhii", 0, 49, -1, 2, 0xBAD, 0, 0, 0, 0, -1, -1, -1, 1)
+"""The header of a batch of one record (org.apache.kafka.common.record.DefaultRecordBatch) whose checksum is not that of
+what follows: no broker appends it."""
+
+
+class _Reply(NamedTuple):
+    """A viewer's answer; that of the quorum says who the controller is, and what znodes there are."""
+
+    told: Told | None
+    controller: int | None = None
+
+
+class BrokerAsker(Watcher):
+    """Writes a `Round` a line to `path`."""
+
+    NAME = "brokers"
+    DOES = "asking each broker"
+
+    def __init__(self, cluster: Cluster, topics: Iterable[str], path: Path, timeline: Timeline) -> None:
+        super().__init__(timeline)
+        self._cluster = cluster
+        self._topics = tuple(topics)
+        self._path = path
+        self._links = {
+            broker: Connection(
+                address,
+                timeout_s=_GIVE_UP_AFTER_S,
+                access=cluster.access,
+                connect_s=cluster.access.connect_s,
+            )
+            for broker, address in cluster.client_addresses().items()
+        }
+        self._pool = ThreadPoolExecutor(len(self._links) + 1, thread_name_prefix=self.NAME)
+        self._asked: dict[int, Future[_Reply]] = {}
+        """By viewer; the quorum is asked as `ZNODES` whether it has some or not. Nobody is asked before it answered."""
+        self._replicas: dict[TopicPartition, tuple[int, ...]] = {}
+        """Who has a replica, as somebody said last."""
+        self._from: dict[tuple[int, TopicPartition], int] = {}
+        """The offset from which each broker is asked next: of the last record that it gave."""
+
+    def stop(self) -> None:
+        super().stop()
+        while wait(self._asked.values(), timeout=0.02).not_done:
+            for link in self._links.values():
+                link.interrupt()
+        self._pool.shutdown()
+        for link in self._links.values():
+            link.close()
+
+    def _watch(self) -> None:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a", encoding="utf-8") as file:
+            for _ in self._looks(EVERY_S):
+                file.write(self._round().model_dump_json() + "\n")
+                file.flush()
+
+    def _round(self) -> Round:
+        """Ask everybody at once. What is answered later is of no round, and whoever owes an answer is silent."""
+        began, late = self._timeline.clock.now(), dict(self._asked)
+        for viewer in (ZNODES, *self._links):
+            if viewer not in late and self._can_be_asked(viewer):
+                self._asked[viewer] = self._pool.submit(self._ask, viewer)
+        wait([asked for viewer, asked in self._asked.items() if viewer not in late], timeout=_ANSWER_WITHIN_S)
+        replies, silent = {}, []
+        for viewer, asked in list(self._asked.items()):
+            if asked.done():
+                del self._asked[viewer]
+            if asked.done() and viewer not in late:
+                try:
+                    replies[viewer] = asked.result()
+                except WireError as error:
+                    silent += [] if isinstance(error.__cause__, ConnectionError) else [viewer]
+            elif self._can_be_asked(viewer):
+                silent.append(viewer)
+        told = tuple(reply.told for reply in replies.values() if reply.told is not None)
+        for one in told:
+            self._replicas |= {TopicPartition(it.topic, it.partition): it.replicas for it in one.partitions}
+        if not self._cluster.spec.metadata.broker_controls:
+            silent = [viewer for viewer in silent if viewer != ZNODES]
+        return Round(
+            t_ns=began,
+            done_ns=self._timeline.clock.now(),
+            controller=replies[ZNODES].controller if ZNODES in replies else None,
+            told=told,
+            silent=tuple(sorted(silent)),
+        )
+
+    def _can_be_asked(self, viewer: int) -> bool:
+        return viewer == ZNODES or self._cluster.nodes[viewer].state() is NodeState.RUNNING
+
+    def _ask(self, viewer: int) -> _Reply:
+        return self._ask_quorum() if viewer == ZNODES else self._ask_broker(viewer, self._links[viewer])
+
+    def _ask_quorum(self) -> _Reply:
+        """Raises `Unreachable` where ZooKeeper does not answer."""
+        controller = self._cluster.controller()
+        told = None
+        if (brokers := self._cluster.registered()) is not None:
+            told = Told(
+                viewer=ZNODES,
+                brokers=tuple(sorted(brokers)),
+                partitions=_partitions(self._cluster.metadata_state(self._topics)),
+            )
+        return _Reply(told, -1 if controller is None else controller)
+
+    def _ask_broker(self, broker: int, link: Connection) -> _Reply:
+        """Its log ends are asked before what it serves: a record that lies beyond the high watermark then does so
+        already. Raises `WireError`."""
+        hosted = [place for place, replicas in sorted(self._replicas.items()) if broker in replicas]
+        starts = {place: self._from.get((broker, place), 0) for place in hosted}
+        view, ends, fetched, produced = link.ask_all(
+            [
+                Question("Metadata", 9, topics=list(self._topics), allow_auto_topic_creation=False),
+                queries.ask_log_ends(hosted),
+                ask_records(starts),
+                ask_to_append(hosted),
+            ]
+        )
+        log_ends = queries.read_offsets(ends)
+        refusals = _rows(produced, "index")
+        served = []
+        for place, row in _rows(fetched, "partition_index").items():
+            one = _served(place, row, refusals[place].error_code, log_ends.get(place, -1))
+            served.append(one)
+            given = one.high_watermark - 1 if row.error_code == 0 else row.log_start_offset
+            self._from[broker, place] = max(0, row.log_start_offset, given)
+        return _Reply(
+            Told(
+                viewer=broker,
+                brokers=tuple(sorted(queries.read_brokers(view))),
+                partitions=_partitions(queries.read_partitions(view)),
+                served=tuple(served),
+            )
+        )
+
+
+def ask_records(starts: Mapping[TopicPartition, int]) -> Question:
+    """A consumer's Fetch from these offsets, that names no rack and waits for nothing."""
+    return Question(
+        "Fetch",
+        11,
+        replica_id=queries.CONSUMER,
+        max_wait_ms=0,
+        min_bytes=0,
+        max_bytes=_MOST_BYTES,
+        isolation_level=queries.READ_UNCOMMITTED,
+        session_id=0,
+        session_epoch=-1,
+        topics=_by_topic((place, (-1, start, 0, _MOST_BYTES)) for place, start in starts.items()),
+        forgotten_topics_data=[],
+        rack_id="",
+    )
+
+
+def ask_to_append(places: Iterable[TopicPartition]) -> Question:
+    """A Produce of one batch each that nobody appends."""
+    rows = _by_topic((place, (_SPOILT,)) for place in places)
+    return Question("Produce", 8, transactional_id=None, acks=_LEADER_ONLY, timeout_ms=1000, topic_data=rows)
+
+
+def _by_topic(
+    rows: Iterable[tuple[TopicPartition, tuple[object, ...]]],
+) -> list[tuple[str, list[tuple[object, ...]]]]:
+    found: dict[str, list[tuple[object, ...]]] = {}
+    for (topic, partition), fields in rows:
+        found.setdefault(topic, []).append((partition, *fields))
+    return list(found.items())
+
+
+def _rows(response: Any, number: str) -> dict[TopicPartition, Any]:  # noqa: ANN401 — kafka-python's messages are untyped
+    """The rows of a response by their partitions; `number` is what it calls the partition."""
+    return {
+        TopicPartition(getattr(topic, "topic", "") or topic.name, getattr(row, number)): row
+        for topic in response.responses
+        for row in getattr(topic, "partitions", None) or topic.partition_responses
+    }
+
+
+def _served(place: TopicPartition, row: Any, produce: int, log_end: int) -> Served:  # noqa: ANN401
+    records = beyond = 0
+    for batch in _batches(bytes(row.records or b"")):
+        if not batch.control:
+            records += batch.records
+        beyond += max(0, batch.last + 1 - max(batch.first, row.high_watermark))
+    return Served(
+        topic=place.topic,
+        partition=place.partition,
+        log_end=log_end,
+        fetch=row.error_code,
+        records=records,
+        beyond=beyond,
+        high_watermark=row.high_watermark,
+        produce=produce,
+    )
+
+
+def _batches(data: bytes) -> Iterator[Batch]:
+    """The whole ones; the last of an answer may be cut."""
+    position = 0
+    while (batch := batch_at(data, position, len(data))) is not None:
+        yield batch
+        position = batch.end
+
+
+def _partitions(states: Mapping[TopicPartition, PartitionState]) -> tuple[PartitionTold, ...]:
+    return tuple(
+        PartitionTold(
+            topic=place.topic,
+            partition=place.partition,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            replicas=state.replicas,
+            isr=tuple(sorted(state.isr)),
+        )
+        for place, state in sorted(states.items())
+    )

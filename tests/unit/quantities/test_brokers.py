@@ -1,0 +1,326 @@
+"""What brokers say and serve, on planted rounds with known answers: holes, silence, absences that would say nothing."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ackproof.quantities.answer import Answer, answered, measured
+from ackproof.quantities.evidence import Evidence
+from ackproof.quantities.rows import rows
+from ackproof.quantities.sources import QUEUED_NS, _by_place
+from ackproof.quantities.value import Value
+from ackproof.quantities.vocabulary import parse_ask
+from ackproof.rundir.bounds import WHOLE, Bound, Span, Window
+from ackproof.rundir.brokers import ZNODES, Fetching, PartitionTold, Round, Served, Told
+from ackproof.rundir.documents import CaseFile, Client
+from ackproof.rundir.metadata import BrokerChanged, BrokerRegistered, BrokerUnregistered
+from ackproof.rundir.partition import TopicPartition
+
+from .conftest import SECOND, Make, ended, life, look, read
+
+PLACE = TopicPartition("orders", 0)
+
+
+def told(
+    viewer: int, *, leader: int = 1, isr: tuple[int, ...] = (1, 2, 3), members: int = 3, **gave: int
+) -> Told:
+    """A viewer's answer; `gave`: fields of what it served."""
+    row = PartitionTold(
+        topic="orders", partition=0, leader=leader, leader_epoch=leader, replicas=(1, 2, 3), isr=isr
+    )
+    served = {
+        "topic": "orders",
+        "partition": 0,
+        "fetch": 0,
+        "records": 1,
+        "produce": 2 if viewer == leader else 6,
+    }
+    return Told(
+        viewer=viewer,
+        brokers=tuple(range(1, members + 1)),
+        partitions=(row,),
+        served=() if viewer == ZNODES else (Served.model_validate({**served, **gave}),),
+    )
+
+
+def round_(at_s: float, *each: Told, silent: tuple[int, ...] = (), controller: int | None = 1) -> Round:
+    t_ns = round(at_s * SECOND)
+    return Round(t_ns=t_ns, done_ns=t_ns + 5_000_000, controller=controller, told=each, silent=silent)
+
+
+def rounds(begin_s: float, end_s: float, *each: Told, **fields: Any) -> list[Round]:
+    """Five a second."""
+    return [round_(begin_s + number / 5, *each, **fields) for number in range(round((end_s - begin_s) * 5))]
+
+
+AGREE = (told(1), told(2), told(3))
+APART = (told(1), told(2), told(3, leader=3))
+
+
+@pytest.fixture
+def asked(make: Make) -> Callable[..., Evidence]:
+    def made(found: Iterable[Round], **planted: Any) -> Evidence:
+        evidence = make(**planted)
+        evidence.run.brokers.write_text("".join(f"{one.model_dump_json()}\n" for one in found))
+        return Evidence.of_run(evidence.run)
+
+    return made
+
+
+def value(evidence: Evidence, text: str, window: Window = WHOLE) -> Value:
+    return measured(evidence, parse_ask(text), window)
+
+
+def answer(evidence: Evidence, text: str, bound: str | int) -> Answer:
+    ask = parse_ask(text)
+    return answered(evidence, ask, Bound.parse(bound, ask.quantity.unit))
+
+
+@pytest.mark.parametrize(
+    ("text", "read_back"),
+    [
+        ("said(isr,by znodes, orders/0)", "said(isr, orders/0, by znodes)"),
+        ("said(members, by node 12)", "said(members, by node 12)"),
+        ("behind(orders/0, node 2)", "behind(orders/0, node 2)"),
+    ],
+)
+def test_an_ask_reads_back_as_it_is_written(text: str, read_back: str) -> None:
+    assert str(parse_ask(text)) == str(parse_ask(read_back)) == read_back
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("said(isr)", "lacks 'by V'"),
+        ("said(isr, by somebody)", "means nothing there"),
+        ("said(members, by node 1, orders/0)", "is not asked of 'orders/0'"),
+        ("isr(by node 1)", "is not asked of 'by node 1'"),
+        ("reads", "lacks 'node N'"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        parse_ask(text)
+
+
+def test_each_viewer_is_asked_for_itself(asked: Callable[..., Evidence]) -> None:
+    late = [told(1, leader=2), told(2, leader=2), told(3), told(ZNODES, leader=2, members=2)]
+    run = asked([*rounds(0, 5, *AGREE, told(ZNODES)), *rounds(5, 10, *late)])
+    assert answer(run, "said(leader, by znodes, orders/0)", "eventually == 2 by 6s").holds is True
+    assert answer(run, "said(leader, by node 3, orders/0)", "always == 1").holds is True
+    assert answer(run, "said(leader, by node 2)", "always == 1").broken
+    assert answer(run, "said(members, by znodes)", "eventually == 2").holds is True
+    assert answer(run, "said(members, by node 1)", "always == 3").holds is True
+    assert answer(run, "controller", "always == 1").holds is True
+
+
+def test_who_did_not_answer_is_a_hole(asked: Callable[..., Evidence]) -> None:
+    run = asked([*rounds(0, 3, *AGREE), *rounds(3, 6, *AGREE[:2], silent=(3,)), *rounds(6, 10, *AGREE)])
+    unknown = answer(run, "said(leader, by node 3, orders/0)", "never == 3")
+    assert unknown.holds is None
+    assert "from 2.800 s to 6.000 s" in unknown.why
+    assert answer(run, "said(leader, by node 2, orders/0)", "never == 3").holds is True
+    assert answer(run, "views(orders/0)", "always == 1").holds is None
+    quiet = asked([*rounds(0, 10, *AGREE, controller=None)])
+    assert answer(quiet, "controller", "never == 2").holds is None
+
+
+def test_nobody_asked(make: Make) -> None:
+    run = make(consumed=[read(1, 0)])
+    for text in ("said(leader, by node 1)", "views", "controller", "said(members, by node 1)"):
+        assert "observe: {brokers: true}" in answer(run, text, "always == 1").why
+    for text in ("disagreement", "served(fetch)", "beyond", "reads(node 1)"):
+        assert "observe: {brokers: true}" in value(run, text).why
+    assert not [row for row in rows(run) if row.quantity.startswith(("said", "served", "reads", "views"))]
+
+
+def test_disagreement_lies_between_rounds(asked: Callable[..., Evidence]) -> None:
+    run = asked([*rounds(0, 4, *AGREE), *rounds(4, 6, *APART), *rounds(6, 10, *AGREE)])
+    seen = value(run, "disagreement(orders/0)")
+    assert (seen.low, seen.high) == (pytest.approx(1.8), pytest.approx(2.2))
+    assert answer(run, "disagreement", "< 1s").broken
+    assert answer(run, "disagreement", "< 3s").holds is True
+    assert answer(run, "views(orders/0)", "eventually == 2").holds is True
+
+
+def test_disagreement_that_the_end_cuts_or_a_hole_may_hide(asked: Callable[..., Evidence]) -> None:
+    cut = value(asked([*rounds(0, 7, *AGREE), *rounds(7, 10, *APART)]), "disagreement")
+    assert (cut.low, cut.high) == (pytest.approx(2.8), pytest.approx(3.2))
+    hole = value(asked([*rounds(0, 3, *AGREE), *rounds(7, 10, *AGREE)]), "disagreement")
+    assert (hole.low, hole.high) == (0, pytest.approx(4.2))
+    assert "from 2.800 s to 7.000 s" in hole.why
+    late = value(asked(rounds(3, 10, *AGREE)), "disagreement")
+    assert late.high == pytest.approx(0.2)
+    assert not value(asked(rounds(11, 12, *AGREE)), "disagreement").known
+
+
+@given(st.lists(st.sampled_from([1, 1, 1, 2, None]), min_size=1, max_size=60))
+def test_disagreement_beside_a_plain_second_implementation(numbers: list[int | None]) -> None:
+    from ackproof.quantities import viewers  # what it makes of rounds, without a run directory
+
+    told_ = [
+        round_(at / 5, *(AGREE if number == 1 else APART), silent=() if number else (9,))
+        for at, number in enumerate(numbers)
+    ]
+    fake: Any = SimpleNamespace(load_begins=0, load_ends=len(numbers) * SECOND // 5, rounds=told_)
+    found = viewers._disagreement(fake, parse_ask("disagreement(orders/0)"), WHOLE)
+    known = [(at * SECOND // 5, number) for at, number in enumerate(numbers) if number]
+    if not known:
+        assert not found.known
+        return
+    agreeing = [known[0][0], *[at for at, number in known if number == 1], fake.load_ends]
+    most = max(two - one for one, two in pairwise(agreeing))
+    runs, current = [0], None
+    for at, number in known:
+        current = (current if current is not None else at) if number == 2 else None
+        runs.append(0 if current is None else at - current)
+    assert found.low == pytest.approx(max(runs) / SECOND)
+    assert found.high == pytest.approx(max(most, max(runs)) / SECOND)
+
+
+def test_what_is_served_and_refused(asked: Callable[..., Evidence]) -> None:
+    moved = [told(1, leader=2), told(2, leader=2), told(3, leader=2, fetch=6, records=0)]
+    run = asked([*rounds(0, 5, *AGREE), *rounds(5, 10, *moved)], events=life(4.9, 5.1, 8))
+    assert value(run, "served(produce, node 1)") == Value.exactly(25)
+    assert value(run, "refused(produce, node 1)") == Value.exactly(25)
+    assert value(run, "served(produce)") == Value.exactly(50)
+    assert value(run, "served(fetch, node 3)") == Value.exactly(25)
+    assert value(run, "refused(fetch)") == Value.exactly(25)
+    during = Window(Span.AFTER, 1)
+    assert value(run, "served(produce, node 1)", during) == Value.exactly(0)
+    assert value(run, "served(produce, node 2, orders/0)", during).low > 20
+    assert not value(run, "served(produce, node 9)").known
+    assert not value(run, "served(produce, orders/7)").known
+
+
+def test_beyond_the_high_watermark_needs_something_to_be_there(asked: Callable[..., Evidence]) -> None:
+    nothing = asked(rounds(0, 5, told(1, high_watermark=10, log_end=10)))
+    assert not value(nothing, "beyond").known
+    tempted = asked(
+        rounds(0, 5, told(1, high_watermark=10, log_end=30), told(2, high_watermark=9, log_end=9))
+    )
+    assert value(tempted, "beyond(node 1)") == Value.exactly(0)
+    assert not value(tempted, "beyond(node 2)").known
+    broken = asked(rounds(0, 2, told(1, high_watermark=10, log_end=30, beyond=3)))
+    assert value(broken, "beyond") == Value.exactly(30)
+    assert answer(broken, "beyond", 0).broken
+
+
+def test_a_followers_own_mark_is_behind(asked: Callable[..., Evidence]) -> None:
+    run = asked(rounds(0, 10, told(1, high_watermark=500), told(2, high_watermark=120), told(3, fetch=6)))
+    assert answer(run, "behind(node 2, orders/0)", "always == 380").holds is True
+    assert answer(run, "behind(node 1)", "always == 0").holds is True
+    assert answer(run, "behind(node 3)", "always == 0").holds is None
+
+
+def fetched(evidence: Evidence, *lines: tuple[float, int]) -> Evidence:
+    """With a reader r0 that named these brokers at these seconds."""
+    case = CaseFile.load(evidence.run.case_json)
+    clients = (Client(id="r0", kind="reader", reader=0, topics=("orders",)),)
+    case.model_copy(update={"clients": clients}).save(evidence.run.case_json)
+    (evidence.run.consumed / "client=x").rename(evidence.run.consumed / "client=r0")
+    folder = evidence.run.clients / "r0"
+    folder.mkdir(parents=True)
+    (folder / "served.jsonl").write_text(
+        "".join(
+            json.dumps({"t_ns": round(at * SECOND), "sources": [["orders", 0, broker]]}) + "\n"
+            for at, broker in lines
+        )
+    )
+    return Evidence.of_run(evidence.run)
+
+
+def every(begin_s: float, end_s: float, broker: int) -> list[tuple[float, int]]:
+    return [(begin_s + number / 5, broker) for number in range(round((end_s - begin_s) * 5))]
+
+
+def test_reads_belong_to_whom_the_reader_named_around_them(make: Make) -> None:
+    records = [read(0.3, 0), read(2, 1), read(3.1, 2), read(4.5, 3), read(9, 4)]
+    run = fetched(make(consumed=records), (0.2, -1), *every(0.4, 3, 1), *every(3, 10, 2))
+    first, second = value(run, "reads(node 1)"), value(run, "reads(node 2)")
+    assert (first.low, first.high) == (2, 3)  # that of 3.1 s may be of either
+    assert (second.low, second.high) == (2, 3)
+    assert value(run, "reads(node 3)") == Value.exactly(0)
+    assert value(run, "reads(node 2)", Window(Span.DURING_FAULTS)).low == -math.inf
+
+
+def test_a_silent_reader_may_have_read_from_anybody(make: Make) -> None:
+    records = [read(1, 0), read(4, 1), read(9, 2)]
+    run = fetched(make(consumed=records), *every(0, 2, 1), *every(6, 7, 1))
+    assert (value(run, "reads(node 1)").low, value(run, "reads(node 1)").high) == (1, 3)
+    assert (value(run, "reads(node 2)").low, value(run, "reads(node 2)").high) == (0, 2)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 5), st.sampled_from([-1, 1, 1, 1, 2])), min_size=1, max_size=25),
+    st.lists(st.integers(0, 60), min_size=1, max_size=20),
+)
+def test_reads_beside_a_plain_second_implementation(steps: list[tuple[int, int]], reads: list[int]) -> None:
+    import numpy as np
+
+    unit = QUEUED_NS // 4
+    at, lines = 0, []
+    for step, broker in steps:
+        at += step
+        lines.append((at * unit, broker))
+    told_ = [Fetching(t_ns=time, sources=(("orders", 0, broker),)) for time, broker in lines]
+    surely, maybe = _by_place(told_)[PLACE].of(1, np.array([one * unit for one in reads], np.int64))
+    for number, one in enumerate(reads):
+        when = one * unit
+        before = [index for index, (time, _) in enumerate(lines) if time <= when - QUEUED_NS]
+        behind = [index for index, (time, _) in enumerate(lines) if time >= when]
+        first, last = (before or [0])[-1], (behind or [len(lines) - 1])[0]
+        named = lines[first : last + 1]
+        silent = any(two[0] - one[0] > QUEUED_NS for one, two in pairwise(named))
+        silent |= not behind and when - lines[-1][0] > QUEUED_NS
+        brokers = {broker for _, broker in named} - {-1}
+        assert bool(surely[number]) is (brokers == {1} and not silent)
+        assert bool(maybe[number]) is (1 in brokers or silent or not brokers)
+
+
+def test_registrations(make: Make) -> None:
+    def broker(kind: Any, number: int, **fields: Any) -> Any:
+        return kind(
+            offset=number, epoch=1, timestamp_ms=0, node=fields.pop("node", 1), broker_epoch=1, **fields
+        )
+
+    made = {"incarnation": "", "fenced": True}
+    log = [
+        broker(BrokerRegistered, 0, **made),
+        broker(BrokerRegistered, 1, node=2, **made),
+        broker(BrokerChanged, 2, fenced=False),
+        broker(BrokerChanged, 3, fenced=True),
+        broker(BrokerUnregistered, 4, node=2),
+    ]
+    kraft = make(metadata=ended(log))
+    assert value(kraft, "registrations(made)") == Value.exactly(2)
+    assert value(kraft, "registrations(fenced, node 1)") == Value.exactly(1)
+    assert value(kraft, "registrations(fenced, node 2)") == Value.exactly(0)
+    assert value(kraft, "registrations(gone)") == Value.exactly(1)
+    hole = make(metadata=log)
+    assert value(hole, "registrations(gone)").high == math.inf
+
+
+def test_what_is_appended_and_not_committed_and_what_is_withheld(make: Make) -> None:
+    def at(at_s: float, **fields: Any) -> Any:
+        return look(at_s, mark=100).model_copy(update=fields)
+
+    held = [at(number / 10, log_ends={1: 300, 2: 180}, last_stable=40) for number in range(101)]
+    run = make(samples=held)
+    assert answer(run, "uncommitted(node 2, orders/0)", "always == 80").holds is True
+    assert answer(run, "uncommitted(node 1)", "always == 200").holds is True
+    assert answer(run, "uncommitted(node 3)", "never > 0").holds is None
+    assert answer(run, "withheld(orders/0)", "always == 60").holds is True
+    assert (
+        answer(make(samples=[look(number / 10) for number in range(101)]), "withheld", "never > 0").holds
+        is None
+    )
