@@ -17,13 +17,17 @@ ROOT = Path(__file__).parents[2]
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
 _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
+_LOSS = "ackproof.faults.disks.power_loss.PowerLossInjection.inject"
 _REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
+    "C04": (_LOSS,),
     "C06": (_KILL,),
     "C07": (_PAUSE,),
+    "C08": (_PAUSE,),
     "C09": (_PAUSE, _KILL),
+    "C17": (f"{_MESH}.impose",),
     "C18": (_KILL,),
     "C19": (f"{_REQUESTS}.lay",),
     "C20": (f"{_MESH}.impose",),
@@ -33,6 +37,7 @@ DUDS = {
     "C24": (_KILL,),
     "C26": (_KILL,),
     "C31": (_KILL,),
+    "C38": ("ackproof.faults.disks.empty_disk.EmptyDiskInjection.inject",),
     "C40": (_KILL,),
     "C49": (f"{_REQUESTS}.lay",),
 }

@@ -145,6 +145,8 @@ def quorum_bench(
         "fail_log_dir: {target: leader(t/0), how: read_only}",
         pytest.param("slow_disk: {target: followers(t/0), stall: 2s}", marks=needs_mounts),
         "empty_disk: {target: leader(t/0)}",
+        "empty_disk: {target: leader(t/0), restore: live}",
+        "empty_disk: {target: follower(t/0), restore: stopped}",
         "empty_disk: {target: controller}",
         "power_loss: {target: brokers}",
         "power_loss: {target: controller}",

@@ -22,6 +22,13 @@ def _lag(sample: Sample) -> float | None:
     return max(0, sample.log_ends[sample.leader] - sample.high_watermark)
 
 
+def _isr_lag(sample: Sample) -> float | None:
+    told = [sample.log_ends[node] for node in {sample.leader, *sample.isr} if node in sample.log_ends]
+    if sample.leader not in sample.log_ends or len(told) < len({sample.leader, *sample.isr}):
+        return None
+    return max(0, sample.log_ends[sample.leader] - min(told))
+
+
 def _log_end(sample: Sample) -> float | None:
     return sample.log_ends.get(sample.leader)
 
@@ -74,6 +81,12 @@ _STATES: Final = (
         "lag",
         State(_lag),
         "The leader's log end − its high watermark, in offsets.",
+        _SAMPLES,
+    ),
+    (
+        "isr_lag",
+        State(_isr_lag),
+        "The leader's log end − that of the in-sync replica which is furthest behind, in offsets.",
         _SAMPLES,
     ),
     ("high_watermark", State(_high_watermark), "The high watermark, asked at the leader.", _SAMPLES),

@@ -17,6 +17,7 @@ from ackproof.base.errors import AckproofError, BadInput
 from ackproof.base.processes import Found, end_children, find_children, is_alive
 from ackproof.cluster.containers import presence
 from ackproof.cluster.disks.file_systems import make_writable
+from ackproof.cluster.disks.node_disk import COPY
 from ackproof.cluster.disks.sweep import orphans, remove_images, thaw_below, unmount_below
 from ackproof.cluster.network import packets
 from ackproof.cluster.network.mesh import LinkError
@@ -212,10 +213,11 @@ def _tidy(run: CaseDir, swept: Swept) -> bool:
             if not _unmount(node, swept):
                 clean = False
                 continue  # said already; what is in it goes when it can be unmounted
-            if (node / "data").is_dir():
-                make_writable(node / "data")
-                shutil.rmtree(node / "data")
-                swept.data.append(str(node / "data"))
+            for data in (node / "data", node / COPY):
+                if data.is_dir():
+                    make_writable(data)
+                    shutil.rmtree(data)
+                    swept.data.append(str(data))
     except (OSError, AckproofError) as error:
         swept.failed.append(f"{run.path}: {error}")
         return False

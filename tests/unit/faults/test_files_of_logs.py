@@ -24,7 +24,7 @@ from ackproof.experiment.triggers import At
 from ackproof.faults.crashes import kill_starting
 from ackproof.faults.crashes.kill_starting import STARTED, KillStarting
 from ackproof.faults.disks import disk as disks
-from ackproof.faults.disks import log_files
+from ackproof.faults.disks import empty_disk, log_files
 from ackproof.faults.disks.empty_disk import EmptyDisk
 from ackproof.faults.disks.log_files import DeleteCheckpoint, TruncateSegment
 from ackproof.faults.disks.power_loss import flush_settings
@@ -169,6 +169,37 @@ def test_a_disk_is_empty(node: Node) -> None:
     emptied.heal()
     assert node.laid == ["laid"]
     assert node.now is NodeState.RUNNING
+
+
+@pytest.mark.parametrize(("how", "ends"), [("live", "kill"), ("stopped", "terminate")])
+def test_a_disk_comes_back_as_it_was_copied(node: Node, how: str, ends: str) -> None:
+    data = node.disk.data  # type: ignore[attr-defined]
+    before = {path.relative_to(data): path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    emptied = _done(node, EmptyDisk, restore=how)
+    emptied.inject()
+    assert node.told == [ends]
+    assert list(data.iterdir()) == []
+    assert "2 segments, its copy has 2 segments" in emptied.confirm()
+    (data / "written-since").write_text("by one that another fault started")
+    assert "put the copy of" in emptied.heal()
+    assert {path.relative_to(data): path.read_bytes() for path in data.rglob("*") if path.is_file()} == before
+    assert not node.disk.copies[data].exists()  # type: ignore[attr-defined]
+    assert node.laid == []
+
+
+@pytest.mark.parametrize("when", ["never made", "not put back"])
+def test_a_copy_that_is_not_whole_is_told(node: Node, monkeypatch: pytest.MonkeyPatch, when: str) -> None:
+    emptied = _done(node, EmptyDisk, restore="live")
+    if when == "never made":
+        monkeypatch.setattr(empty_disk, "copy_folder", lambda *_: None)
+    emptied.inject()
+    if when == "never made":
+        with pytest.raises(FaultNotConfirmed, match="no whole copy"):
+            emptied.confirm()
+        return
+    monkeypatch.setattr(empty_disk, "copy_folder", lambda *_: None)
+    with pytest.raises(FaultNotConfirmed, match="disk has 0 segments, 0 bytes, and its copy 2"):
+        emptied.heal()
 
 
 @pytest.mark.parametrize("dud", ["a file is left", "nothing was there"])

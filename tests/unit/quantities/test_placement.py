@@ -113,6 +113,18 @@ def test_partners_beside_a_plain_count(assigned: list[list[int]]) -> None:
     assert _partners(Known(), assigned) == {f"node {node}": count for node, count in plain.items()}  # type: ignore[arg-type]
 
 
+def test_how_far_a_replica_in_sync_is_behind(make: Make) -> None:
+    """Of the leader's three followers the last is not in sync; who does not answer leaves it unknown."""
+    ends = {1: 50, 2: 20, 3: 0}
+    run = make(samples=looks(0, 10, isr=(1, 2), log_ends=ends))
+    assert state(run, "isr_lag(orders/0)", "always == 30").holds is True
+    assert state(run, "isr_lag", "never > 29").holds is False
+    for known in ({1: 50, 3: 0}, {2: 20, 3: 0}):
+        silent = looks(0, 4, isr=(1, 2), log_ends=ends) + looks(4, 10, isr=(1, 2), log_ends=known)
+        answer = state(make(samples=silent), "isr_lag", "always == 30")
+        assert (answer.holds, "no look tells it from 3.9" in answer.why) == (None, True)
+
+
 # -- logs on disk -------------------------------------------------------------------------------------------------
 
 

@@ -25,6 +25,8 @@ from ackproof.rundir.documents import Document
 from ackproof.rundir.partition import TopicPartition
 
 OWNER_FILE: Final = "file-systems.json"
+COPY: Final = "data.copy"
+"""Beside `data`: a copy of it, while a fault keeps one."""
 
 
 class Owner(Document):
@@ -90,8 +92,22 @@ class NodeDisk:
         for system in self.file_systems:
             system.sync()
 
+    @property
+    def copies(self) -> dict[Path, Path]:
+        """Where a copy of each of its folders may lie."""
+        return {folder: self._copy / folder.name for folder in self.folders}
+
+    @property
+    def _copy(self) -> Path:
+        return self.data.with_name(COPY)
+
+    def remove_copies(self) -> None:
+        """Remove them."""
+        shutil.rmtree(self._copy, ignore_errors=True)
+
     def remove(self) -> None:
-        """Remove the data and the file systems."""
+        """Remove the data, copies of it, and the file systems."""
+        self.remove_copies()
         shutil.rmtree(self.data, ignore_errors=True)
         for system in self.file_systems:
             system.image.unlink(missing_ok=True)
