@@ -261,6 +261,13 @@ def test_a_death_that_the_experiment_allows(make_run: MakeRun) -> None:
     passes(make_run(expect="evidence: {node_deaths: true}", events=events))
 
 
+def test_a_death_of_a_proxy_is_never_allowed(make_run: MakeRun) -> None:
+    events = (*HEALTHY[:4], EventKind.PROXY_DIED, EventKind.END)
+    lacks(
+        make_run(expect="evidence: {node_deaths: true}", events=events), "every connection through it ended"
+    )
+
+
 def test_a_death_of_a_client_is_never_allowed(make_run: MakeRun) -> None:
     events = (*HEALTHY[:4], EventKind.CLIENT_DIED, EventKind.END)
     lacks(make_run(expect="evidence: {node_deaths: true}", events=events), "ended by itself")
