@@ -35,6 +35,7 @@ from ackproof.rundir.timeline import (
     NodeDied,
     PhaseBegan,
     RunFailed,
+    ScriptStep,
     fault_name,
 )
 
@@ -87,6 +88,10 @@ class Narrator:
                 self._asked[event.fault or 0] = asked
             case FaultConfirmed(witness=witness):
                 return f"{self._fault(event, bit=True)} (confirmed: {_short(witness)})"
+            case ScriptStep(number=number, step=step, wrong=wrong):
+                return (
+                    f"step {number}: {step}" if not wrong else f"step {number}: {step}: {_first_line(wrong)}"
+                )
             case FaultRecovered(witness=witness):
                 return f"{self._fault(event)} has healed (confirmed: {_short(witness)})"
             case FaultFailed(reason=reason):

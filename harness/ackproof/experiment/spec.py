@@ -96,8 +96,10 @@ class ClusterSpec(Spec):
     )
     combined: Flag = Field(False, description="Every broker is a controller too.")
     racks: tuple[Text, ...] = Field((), max_length=50, description="Racks, dealt to the brokers in turn.")
-    timing: Literal["chaos", "kafka"] = Field(
-        "chaos", description="Default time-outs: short ones that suit experiments, or Kafka's own."
+    timing: Literal["chaos", "script", "kafka"] = Field(
+        "chaos",
+        description="Default time-outs: short ones that suit experiments, such that nothing happens by itself while a "
+        "script goes on, or Kafka's own.",
     )
     config: Config = Field(default_factory=dict, description="Kafka settings of every node.")
     broker_config: dict[NodeId, Config] = Field(

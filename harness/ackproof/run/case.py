@@ -202,12 +202,13 @@ class CaseRun:
             self.tag,
             seed=self.case.seed,
             hidden=self._hidden,
+            on_demand=any(fault.SENDS for fault in self.case.faults),
         )
         self.workload.start()
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
+            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag, self.timeline),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,

@@ -43,7 +43,8 @@ class Workload:
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
     round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
-    librdkafka that let clients in, and are written nowhere.
+    librdkafka that let clients in, and are written nowhere. `on_demand`: after a first record for each place producers
+    send what they are asked for (`ask_for_record`), until they are free (`free`).
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class Workload:
         *,
         seed: int = 0,
         hidden: Mapping[str, str] | None = None,
+        on_demand: bool = False,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self.spec = spec
@@ -71,6 +73,7 @@ class Workload:
         self._chunk_rows = chunk_rows
         self._timeline = timeline
         self._hidden = dict(hidden or {})
+        self._on_demand = on_demand
         self._launcher = Launcher(tag, self._hidden)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -222,6 +225,17 @@ class Workload:
         seen = self.counters(client_id)
         return seen.sent > 0 or seen.total() > 0 or seen.state >= State.STOPPING
 
+    def ask_for_record(self, client_id: str) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        with self._lock:
+            self._by_id[client_id].ask_to_send()
+
+    def free(self) -> None:
+        """Let all producers send without being asked."""
+        with self._lock:
+            for handle in self._handles("producer"):
+                handle.free()
+
     def check(self) -> None:
         """Raise `ClientDied` if a client has ended by itself. It is noticed within 20 ms."""
         if self._failure:
@@ -295,6 +309,7 @@ class Workload:
             chunk_rows=self._chunk_rows,
             transaction_size=spec.transaction_size or 0,
             abort_share=spec.abort_share,
+            on_demand=self._on_demand,
         )
         return self._launch(settings, after)
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -14,7 +15,7 @@ from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import ClientReset, Note
-from ackproof.workload.control import STOP
+from ackproof.workload.control import FREE, SEND, STOP
 from ackproof.workload.counters import SharedCounters
 from ackproof.workload.settings import (
     CONTROL_FD,
@@ -101,6 +102,15 @@ class Handle:
             os.write(self.control, STOP)
         except BrokenPipeError:
             return
+
+    def ask_to_send(self) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        os.write(self.control, SEND)
+
+    def free(self) -> None:
+        """Let it send without being asked; it may have ended meanwhile."""
+        with suppress(OSError):
+            os.write(self.control, FREE)
 
     def release(self) -> None:
         """Close the pipe, once the process is gone."""
