@@ -181,6 +181,8 @@ class _Translation:
             if now is not None or " of broker " not in name:
                 continue
             broker = _broker(name.split(" of ")[1])
+            if not self._process(after, broker).up:
+                continue  # its connections are gone
             if isinstance(was, Fetched) and self._follows(after, broker) == was.leader:
                 yield {"fetch": broker, "side": "response"}
             elif isinstance(was, AlterPartition):
