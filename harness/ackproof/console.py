@@ -89,9 +89,7 @@ class Narrator:
             case FaultConfirmed(witness=witness):
                 return f"{self._fault(event, bit=True)} (confirmed: {_short(witness)})"
             case ScriptStep(number=number, step=step, wrong=wrong):
-                return (
-                    f"step {number}: {step}" if not wrong else f"step {number}: {step}: {_first_line(wrong)}"
-                )
+                return f"step {number}: {_short(step)}" + (f": {_first_line(wrong)}" if wrong else "")
             case FaultRecovered(witness=witness):
                 return f"{self._fault(event)} has healed (confirmed: {_short(witness)})"
             case FaultFailed(reason=reason):
