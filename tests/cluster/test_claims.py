@@ -20,6 +20,7 @@ _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
+    "C06": (_KILL,),
     "C07": (_PAUSE,),
     "C09": (_PAUSE, _KILL),
     "C18": (_KILL,),

@@ -100,10 +100,11 @@ def test_the_metadata_log_as_kafkas_own_tool_reads_it(
                     data["partitionEpoch"],
                 )
         elif isinstance(record, BrokerRegistered):
-            assert (record.node, record.broker_epoch, record.fenced) == (
+            assert (record.node, record.broker_epoch, record.fenced, record.rack) == (
                 data["brokerId"],
                 data["brokerEpoch"],
                 data["fenced"],
+                data.get("rack") or "",
             )
             assert uuid.UUID(record.incarnation).bytes == base64.urlsafe_b64decode(
                 data["incarnationId"] + "=="

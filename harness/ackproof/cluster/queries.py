@@ -240,6 +240,18 @@ def create_topics(
     }
 
 
+def auto_create_topics(connection: Connection, topics: Iterable[str]) -> dict[str, Refused]:
+    """Ask for topics, whereupon a broker creates those that are not there. Returns those that it does not know yet, and
+    what it says. Raises `Unreachable` without an answer."""
+    wanted = sorted(topics)
+    question = Question("Metadata", _METADATA, topics=wanted, allow_auto_topic_creation=True)
+    return {
+        topic.name: Refused(f"topic {topic.name} is not there yet", topic.error_code)
+        for topic in connection.ask(question).topics
+        if topic.error_code
+    }
+
+
 def delete_topics(connection: Connection, topics: Iterable[str], timeout_s: float) -> None:
     """Delete topics. Raises `Refused` for the first that is refused, `Unreachable` without an answer."""
     question = Question("DeleteTopics", 5, topic_names=list(topics), timeout_ms=int(timeout_s * 1000))

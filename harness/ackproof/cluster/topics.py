@@ -10,7 +10,7 @@ from ackproof.base.errors import BadInput
 from ackproof.base.wait import wait_until
 from ackproof.cluster import queries
 from ackproof.cluster.protocol import Cluster
-from ackproof.cluster.wire import WireError
+from ackproof.cluster.wire import Connection, Refused, WireError
 from ackproof.experiment.spec import TopicSpec
 from ackproof.rundir.partition import TopicPartition
 
@@ -55,7 +55,7 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
             said[:] = ["no broker runs that could"]
             return False
         try:
-            refused = queries.create_topics(link, pending, 5.0)
+            refused = _asked(link, pending)
         except WireError as error:
             said[:] = [str(error)]
             asked_before = True
@@ -77,6 +77,14 @@ def _create(cluster: Cluster, topics: Mapping[str, TopicSpec], timeout_s: float)
         timeout_s=timeout_s,
         state=lambda: "; ".join(said),
     )
+
+
+def _asked(link: Connection, pending: Mapping[str, TopicSpec]) -> dict[str, Refused]:
+    """Ask once for each, in the way in which it is to come into being; what is refused, or not there yet."""
+    alone = [name for name, topic in pending.items() if topic.auto_created]
+    made = {name: topic for name, topic in pending.items() if not topic.auto_created}
+    refused = queries.create_topics(link, made, 5.0) if made else {}
+    return refused | (queries.auto_create_topics(link, alone) if alone else {})
 
 
 def _lacking(cluster: Cluster, topics: Mapping[str, TopicSpec]) -> list[str]:

@@ -24,6 +24,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.nodes import Data
 from ackproof.experiment.problems import nearest
 from ackproof.experiment.spec import (
+    AUTO_CREATED,
     ClusterSpec,
     EvidenceSpec,
     ObserveSpec,
@@ -40,6 +41,13 @@ from ackproof.rundir.documents import Scalar
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
 _FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)\s+\S")
+
+
+def _at(data: object, *path: str) -> object:
+    """What stands there; None where there is nothing."""
+    for name in path:
+        data = data.get(name) if isinstance(data, dict) else None
+    return data
 
 
 def _read_scalar(value: object) -> object:
@@ -298,6 +306,24 @@ class ExperimentSpec(Spec):
     )
     repeat: Whole = Field(1, ge=1, le=1000, description="How often each case runs.")
     seed: Whole = Field(0, ge=0, le=2**63 - 1, description="All random choices follow from it.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _follow_brokers(cls, data: object) -> object:
+        """How many partitions and replicas a topic gets that the brokers create, unless the file says it."""
+        topics, config = _at(data, "topics"), _at(data, "cluster", "config")
+        if not isinstance(data, dict) or not isinstance(topics, dict):
+            return data
+        theirs = {
+            field: config[name] if isinstance(config, dict) and name in config else 1
+            for field, name in AUTO_CREATED.items()
+        }
+        usual = {field: int(value) for field, value in theirs.items() if str(value).isdecimal()}
+        followed = {
+            name: {**usual, **topic} if _at(topic, "auto_created") is True else topic
+            for name, topic in topics.items()
+        }
+        return {**data, "topics": followed}
 
     @field_validator("name")
     @classmethod

@@ -24,6 +24,9 @@ Acks: TypeAlias = Literal["0", "1", "all"]
 LONGEST_TOPIC: Final = 249
 _ID_LENGTH: Final = 10
 
+AUTO_CREATED: Final = {"partitions": "num.partitions", "replication_factor": "default.replication.factor"}
+"""What a topic has that the brokers create, and by which setting of theirs; both are 1 by default."""
+
 _ACKS: Final = {0: "0", 1: "1", -1: "all", "0": "0", "1": "1", "-1": "all", "all": "all"}
 _TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}\Z")
 _NODE: Final = re.compile(r"[0-9]{1,9}\Z")
@@ -168,6 +171,11 @@ class TopicSpec(Spec):
         None, max_length=10_000, description="Brokers of each partition's replicas, preferred leader first."
     )
     config: Config = Field(default_factory=dict, description="Kafka settings of the topic.")
+    auto_created: Flag = Field(
+        False,
+        description="The first who asks for it creates it, as the brokers' num.partitions and "
+        "default.replication.factor say.",
+    )
 
     @model_validator(mode="before")
     @classmethod

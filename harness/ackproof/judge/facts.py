@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from ackproof.experiment.case import Case
@@ -26,7 +25,6 @@ from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.prediction import PredictionFile
 from ackproof.rundir.pulse import Pulse, read_pulses
-from ackproof.rundir.replicas import BATCHES, ReplicasFile, read_batches
 from ackproof.rundir.schema import FINDINGS
 from ackproof.rundir.timeline import FaultAsked, read_timeline
 
@@ -76,16 +74,6 @@ class Facts(Evidence):
     def pulses(self) -> list[Pulse]:
         """How the machine was doing, once a second."""
         return read_pulses(self.run.pulse)
-
-    @cached_property
-    def replicas(self) -> ReplicasFile | None:
-        """The logs on disk; None where nobody looked at them. Raises `BadInput`."""
-        return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
-
-    @cached_property
-    def batches(self) -> pa.Table:
-        """The batches of those logs. Raises `BadInput`."""
-        return read_batches(self.run.replica_batches, BATCHES.names)
 
     def aimed_at(self, faults: Collection[int]) -> Iterator[tuple[int, int]]:
         """Each of these faults that was asked for, with a node at which it was aimed."""

@@ -49,6 +49,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
     replicas: list[Replica] = []
     deleted: list[Replica] = []
     reasons: list[str] = []
+    seen: dict[int, list[str]] = {}
     contents = Contents(run_id, sorted(wanted))
     run.observed.mkdir(parents=True, exist_ok=True)
     with pq.ParquetWriter(run.replica_batches, BATCHES, compression="zstd") as writer:
@@ -58,6 +59,7 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
             except OSError as error:
                 reasons.append(f"node {log_dir.node}: {error.strerror}")
                 continue
+            seen.setdefault(log_dir.node, []).append(str(log_dir.path))
             marks, starts = (
                 checkpoint(log_dir.path, _HIGH_WATERMARK),
                 checkpoint(log_dir.path, RECOVERY_POINT),
@@ -80,7 +82,12 @@ def collect(log_dirs: Iterable[LogDir], topics: Iterable[str], run: CaseDir, run
                         break
                     writer.write_table(_table(replica, batches, sound, content))
                 replicas.append(replica)
-    result = ReplicasFile(replicas=tuple(replicas), deleted=tuple(deleted), reasons=tuple(reasons))
+    result = ReplicasFile(
+        log_dirs={node: tuple(paths) for node, paths in seen.items()},
+        replicas=tuple(replicas),
+        deleted=tuple(deleted),
+        reasons=tuple(reasons),
+    )
     result.save(run.replicas)
     return result
 

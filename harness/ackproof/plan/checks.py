@@ -22,7 +22,7 @@ from ackproof.experiment.releases import (
 )
 from ackproof.experiment.roles import Role, RoleKind, minority_of
 from ackproof.experiment.settings import Scope
-from ackproof.experiment.spec import LONGEST_TOPIC, TopicSpec, attached_topic
+from ackproof.experiment.spec import AUTO_CREATED, LONGEST_TOPIC, TopicSpec, attached_topic
 from ackproof.experiment.topic_settings import wrong_topic_setting
 from ackproof.experiment.triggers import After, Condition, Gauge, When
 from ackproof.faults.storm import Storm
@@ -42,6 +42,7 @@ def check(spec: ExperimentSpec, found: Problems) -> None:
     _check_cluster(spec, found)
     for name, topic in spec.topics.items():
         _check_topic(spec, name, topic, found)
+        _check_auto_created(spec, topic, ("topics", name), found)
     _check_names_of_topics(spec, found)
     check_workload(spec, found)
     for fault in spec.faults:
@@ -144,6 +145,24 @@ def _check_topic(spec: ExperimentSpec, name: str, topic: TopicSpec, found: Probl
 def _brokers(spec: ExperimentSpec) -> str:
     count = spec.cluster.brokers
     return "the cluster has 1 broker" if count == 1 else f"the cluster has {count} brokers (1 to {count})"
+
+
+def _check_auto_created(spec: ExperimentSpec, topic: TopicSpec, path: Path, found: Problems) -> None:
+    """What is said of a topic when it is made is not said of one that the brokers make by themselves."""
+    if not topic.auto_created:
+        return
+    where: Path = (*path, "auto_created")
+    if spec.ground.foreign:
+        found.report(where, "what brokers that someone else runs create by themselves is not known")
+    elif spec.cluster.config.get("auto.create.topics.enable", "").lower() != "true":
+        found.report(where, "brokers do that with cluster: {config: {auto.create.topics.enable: true}} alone")
+    for name in ("assignment", "config"):
+        if getattr(topic, name):
+            found.report((*path, name), "of a topic that brokers create by themselves nobody says that")
+    for name, setting in AUTO_CREATED.items():
+        theirs = spec.cluster.config.get(setting, "1")
+        if theirs != str(getattr(topic, name)) and found.sound((*path, name)):
+            found.report((*path, name), f"the brokers create it with {setting}, which is {theirs}")
 
 
 def _check_names_of_topics(spec: ExperimentSpec, found: Problems) -> None:

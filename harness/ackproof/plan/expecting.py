@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ackproof.experiment.experiment import ExpectSpec, ExperimentSpec
 from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Window
+
+_OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.LOGS, Witness.RACKS})
 
 
 def not_given(expectation: ExpectSpec, spec: ExperimentSpec) -> Iterator[tuple[str, str]]:
@@ -44,9 +47,11 @@ def _of_the_place(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
 
 
 def _of_the_node(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
-    nodes = spec.cluster.kafka_ids
+    nodes, brokers = spec.cluster.kafka_ids, spec.cluster.broker_ids
     if ask.node is not None and ask.node not in nodes:
-        yield f"there is no node {ask.node} that has metrics; there are {', '.join(map(str, nodes))}"
+        yield f"there is no node {ask.node} of Kafka's; there are {', '.join(map(str, nodes))}"
+    elif ask.node is not None and ask.node not in brokers and ask.quantity.needs is not Witness.METRICS:
+        yield f"node {ask.node} is no broker; there are {', '.join(map(str, brokers))}"
 
 
 def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
@@ -55,8 +60,16 @@ def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
     elif needs is Witness.METRICS and not spec.observe.metrics:
         yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
-    elif needs in (Witness.METADATA_LOG, Witness.QUORUM) and spec.ground.foreign:
-        yield f"{name} is not seen on a cluster that someone else runs, whose metadata log is out of reach"
+    elif needs in _OUT_OF_REACH and spec.ground.foreign:
+        what = "whose logs are" if needs is Witness.LOGS else "whose metadata log is"
+        yield f"{name} is not seen on a cluster that someone else runs, {what} out of reach"
+    elif needs is Witness.RACKS and (spec.ground.simulated or not spec.cluster.racks):
+        where = (
+            "in the model, which has none"
+            if spec.ground.simulated
+            else "without racks; write cluster: {racks: [a, b]}"
+        )
+        yield f"{name} is not seen {where}"
     elif needs is Witness.QUORUM and (spec.ground.simulated or spec.cluster.mode != "kraft"):
         where = "in the model" if spec.ground.simulated else "with ZooKeeper"
         yield f"{name} is not seen {where}, which has no quorum of controllers"

@@ -14,14 +14,17 @@ from ackproof.quantities.decided import MetadataLog
 from ackproof.rundir.bounds import WHOLE, Span, Window
 from ackproof.rundir.documents import AuditFile, CaseFile, Client
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.metadata import MetadataRecord, TopicRemoved, read_metadata
+from ackproof.rundir.metadata import BrokerRegistered, MetadataRecord, TopicRemoved, read_metadata
 from ackproof.rundir.metrics import Scrape, read_scrapes
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.samples import Sample, read_samples
 from ackproof.rundir.timeline import Event, EventKind, FaultAsked, PhaseBegan, read_timeline
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from ackproof.quantities.ledgers import Ledgers
+    from ackproof.rundir.replicas import ReplicasFile
 
 Spans: TypeAlias = tuple[tuple[float, float], ...]
 """From when to when, in ns since the run's start; ascending, the ends excluded."""
@@ -109,6 +112,25 @@ class Evidence:
     def metadata_log(self) -> MetadataLog:
         """The same, by partition, and whether all of it is there."""
         return MetadataLog.of(self.metadata, simulated=self.backend == "model", kraft=not self.zookeeper)
+
+    @cached_property
+    def racks(self) -> Mapping[int, str]:
+        """The rack of each broker that ever registered, '' where it has none."""
+        return {one.node: one.rack for one in self.metadata if isinstance(one, BrokerRegistered)}
+
+    @cached_property
+    def replicas(self) -> ReplicasFile | None:
+        """The logs on disk; None where nobody looked at them. Raises `BadInput`."""
+        from ackproof.rundir.replicas import ReplicasFile
+
+        return ReplicasFile.load(self.run.replicas) if self.run.replicas.exists() else None
+
+    @cached_property
+    def batches(self) -> pa.Table:
+        """The batches of those logs. Raises as `read_batches`."""
+        from ackproof.rundir.replicas import BATCHES, read_batches
+
+        return read_batches(self.run.replica_batches, BATCHES.names)
 
     @cached_property
     def scrapes(self) -> Mapping[int, Sequence[Scrape]]:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
 from ackproof.quantities.evidence import Evidence, Life
+from ackproof.quantities.over_time import Looks
 from ackproof.quantities.quantity import Argument, Ask, Quantity, State, Witness
 from ackproof.quantities.scrapes import HOLE_NS, Round, Scraped, looks, scraped
 from ackproof.quantities.times import between, not_until
@@ -116,6 +117,11 @@ def _increase(metric: Metric, evidence: Evidence, ask: Ask, window: Window) -> V
     return total(values) if values else Value.unknown(f"no scrape told {metric.name} then")
 
 
+def _looks(metric: Metric, evidence: Evidence, ask: Ask) -> Mapping[str, Looks] | str:
+    found = looks(evidence, metric, ask.node)
+    return found if isinstance(found, str) else {str(ask): found}
+
+
 _FROM: Final = "observed/metrics.parquet, timeline.jsonl"
 _SILENT: Final = (
     f"where a node that lived did not answer for more than {HOLE_NS / 1e9:.0f} s; unknown where no node has M"
@@ -154,7 +160,7 @@ def _of(
             windows=windows,
             takes_time=measure is not None and (unit is not None or metric.shape is Shape.LATENCY),
             measure=None if measure is None else partial(measure, metric),
-            state=None if measure is not None else State(scraped=partial(looks, metric=metric)),
+            state=None if measure is not None else State(among=partial(_looks, metric)),
         )
         for metric in METRICS.values()
         if metric.shape in shapes

@@ -66,17 +66,23 @@ def over_time(evidence: Evidence, ask: Ask, bound: Bound) -> Seen:
     """What is demanded of a state, held against what was seen of it."""
     state = ask.quantity.state
     assert state is not None
-    if state.scraped is not None:
-        return _of_looks(evidence, bound, state.scraped(evidence, node=ask.node), str(ask), ())
+    if state.among is not None:
+        found = state.among(evidence, ask)
+        if isinstance(found, str):
+            return Seen(None, "nothing", found)
+        return _together([_of_looks(evidence, bound, looks, name, ()) for name, looks in found.items()], "")
     places = [place for place in sorted(evidence.samples_of) if ask.place in (None, place)]
     if not places:
         return Seen(None, "nothing", f"nobody looked at {ask.place or 'any partition'}")
-    each = [_of_one(evidence, ask, bound, place) for place in places]
+    return _together([_of_one(evidence, ask, bound, place) for place in places], " partitions")
+
+
+def _together(each: Sequence[Seen], what: str) -> Seen:
     for holds in (False, None):
         found = next((one for one in each if one.holds is holds), None)
         if found is not None:
             return found
-    return each[0] if len(each) == 1 else Seen(True, f"so on all {len(each)} partitions")
+    return each[0] if len(each) == 1 else Seen(True, f"so on all {len(each)}{what}")
 
 
 def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -> Seen:
@@ -95,12 +101,10 @@ def _of_one(evidence: Evidence, ask: Ask, bound: Bound, place: TopicPartition) -
     return _of_looks(evidence, bound, Looks.of(evidence, state, place), name, decided)
 
 
-def _of_looks(
-    evidence: Evidence, bound: Bound, looks: Looks | str, name: str, decided: Sequence[float]
-) -> Seen:
+def _of_looks(evidence: Evidence, bound: Bound, looks: Looks, name: str, decided: Sequence[float]) -> Seen:
     spans = evidence.spans(bound.window)
-    if isinstance(spans, str) or isinstance(looks, str):
-        return Seen(None, "nothing", looks if isinstance(looks, str) else str(spans))
+    if isinstance(spans, str):
+        return Seen(None, "nothing", spans)
     if bound.mode is Mode.EVENTUALLY:
         begin = evidence.load_begins if bound.window == WHOLE else spans[0][0]
         return _eventually(evidence, bound, looks, name, begin, spans[-1][1])

@@ -30,6 +30,8 @@ class Witness(StrEnum):
     METADATA_LOG = "the controllers' metadata log"
     QUORUM = "the metadata log of a KRaft quorum of real controllers"
     METRICS = "the nodes' own metrics"
+    LOGS = "the replicas' logs on disk"
+    RACKS = "the racks of the brokers, in the metadata log"
 
 
 class Argument(StrEnum):
@@ -47,11 +49,12 @@ class Argument(StrEnum):
 @dataclass(frozen=True)
 class State:
     """How a state is read off a look at a partition, and off a record of the metadata log where that tells it (None:
-    not known at that moment); or, of what is no partition's, all looks at it, or why there are none."""
+    not known at that moment); or, of what one look at one partition does not tell, all looks at each of the things
+    that are asked about, by their names, or why there are none."""
 
     of_sample: Callable[[Sample], float | None] = lambda _: None
     of_record: Callable[[PartitionDecided], float] | None = None
-    scraped: Callable[..., Looks | str] | None = None
+    among: Callable[[Evidence, Ask], Mapping[str, Looks] | str] | None = None
 
 
 @dataclass(frozen=True)

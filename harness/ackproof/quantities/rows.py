@@ -54,7 +54,7 @@ def _asks(
         return  # every latency is above 0
     for fault in faults if Argument.FAULT in quantity.required else [None]:
         for place in places if Argument.PLACE in quantity.optional else [None]:
-            if quantity.state is None or quantity.state.scraped is not None or place is not None:
+            if quantity.state is None or quantity.state.among is not None or place is not None:
                 yield Ask(quantity, fault, above, None, place, shows=shows)
 
 
@@ -77,12 +77,14 @@ def _range(evidence: Evidence, ask: Ask, window: Window) -> Value:
         return Value.unknown(spans)
     state = ask.quantity.state
     assert state is not None
-    if state.scraped is not None:
-        looks = state.scraped(evidence, node=ask.node)
+    if state.among is not None:
+        found = state.among(evidence, ask)
     else:
         assert ask.place is not None
-        looks = Looks.of(evidence, state, ask.place)
-    if isinstance(looks, str):
-        return Value.unknown(looks)
-    numbers = [number for begin, end in spans for _, number in looks.inside(begin, end)]
+        found = {"": Looks.of(evidence, state, ask.place)}
+    if isinstance(found, str):
+        return Value.unknown(found)
+    numbers = [
+        number for looks in found.values() for begin, end in spans for _, number in looks.inside(begin, end)
+    ]
     return Value(min(numbers), max(numbers)) if numbers else Value.unknown("no look tells it")

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-from ackproof.quantities import availability, counts, metrics, rates, states, times
+from ackproof.quantities import availability, counts, logs, metrics, placement, rates, states, times
 from ackproof.quantities.quantity import Ask, Quantity, Vocabulary, read_argument
 from ackproof.rundir.anomalies import TABLE
 
 OF_FAMILY: Final[Mapping[str, tuple[Quantity, ...]]] = MappingProxyType(
     {
         (module.__doc__ or "").partition("\n")[0].rstrip("."): module.QUANTITIES
-        for module in (availability, times, rates, states, metrics, counts)
+        for module in (availability, times, rates, states, placement, logs, metrics, counts)
     }
 )
 """By what they have in common, in the words of their file."""

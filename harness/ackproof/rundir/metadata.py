@@ -91,6 +91,8 @@ class BrokerRegistered(Decided):
     controlled_shutdown: bool = False
     log_dirs: tuple[str, ...] = ()
     """The ids of its log dirs that work (KIP-858)."""
+    rack: str = ""
+    """'' none."""
 
 
 class BrokerChanged(Decided):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from pydantic import Field
 
 from ackproof.base.errors import BadInput
 from ackproof.rundir import storage
@@ -100,6 +101,8 @@ class ReplicasFile(Document):
     their batches too, which are in no other file.
     """
 
+    log_dirs: dict[int, tuple[str, ...]] = Field(default_factory=dict)
+    """Those of each node that were looked into, by their paths."""
     replicas: tuple[Replica, ...] = ()
     deleted: tuple[Replica, ...] = ()
     reasons: tuple[str, ...] = ()

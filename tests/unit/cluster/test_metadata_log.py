@@ -76,7 +76,7 @@ REGISTER = _frame(
     struct.pack(">q", 77),
     _varint(2) + _text("EXTERNAL") + _text("host") + struct.pack(">Hh", 9092, 0) + _tags(),
     _varint(2) + _text("metadata.version") + struct.pack(">hh", 1, 21) + _tags(),
-    _text(None),
+    _text("left"),
     b"\x01\x00",
     _tags(),
 )
@@ -128,7 +128,14 @@ def test_brokers_configs_features_and_the_rest() -> None:
     ]
     broker = {"node": 2, "broker_epoch": 77}
     assert said == [
-        {"kind": "broker-registered", **broker, "fenced": True, "controlled_shutdown": False, "log_dirs": ()},
+        {
+            "kind": "broker-registered",
+            **broker,
+            "fenced": True,
+            "controlled_shutdown": False,
+            "log_dirs": (),
+            "rack": "left",
+        },
         {"kind": "broker", **broker, "fenced": True, "controlled_shutdown": None, "log_dirs": None},
         {"kind": "broker", **broker, "fenced": False, "controlled_shutdown": None, "log_dirs": None},
         {"kind": "broker", **broker, "fenced": None, "controlled_shutdown": True, "log_dirs": None},

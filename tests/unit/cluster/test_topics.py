@@ -90,6 +90,25 @@ def test_a_topic_whose_deletion_goes_on_is_not_ours_and_is_waited_for(create: Cr
         create(FakeCluster(), *[going] * 1000, timeout_s=0.2)
 
 
+def test_a_topic_that_brokers_create_is_asked_for_and_not_made(
+    create: Create, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said = [{"a": Refused("topic a is not there yet", 3)}, {}]
+    monkeypatch.setattr(queries, "auto_create_topics", lambda *_: said.pop(0))
+    monkeypatch.setitem(SPEC, "a", TopicSpec(auto_created=True))
+    with pytest.raises(WaitTimeout, match="broker 1 does not know a/0"):
+        create(FakeCluster(), {}, timeout_s=0.1)
+    assert not said
+
+
+def test_what_brokers_cannot_create_is_bad_input(create: Create, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"a": Refused("topic a is not there yet", 38, "there are 3 brokers")}
+    monkeypatch.setattr(queries, "auto_create_topics", lambda *_: said)
+    monkeypatch.setitem(SPEC, "a", TopicSpec(auto_created=True))
+    with pytest.raises(BadInput, match="INVALID_REPLICATION_FACTOR"):
+        create(FakeCluster(), {})
+
+
 @pytest.mark.parametrize("code", [17, 36, 37, 38, 39, 40, 42, 44])
 def test_what_asking_again_cannot_mend_is_bad_input(create: Create, code: int) -> None:
     with pytest.raises(BadInput, match=r"topic t cannot be created.*because"):

@@ -57,7 +57,7 @@ def state(leader: int, epoch: int, isr: list[int]) -> dict[str, Any]:
 
 
 TRANSACTIONS = [
-    (0xA, CREATE, create("/brokers/ids/1", {}, ephemeral=True)),
+    (0xA, CREATE, create("/brokers/ids/1", {"rack": "a"}, ephemeral=True)),
     (0xB, CREATE, create("/brokers/ids/2", {}, ephemeral=True)),
     (0xA, CREATE, create("/config/topics/orders", {"config": {"min.insync.replicas": "2"}})),
     (0xA, CREATE, create("/brokers/topics/orders", {"partitions": {"0": [1, 2]}, "topic_id": ID})),
@@ -94,11 +94,13 @@ def test_znodes_become_the_records_of_a_metadata_log(tmp_path: Path) -> None:
         "BrokerChanged",
         "PartitionDecided",
     ]
-    first, _, setting, topic, created, gone, last = records
+    first, second, setting, topic, created, gone, last = records
     assert isinstance(topic, TopicCreated)
     assert topic.topic_id == "ceadc5cc-d4dd-4835-ac4a-4d8ccd0a9754"
     assert isinstance(first, BrokerRegistered)
-    assert (first.node, first.broker_epoch, first.fenced) == (1, 1, False)
+    assert (first.node, first.broker_epoch, first.fenced, first.rack) == (1, 1, False, "a")
+    assert isinstance(second, BrokerRegistered)
+    assert second.rack == ""
     assert isinstance(setting, ConfigDecided)
     assert (setting.name, setting.key, setting.value) == ("orders", "min.insync.replicas", "2")
     assert isinstance(created, PartitionDecided)

@@ -56,7 +56,7 @@ def test_who_has_no_metrics_is_refused(load_text: Load, backend: str, why: str) 
         (
             "true",
             f"metric({URP}, node 9): never > 0",
-            "there is no node 9 that has metrics; there are 1, 2, 3, 101",
+            "there is no node 9 of Kafka's; there are 1, 2, 3, 101",
         ),
         ("true", f'"time_to(metric {URP} > 0, fault 1)": "< 5s"', "fault 1 does not exist"),
     ],

@@ -14,6 +14,7 @@ from ackproof.quantities.evidence import Evidence
 from ackproof.rundir.documents import CaseFile, Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.metadata import LogEnded, MetadataRecord, PartitionDecided, write_metadata
+from ackproof.rundir.replicas import BATCHES, ReplicasFile
 from ackproof.rundir.samples import Sample
 from ackproof.rundir.schema import CONSUMED, METRICS, PRODUCED
 from ackproof.rundir.timeline import Event, EventKind
@@ -61,18 +62,27 @@ def read(at_s: float, offset: int, *, phase: int = 0) -> dict[str, Any]:
 
 
 def look(
-    at_s: float, *, isr: tuple[int, ...] = (1, 2, 3), leader: int = 1, epoch: int = 0, mark: int = -1
+    at_s: float,
+    *,
+    isr: tuple[int, ...] = (1, 2, 3),
+    leader: int = 1,
+    epoch: int = 0,
+    mark: int = -1,
+    partition: int = 0,
+    replicas: tuple[int, ...] = (1, 2, 3),
+    log_ends: dict[int, int] | None = None,
 ) -> Sample:
-    """A look at orders/0."""
+    """A look at a partition of orders."""
     return Sample(
         t_ns=round(at_s * SECOND),
         topic="orders",
-        partition=0,
+        partition=partition,
         leader=leader,
         leader_epoch=epoch,
-        replicas=(1, 2, 3),
+        replicas=replicas,
         isr=isr,
         high_watermark=mark,
+        log_ends=log_ends or {},
     )
 
 
@@ -157,6 +167,8 @@ def make(tmp_path: Path) -> Make:
         metadata: Iterable[MetadataRecord] = (),
         events: Iterable[Event] = (),
         metrics: Iterable[dict[str, Any]] = (),
+        logs: ReplicasFile | None = None,
+        batches: Iterable[dict[str, Any]] = (),
         ends_s: float = 10,
         parts: int = 1,
     ) -> Evidence:
@@ -176,6 +188,9 @@ def make(tmp_path: Path) -> Make:
             write_metadata(run.metadata_log, records)
         if told := list(metrics):
             pq.write_table(pa.Table.from_pylist(told, schema=METRICS), run.metrics)
+        if logs is not None:
+            logs.save(run.replicas)
+            pq.write_table(pa.Table.from_pylist(list(batches), schema=BATCHES), run.replica_batches)
         for folder, schema, rows in ((run.produced, PRODUCED, produced), (run.consumed, CONSUMED, consumed)):
             every = list(rows)
             (folder / "client=x").mkdir(parents=True, exist_ok=True)

@@ -226,7 +226,7 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
         body.number("h")
         body.number("h")
         body.tagged()
-    body.text()  # rack
+    rack = body.text() or ""
     fenced = body.flag()
     controlled_shutdown = version >= 1 and body.flag()
     tags = body.tagged()
@@ -238,6 +238,7 @@ def _broker_registered(body: _Body, version: int, when: When) -> MetadataRecord:
         fenced=fenced,
         controlled_shutdown=controlled_shutdown,
         log_dirs=tags[0].ids() if 0 in tags else (),
+        rack=rack,
     )
 
 

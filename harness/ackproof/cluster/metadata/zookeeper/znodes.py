@@ -77,7 +77,12 @@ class Znodes:
         epoch = self._brokers[node][1] if node in self._brokers and change.version else change.zxid
         self._brokers[node] = change.session, epoch
         yield BrokerRegistered(
-            **_when(change), node=node, broker_epoch=epoch, incarnation=f"{change.session:#x}", fenced=False
+            **_when(change),
+            node=node,
+            broker_epoch=epoch,
+            incarnation=f"{change.session:#x}",
+            fenced=False,
+            rack=_parsed(change.data).get("rack") or "",
         )
 
     def _gone(self, change: Change, node: int) -> BrokerChanged:
