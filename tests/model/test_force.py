@@ -69,6 +69,8 @@ def test_a_start_stands_where_the_model_unfences() -> None:
         {"learn": 2},
     ]
     assert forced[-2].number == 12  # registered in step 10, learnt in step 11
+    then = [one.entry["then"] for one in forced[-2:]]
+    assert [step["believed"] for step in then if isinstance(step, dict)] == [{"1": 0}, {"1": 0, "2": 3}]
 
 
 def test_what_a_leader_proposes_by_itself_is_no_step(tmp_path: Path) -> None:

@@ -32,9 +32,7 @@ def force_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @click.command(
-    epilog=examples(
-        "ackproof explore --scope brokers=2,acks=1,kills=1 --json > story.json", "ackproof force story.json"
-    )
+    epilog=examples("ackproof force story.json", "ackproof force story.json --kafka 3.9.2 --repeat 5")
 )
 @click.argument("file", metavar="STORY.json", type=FILES)
 @click.option("--find", "wanted", metavar="CLASS", help="Which story, where the file holds several.")

@@ -62,7 +62,8 @@ class _Translation:
         self._states = story.states()
         self._starting: set[int] = set()
         """Brokers that the model has started and not unfenced: on the ground they are still down."""
-        self._last = Client()
+        self._ahead: set[int] = set()
+        """Brokers that have learnt with their start what the model has them learn later."""
 
     def steps(self) -> Iterator[Forced]:
         """In order; what several steps of the model come to stands with the last of them."""
@@ -149,6 +150,7 @@ class _Translation:
     ) -> Iterator[Entry]:
         text, broker = told.happening.text, _broker(told.happening.actor)
         if text.startswith("learns that"):
+            self._ahead.discard(broker)
             if broker not in self._starting:
                 yield {"learn": broker}
                 yield from self._void(changed, after)
@@ -165,6 +167,7 @@ class _Translation:
         elif text.startswith("has caught up and is unfenced"):
             if broker in self._starting:
                 self._starting.discard(broker)
+                self._ahead.add(broker)
                 yield {"start": broker}
             else:
                 yield {"unfence": broker}
@@ -222,7 +225,7 @@ class _Translation:
             log, process = state[f"log of broker {broker}"], self._process(state, broker)
             assert isinstance(log, Log)
             ends[str(broker)] = log.end
-            if process.up and process.role is not None:
+            if process.up and process.role is not None and broker not in self._ahead:
                 believed[str(broker)] = process.role.epoch
                 # Until its mark has come to the start of its epoch a leader tells none (OFFSET_NOT_AVAILABLE).
                 if isinstance(process.role, Leader) and log.high_watermark >= process.role.start:
