@@ -34,6 +34,7 @@ from ackproof.rundir.timeline import (
     LeaderChanged,
     NodeDied,
     PhaseBegan,
+    ProxyDied,
     RunFailed,
     ScriptStep,
     fault_name,
@@ -103,6 +104,8 @@ class Narrator:
                 )
             case NodeDied(status=status):
                 return f"node {event.node} ended by itself: {status}"
+            case ProxyDied(why=why):
+                return _first_line(why)
             case ClientDied(status=status):
                 return f"client {event.client} ended by itself: {status}"
             case RunFailed(error=error):

@@ -15,6 +15,7 @@ It reads run directories through `ackproof.rundir` and nothing else; what is abs
     stories    ledgers → the stories of lost records, the other copies of duplicates; grouped: findings in lines
     files      the run's folder → links
     cells      cases → matrix axes, cells with their repeats
+    recovery, alerts, lanes   times after faults and their spread, metrics beside them, bars over time
     over_repeats  what was expected over repeats: distribution, interval, verdict
     answer     the one sentence
     picture    what the charts draw, as JSON

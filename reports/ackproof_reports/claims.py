@@ -14,22 +14,24 @@ from ackproof.rundir.documents import write_atomically
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.timeline import read_timeline
 from ackproof_reports.course import Course, arrange
+from ackproof_reports.over_repeats import Picture, picture
 from ackproof_reports.page import asset, environment, policy
 from ackproof_reports.series import Series, read_series
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
 
-STYLES = ("base.css", "case.css", "claims.css", "print.css")
+STYLES = ("base.css", "matrix.css", "case.css", "claims.css", "print.css")
 BINS = 240
 
 
 @dataclass(frozen=True)
 class RunShown:
-    """What one run showed of a claim."""
+    """What one run showed of a claim, or the repeats of cases."""
 
     case: str
     run: str
     shown: tuple[Shown, ...]
     spark: Sparkline | None
+    picture: Picture | None
 
 
 @dataclass(frozen=True)
@@ -64,14 +66,22 @@ def _number(claims: Sequence[ClaimJudged], verdict: ClaimVerdict) -> int:
 def _view(folder: Path, judged: ClaimJudged) -> ClaimView:
     runs = [
         (case, run, tuple(shown))
-        for (case, run), shown in groupby(judged.shown, key=lambda one: (one.case, one.run))
+        for (case, run, _), shown in groupby(
+            judged.shown, key=lambda one: (one.case, one.run, one.over and one.over.title)
+        )
     ]
     seen = {run: _read(folder / run) for _, run, _ in runs if run}
     peak = max((peak_rate(series) for _, series in seen.values()), default=0.0)
     return ClaimView(
         judged,
         tuple(
-            RunShown(case, run, shown, sparkline(*seen[run], peak) if run in seen else None)
+            RunShown(
+                case,
+                run,
+                shown,
+                sparkline(*seen[run], peak) if run in seen else None,
+                picture(shown[0].over) if shown[0].over is not None else None,
+            )
             for case, run, shown in runs
         ),
     )

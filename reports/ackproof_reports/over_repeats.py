@@ -57,7 +57,8 @@ class Shown:
     """One expectation over repeats."""
 
     title: str
-    state: State
+    state: State | None
+    """None: nothing is expected."""
     seen: str
     interval: str
     repeats: str
@@ -67,19 +68,19 @@ class Shown:
 
 
 def over_repeats(batch: BatchView) -> list[Shown]:
-    """Each, in the order of the file."""
+    """Each, in the order of the file; what is measured for claims behind what is expected."""
     return [
         Shown(
-            title=one.title,
-            state=state_of(one),
+            title=f"{one.claim}: {one.title}" if one.claim else one.title,
+            state=None if one.claim else state_of(one),
             seen=one.seen or ABSENT,
             interval=f"{one.interval} ({one.confidence * 100:.4g} %)" if one.interval else ABSENT,
             repeats=plural(one.repeats, "repeat"),
             why=one.why,
             rows=tuple(_rows(one)),
-            picture=_picture(one),
+            picture=picture(one),
         )
-        for one in batch.file.over_repeats
+        for one in (*batch.file.over_repeats, *batch.file.claimed)
     ]
 
 
@@ -119,7 +120,8 @@ def _told(values: Sequence[RepeatValue], unit: Unit) -> str:
 # -- the picture ----------------------------------------------------------------------------------------------------
 
 
-def _picture(one: OverRepeats) -> Picture | None:
+def picture(one: OverRepeats) -> Picture | None:
+    """The distribution of what its repeats came to, with the interval; None where no number is known."""
     numbers = [
         end for group in one.values for value in group if value.low is not None for end in _ends(value)
     ]

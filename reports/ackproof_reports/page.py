@@ -20,17 +20,19 @@ from ackproof_reports.course import sentence, subject
 from ackproof_reports.embedding import source_hash
 from ackproof_reports.facts import CaseFacts
 from ackproof_reports.files import MOST_FILES, link
+from ackproof_reports.lanes import WIDTH as LANES_WIDTH
 from ackproof_reports.loading import BatchView, exit_meaning
 from ackproof_reports.over_repeats import HEIGHT as SHARES_HEIGHT
 from ackproof_reports.over_repeats import WIDTH as SHARES_WIDTH
 from ackproof_reports.over_repeats import over_repeats
+from ackproof_reports.recovery import spreads
 from ackproof_reports.sparkline import HEIGHT, WIDTH
 from ackproof_reports.views import case_pages, experiments, shared_environment
 
 MAX_EVENTS: Final = 400
 MAX_READS: Final = 200
 TEMPLATES: Final = Path(__file__).parent / "templates"
-STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "sequence.css", "print.css")
+STYLES: Final = ("base.css", "matrix.css", "case.css", "chart.css", "sequence.css", "lanes.css", "print.css")
 SCRIPTS: Final = (
     "data.js",
     "axis.js",
@@ -49,6 +51,7 @@ SCRIPTS: Final = (
 def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
     """The whole page."""
     style, script = asset("css", STYLES), asset("js", SCRIPTS)
+    cases = case_pages(batch, facts)
     return (
         environment()
         .get_template("report.html.j2")
@@ -63,7 +66,8 @@ def page(batch: BatchView, facts: Sequence[CaseFacts]) -> str:
             meaning=exit_meaning(batch.file.exit_code),
             experiments=experiments(batch, facts),
             repeats=over_repeats(batch),
-            cases=case_pages(batch, facts),
+            cases=cases,
+            spreads=spreads(batch, [(one.facts, one.recovery) for one in cases]),
             environment=shared_environment(facts),
             not_judged=_not_judged(facts),
             absent=batch.absent,
@@ -135,5 +139,6 @@ def environment() -> Environment:
         MOST_FILES=MOST_FILES,
         SPARK=(WIDTH, HEIGHT),
         SHARES=(SHARES_WIDTH, SHARES_HEIGHT),
+        LANES=(LANES_WIDTH,),
     )
     return made

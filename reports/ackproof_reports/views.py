@@ -9,6 +9,7 @@ from typing import Final
 
 from pydantic import JsonValue
 
+from ackproof_reports.alerts import Alerts, alerts_of
 from ackproof_reports.answer import by_experiment
 from ackproof_reports.causes import Causes, causes_of
 from ackproof_reports.cells import Cell, Grid, Matrix, matrix_of
@@ -21,6 +22,7 @@ from ackproof_reports.loading import BatchView, State
 from ackproof_reports.mechanics import Mechanism, mechanics_of
 from ackproof_reports.predictions import Story, stories_of
 from ackproof_reports.ranges import SPANS, Group, Range
+from ackproof_reports.recovery import Recovery, evidence_of_run, recovery_of
 from ackproof_reports.reference import Reference, reference_of
 from ackproof_reports.sparkline import Sparkline, peak_rate, sparkline
 from ackproof_reports.wording import duration, number_range, one_line, visible
@@ -146,6 +148,8 @@ class CasePage:
     environment: tuple[tuple[str, str], ...]
     opened: bool
     stories: tuple[Story, ...]
+    recovery: Recovery | None
+    alerts: Alerts | None
     files: tuple[RunFile, ...]
 
 
@@ -180,6 +184,7 @@ def _case_page(
     ranges = [found for group in groups for found in group.ranges]
     settings, cut = _settings_text(fact)
     environment = fact.case.case.environment if fact.case.case else {}
+    evidence = evidence_of_run(fact)
     return CasePage(
         facts=fact,
         reference=reference_of(fact.case, fact.gap_ms),
@@ -200,6 +205,8 @@ def _case_page(
         environment=tuple((name, value) for name, value in environment.items() if shared.get(name) != value),
         opened=opened,
         stories=stories,
+        recovery=recovery_of(fact, evidence),
+        alerts=alerts_of(fact, evidence),
         files=files_of(fact.case.run.path, fact.case.entry.run),
     )
 

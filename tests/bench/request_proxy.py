@@ -1,8 +1,10 @@
 """What the proxy of requests costs, beside Toxiproxy and no proxy at all: `python tests/bench/request_proxy.py`.
 
 A server that answers each frame (as a broker: in order, correlation id by correlation id) and a client, over loopback:
-MB/s of Produce requests of 1 MB with five in flight, and the median of a small request's round trip. The three take
-turns, so that what else the machine does befalls all of them; the table has the median of the rounds.
+MB/s of Produce requests of 1 MB with five in flight, the median of a small request's round trip, and the same while
+another link through the same server carries Produce requests of 50 KB at 20 MB/s, which is why one loop serves all
+links. The ways take turns, so that what else the machine does befalls all of them; the table has the median of the
+rounds.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ HOST: Final = "127.0.0.1"
 LARGE: Final = 1 << 20
 IN_FLIGHT: Final = 5
 METADATA: Final = 3
+BESIDE: Final = 20e6
 
 
 def frame(api: int, correlation: int, body: bytes) -> bytes:
@@ -106,6 +109,28 @@ def latency(address: Address, rounds: int) -> list[float]:
     return took
 
 
+@contextmanager
+def busy(address: Address) -> Iterator[None]:
+    """Somebody else sends `BESIDE` bytes a second meanwhile, each time 50 KB and waits for the answer."""
+    over = threading.Event()
+
+    def send() -> None:
+        data = produce(7, 50_000)
+        with socket.create_connection(address) as line:
+            line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            while not over.wait(len(data) / BESIDE):
+                line.sendall(data)
+                _exactly(line, 48)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def _exactly(line: socket.socket, size: int) -> None:
     while size:
         data = line.recv(size)
@@ -151,6 +176,15 @@ def _free_ports(count: int) -> list[int]:
             line.close()
 
 
+_OTHERS: Final = {
+    "no proxy": "no proxy",
+    "Toxiproxy": "Toxiproxy",
+    "requests": "requests, with a rule for another API",
+    "requests, with a rule for another API": "requests",
+}
+"""Another link through the same server."""
+
+
 def main() -> None:
     """Measure, and print the table."""
     options = argparse.ArgumentParser()
@@ -161,7 +195,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, roads(Path(folder)) as ways:
         rates: dict[str, list[float]] = {name: [] for name in ways}
         trips: dict[str, list[float]] = {name: [] for name in ways}
+        beside: dict[str, list[float]] = {name: [] for name in ways}
         late: dict[str, list[float]] = {name: [] for name in ways}
+        others = {name: ways[other] for name, other in _OTHERS.items()}
         time.sleep(1.0)
         for _ in range(given.rounds):
             for name, address in ways.items():
@@ -169,13 +205,15 @@ def main() -> None:
                 took = latency(address, given.asks)
                 trips[name].append(statistics.median(took))
                 late[name].append(statistics.quantiles(took, n=100)[98])
-        print("| | MB/s | round trip, median | added | p99 |\n|---|---|---|---|---|")
+                with busy(others[name]):
+                    beside[name].append(statistics.median(latency(address, given.asks // 3)))
+        print("| | MB/s | round trip, median | added | p99 | beside a busy link |\n|---|---|---|---|---|---|")
         plain = statistics.median(trips["no proxy"])
         for name in ways:
             trip = statistics.median(trips[name])
             print(
                 f"| {name} | {statistics.median(rates[name]):,.0f} | {trip:.3f} ms | {trip - plain:.3f} ms "
-                f"| {statistics.median(late[name]):.3f} ms |"
+                f"| {statistics.median(late[name]):.3f} ms | {statistics.median(beside[name]):.3f} ms |"
             )
 
 

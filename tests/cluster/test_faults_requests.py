@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from ackproof.base.processes import end_children
+from ackproof.base.wait import wait_until
 from ackproof.cluster.install import Installation
-from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
+from ackproof.cluster.network.mesh import CLIENTS, Link
+from ackproof.cluster.network.requests.asking import Asking
 from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.experiment.apis import APIS, Flow
 from ackproof.experiment.backends import LINKS, REQUESTS
+from ackproof.rundir.timeline import ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
+from faultbench.request_duds import fetches_held
 from faultbench.requests import REQUEST_FAULTS
 
 pytestmark = pytest.mark.cluster
@@ -35,6 +41,16 @@ def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     assert bite.good, bite
 
 
+@pytest.mark.nightly
+def test_what_another_holds_is_released(bench: Bench) -> None:
+    release = "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch, count: 2}"
+    with fetches_held(bench):
+        bite = bench.bite(release, settled=False)
+    assert bite.bit and bite.healed and "on 2 of" in bite.witness, bite
+    bite = bench.bite(release.replace("count: 2", "count: 3"), record=False)
+    assert not bite.bit and "3 to wait there" in bite.failures[0], bite
+
+
 @pytest.mark.parametrize("dud", duds_on("requests"))
 def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
     no_bite(bench, dud)
@@ -53,7 +69,7 @@ def ask_all(bench: Bench, release: str, flows: frozenset[Flow]) -> None:
     }
     for api in APIS.values():
         for flow in sorted(flows & api.flows) if api.sent_in(release) else ():
-            asked, control = requests.ask(links[flow], api, timeout_s=5.0)
+            asked, control = requests.ask(links[flow], api, Asking(5.0))
             assert asked.answered and asked.arrived == 1 and control.answered, (api, flow, asked, control)
     bench.cluster.check()
 
@@ -78,15 +94,30 @@ def test_and_by_the_oldest_release(
 
 
 @pytest.mark.nightly
-def test_a_proxy_that_ends_is_told_at_once(
+def test_a_proxy_that_ends_is_told_at_once_and_replaced(
     installs: Callable[[str], Installation], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     folder = tmp_path_factory.mktemp("ends")
     with Bench(folder, installed=installs("4.3.1"), needs=frozenset(REQUESTS), brokers=3) as one:
+        ended: list[float] = []
+
+        def end() -> None:
+            requests = one.cluster.requests
+            assert requests is not None
+            wait_until(lambda: requests.proxy.counted("fault-1"), what="the rule", timeout_s=30.0)
+            time.sleep(2.0)  # it bites by then
+            ended.append(time.monotonic())
+            end_children(lambda child: child.role == RequestProxy.ROLE and child.directory == folder)
+
+        thread = threading.Thread(target=end)
+        thread.start()
+        bite = one.bite(
+            "{hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch}, for: 20s}", then=thread.join
+        )
+        assert not bite.healed and "the proxy of requests ended by itself (exit -9)" in bite.failures[0]
+        assert bite.isr_back, bite
+        assert [event.what for event in one.node_events if isinstance(event.what, ProxyDied)]
         one.cluster.check()
-        end_children(lambda child: child.role == RequestProxy.ROLE and child.directory == folder)
-        with pytest.raises(LinkError, match="the proxy of requests ended by itself"):
-            one.cluster.check()
 
 
 @pytest.mark.nightly

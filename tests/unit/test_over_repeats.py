@@ -92,11 +92,13 @@ def test_a_repeat_without_a_verdict_is_named_and_not_left_out(go: Go) -> None:
         cases = [
             one.model_copy(update=changed) if one.case == "acks=all#2" else one for one in document.cases
         ]
-        (one,) = judge_over_repeats(batch.directory, document.model_copy(update={"cases": tuple(cases)}))
+        (one,) = judge_over_repeats(
+            batch.directory, document.model_copy(update={"cases": tuple(cases)})
+        ).over_repeats
         assert (one.verdict, one.why) == (Verdict.INCONCLUSIVE, f"acks=all#2 {said}")
         assert not one.open, "further repeats do not mend it"
     fewer = document.model_copy(update={"cases": document.cases[:-1]})
-    (one,) = judge_over_repeats(batch.directory, fewer)
+    (one,) = judge_over_repeats(batch.directory, fewer).over_repeats
     assert (one.verdict, one.why) == (Verdict.INCONCLUSIVE, "of 3 repeats of acks=all 2 are there")
 
 
@@ -107,7 +109,7 @@ def test_an_unknown_number_is_named(go: Go) -> None:
     run.timeline.write_text(
         "".join(f"{line}\n" for line in lines if EventKind.FAULT_CONFIRMED.value not in line)
     )
-    (one,) = judge_over_repeats(batch.directory, batch.document())
+    (one,) = judge_over_repeats(batch.directory, batch.document()).over_repeats
     assert one.why == "acks=all#2 has no number: fault 1 was not confirmed"
 
 
@@ -120,7 +122,9 @@ def test_what_a_starved_machine_took_is_not_held_against_kafka(go: Go) -> None:
         batch = go(f"{{given: {{acks: all}}, {ACK!r}: {bound}}}", repeat=4)
         document = batch.document()
         starved = tuple(one.model_copy(update={"starved": ("late",)}) for one in document.cases)
-        (one,) = judge_over_repeats(batch.directory, document.model_copy(update={"cases": starved}))
+        (one,) = judge_over_repeats(
+            batch.directory, document.model_copy(update={"cases": starved})
+        ).over_repeats
         assert (document.over_repeats[0].verdict, one.verdict) == (before, after)
 
 
@@ -133,7 +137,7 @@ def test_one_place_decides(go: Go) -> None:
 
 def test_a_batch_without_them_is_as_it_was(go: Go) -> None:
     batch = go("{lost: 0}", repeat=2)
-    assert judge_over_repeats(BatchDir(batch.directory.path), batch.document()) == ()
+    assert judge_over_repeats(BatchDir(batch.directory.path), batch.document()) == batch.document()
     assert [case.order for case in batch.document().cases] == [1, 2, 3, 4]
 
 

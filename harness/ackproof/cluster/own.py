@@ -28,7 +28,7 @@ from ackproof.cluster.layout import Layout
 from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import ASK_S, MetadataQuorum
 from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.requests.links import RequestLinks
+from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
 from ackproof.cluster.properties import check_settings, render, settings
 from ackproof.cluster.protocol import NodeEvent, NodeState, OnNodeEvent, PartitionState
 from ackproof.cluster.readiness import Readiness, give_head_start
@@ -86,7 +86,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
         self._disks: dict[int, NodeDisk] = {}
         self._lease: lease.Lease | None = None
         self._layout: Layout | None = None
-        self._paths = Paths(self._make_mesh)
+        self._paths = Paths(self._make_mesh, self._make_requests, on_event)
         self._without_archive: list[int] = []
         self._releases: dict[int, Installation] = {}
         """Of nodes that run another release than the cluster's."""
@@ -102,6 +102,10 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
     def _make_mesh(self, wiring: Wiring) -> ProxiedMesh:
         """Its links; called only where faults need to break some."""
         return ProxiedMesh(wiring)
+
+    def _make_requests(self, wiring: RequestWiring) -> RequestLinks:
+        """The links whose requests can be touched; called only where faults need to, before `_make_mesh`."""
+        return RequestLinks(wiring)
 
     def _lay_more(self, files: NodeFiles) -> None:
         """Write what this backend alone needs for a node's first start."""
@@ -378,7 +382,7 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     def _heard(self, event: NodeEvent) -> None:
         self._on_event(event)
-        if isinstance(event.what, NodeStarted):
+        if isinstance(event.what, NodeStarted) and event.node is not None:
             self._paths.renew(event.node)
 
     def _await_ready(self, node: ProcessNode, timeout_s: float) -> None:

@@ -15,7 +15,7 @@ from ackproof.cluster.network.mesh import Mesh
 from ackproof.cluster.wire import Access, Connection
 from ackproof.experiment.spec import ClusterSpec, TopicSpec
 from ackproof.rundir.partition import TopicPartition
-from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, Timeline
+from ackproof.rundir.timeline import NodeDied, NodeEnded, NodeStarted, ProxyDied, Timeline
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
     from ackproof.cluster.network.requests.links import RequestLinks
@@ -62,10 +62,10 @@ class PartitionEnds:
 
 @dataclass(frozen=True)
 class NodeEvent:
-    """Something that happened to a node's process, in the words of a timeline."""
+    """Something that happened to a node's process, or to a proxy (`node` None), in the words of a timeline."""
 
-    node: int
-    what: NodeStarted | NodeDied | NodeEnded
+    node: int | None
+    what: NodeStarted | NodeDied | NodeEnded | ProxyDied
 
 
 OnNodeEvent = Callable[[NodeEvent], None]

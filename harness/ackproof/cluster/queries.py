@@ -172,6 +172,15 @@ def partitions(
             return found
 
 
+def topic_id(connection: Connection, topic: str) -> str:
+    """The id of a topic, in hexadecimal digits. Raises `WireError`, also where there is none of that name."""
+    response = connection.ask(ask_partitions((topic,), connection.access))
+    found = next((one for one in response.topics if one.name == topic and not one.error_code), None)
+    if found is None:
+        raise WireError(f"there is no topic {topic}")
+    return f"{found.topic_id.int:032x}"
+
+
 def quorum(connection: Connection, timeout_s: float | None = None, *, directories: bool = False) -> Quorum:
     """The metadata quorum. Only its leader answers; a broker passes the question on. Raises `WireError`.
 

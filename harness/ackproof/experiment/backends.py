@@ -72,20 +72,16 @@ class BackendRow:
     """Whether someone else runs the cluster: only the topics of the case are ours, and no file of it is here."""
 
 
-_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS}
-_LAID_ON_PROCESSES: Final = _LAID | REQUESTS.keys()
+_LAID: Final = LINKS | DISKS | {Need.PACKETS, Need.CLOCKS, Need.METRICS} | REQUESTS.keys()
 
 BACKENDS: Final[Mapping[str, BackendRow]] = MappingProxyType(
     {
-        "process": BackendRow(lays=_LAID_ON_PROCESSES),
+        "process": BackendRow(lays=_LAID),
         "docker": BackendRow(
-            lacks={
-                Ability.RELEASES: "its containers are made from the image of one release",
-                Ability.REQUESTS: "links between containers are broken by packet rules, which know no requests",
-            },
+            lacks={Ability.RELEASES: "its containers are made from the image of one release"},
             lays=_LAID,
         ),
-        "auto": BackendRow(lays=_LAID_ON_PROCESSES),
+        "auto": BackendRow(lays=_LAID),
         "attach": BackendRow(
             lacks={
                 Ability.PROCESSES: "the processes of a cluster that someone else runs are out of reach; "

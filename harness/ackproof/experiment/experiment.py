@@ -40,7 +40,7 @@ from ackproof.rundir.documents import Scalar
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _CLAIM: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,39}\Z")
-_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)\s+\S")
+_FIRST_WORD: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9.]*)(\s+\S)?")
 
 
 def _at(data: object, *path: str) -> object:
@@ -125,7 +125,9 @@ def is_over_repeats(bound: object) -> bool:
     match = _FIRST_WORD.match(bound) if isinstance(bound, str) else None
     if match is None or match[1] in list(Mode):
         return False
-    return Statistic.named(match[1]) is not None or nearest(match[1], STATISTICS) is not None
+    if Statistic.named(match[1]) is not None:
+        return True
+    return match[2] is not None and nearest(match[1], STATISTICS) is not None
 
 
 def _read_demand(given: object) -> object:
@@ -239,20 +241,25 @@ class ClaimSpec(Spec):
     """A sentence about Kafka, and the rule by which the cases of this experiment answer it.
 
     What is seen on both sides of a condition qualifies the claim; what is seen on one side alone confirms or refutes
-    it. A showing is no expectation: a run in which it is not seen breaks nothing.
+    it; of one that asks how much the effect is measured over repeats. A showing is no expectation: a run in which it is
+    not seen breaks nothing.
     """
 
     says: Text = Field(description="The claim, one sentence.")
     sources: tuple[Text, ...] = Field((), description="Who says so; `ackproof claims --tag` looks for it.")
     holds: Showings = Field((), description="What is seen where the claim is true.")
     fails: Showings = Field((), description="What is seen where it is not.")
+    measured: Showings = Field(
+        (),
+        description="What is measured over repeats, without a bound, such as 'mean of acks=all over acks=1'.",
+    )
     condition: Text = Field(
         "", description="On what it depends, one sentence: where it holds, and where not."
     )
 
     def sides(self) -> dict[str, tuple[ExpectSpec, ...]]:
         """Its showings, by the side that they are on."""
-        return {"holds": self.holds, "fails": self.fails}
+        return {"holds": self.holds, "fails": self.fails, "measured": self.measured}
 
 
 class ExperimentSpec(Spec):

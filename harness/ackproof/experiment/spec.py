@@ -238,6 +238,13 @@ class ConsumerSpec(Spec):
     isolation: Literal["read_uncommitted", "read_committed"] = Field(
         "read_uncommitted", description="isolation.level of the live readers."
     )
+    commit_every: Duration | None = Field(
+        None,
+        ge=0.01,
+        le=600,
+        description="So often each commits the offsets that it has read up to, and waits for the answer. "
+        "Without it none commits anything.",
+    )
     config: Config = Field(default_factory=dict, description="Further settings of librdkafka.")
 
 

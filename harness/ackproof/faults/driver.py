@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, Protocol, TypeVar
 
 from ackproof.base.errors import AckproofError, Interrupted
@@ -144,14 +145,15 @@ class FaultDriver:
             did = injection.inject()
             witness = injection.confirm()
             self._go(self._lives[number].confirmed(self._timeline.clock.now(), did, witness))
-            self._await(
-                lambda: self._field.stop.is_set() or self._lives[number].to_heal(self._moment),
-                f"the end of fault {number}",
-            )
+            self._await(partial(self._to_heal, number, injection), f"the end of fault {number}")
         except Exception as error:  # noqa: BLE001 — a thread's crash must become a fact of the run, not vanish
             self._go(self._lives[number].failed(_words(error), to_undo=injection is not None))
         if injection is not None:
             self._heal(number, injection)
+
+    def _to_heal(self, number: int, injection: Injection[Any]) -> bool:
+        injection.check()
+        return self._field.stop.is_set() or self._lives[number].to_heal(self._moment)
 
     def _await(self, done: Callable[[], T | None], what: str) -> T:
         # The bound is the end of the load, which is announced; an hour is beyond any run.

@@ -128,6 +128,9 @@ class Injection(ABC, Generic[SpecT]):
     def confirm(self) -> str:
         """See that it bit."""
 
+    def check(self) -> None:
+        """Asked often, while it is in force. Raises `FaultNotConfirmed` when it is known that it does not last."""
+
     def heal(self) -> str:
         """Undo it."""
         return "nothing to undo"

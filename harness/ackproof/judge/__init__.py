@@ -7,7 +7,7 @@ a run (rundir), replaying and predicting (reference), how a verdict looks (repor
 
 from __future__ import annotations
 
-from ackproof.rundir.documents import BatchFile, OverRepeats, VerdictFile
+from ackproof.rundir.documents import BatchFile, VerdictFile
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
@@ -43,10 +43,10 @@ def judge_unwritten(run: CaseDir) -> VerdictFile | None:
     return verdict
 
 
-def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> tuple[OverRepeats, ...]:
-    """What a batch whose cases were judged expects over their repeats, with what came of it. Writes nothing."""
-    if not batch.over_repeats:
-        return ()
+def judge_over_repeats(directory: BatchDir, batch: BatchFile) -> BatchFile:
+    """A batch whose cases were judged, with what came of what it asks over their repeats. Writes nothing."""
+    if not (batch.over_repeats or batch.claimed):
+        return batch
     from ackproof.judge.repeats import judged  # Arrow, scipy
 
     return judged(directory, batch)

@@ -2,25 +2,31 @@
 
 Both sides seen: QUALIFIED, by the condition that the file states. One side alone, all of it seen: CONFIRMED or REFUTED;
 what should hold and was seen not to hold refutes a claim, too. A counterexample that was merely not seen confirms
-nothing. Whatever is not known of a single run makes the answer INCONCLUSIVE.
+nothing. Of a claim that asks how much, MEASURED: each effect with its interval, and that there is none at this scale
+where that holds what would be none; all else that is to be shown beside it must be. Whatever is not known of a single
+run makes the answer INCONCLUSIVE.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 from ackproof.experiment.experiment import ClaimSpec
 from ackproof.judge.facts import Facts
 from ackproof.plan.cases import case_from_json
 from ackproof.quantities.answer import answered
 from ackproof.quantities.vocabulary import parse_ask
+from ackproof.repeats.demand import Beside, Demand
+from ackproof.rundir.bounds import Unit
 from ackproof.rundir.claims import ClaimJudged, ClaimVerdict, Shown, Side
-from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile
+from ackproof.rundir.documents import BatchCase, BatchFile, CaseFile, OverRepeats
 from ackproof.rundir.layout import BatchDir, CaseDir
 from ackproof.rundir.outcome import Verdict
 
-SIDES: tuple[Side, ...] = ("holds", "fails")
+SIDES: tuple[Side, ...] = ("holds", "fails", "measured")
 
 
 def judge_claims(
@@ -33,6 +39,9 @@ def judge_claims(
     for case in batch.cases:
         for name, one in _of_case(claims, case, directory, root):
             shown[name].append(one)
+    for over in batch.claimed:
+        if over.claim in claims:
+            shown[over.claim].append(_over_repeats(over))
     for name, claim in claims.items():
         verdict, why = concluded(claim, shown[name])
         yield ClaimJudged(
@@ -52,7 +61,15 @@ def concluded(claim: ClaimSpec, shown: Sequence[Shown]) -> tuple[ClaimVerdict, s
     for one in shown:
         if one.holds is None:
             return ClaimVerdict.INCONCLUSIVE, f"{one.case}: {_told(one)}{one.why}"
-    holds, fails = ({one.holds for one in shown if one.side == side} for side in SIDES)
+    holds, fails, measured = ({one.holds for one in shown if one.side == side} for side in SIDES)
+    if claim.measured:
+        others = [
+            side for side, seen in ((claim.holds, holds), (claim.fails, fails)) if side and seen != {True}
+        ]
+        if others or not measured:
+            return ClaimVerdict.INCONCLUSIVE, _not_seen(shown) or "no run looked"
+        effects = "; ".join(_effect(one.over) for one in shown if one.over and one.side == "measured")
+        return ClaimVerdict.MEASURED, f"{claim.condition} {effects}.".lstrip()
     if claim.holds and claim.fails and holds == fails == {True}:
         return ClaimVerdict.QUALIFIED, claim.condition
     if fails == {True} and (holds == {False} or not claim.holds):
@@ -62,6 +79,32 @@ def concluded(claim: ClaimSpec, shown: Sequence[Shown]) -> tuple[ClaimVerdict, s
     if not claim.fails and holds == {False}:
         return ClaimVerdict.REFUTED, _not_seen(shown)
     return ClaimVerdict.INCONCLUSIVE, _not_seen(shown) or "no run looked"
+
+
+def _effect(over: OverRepeats) -> str:
+    """How much it is, with its interval; and that it is none at this scale, where that holds what would be none."""
+    demand = Demand.parse(over.demand, Unit(over.unit))
+    none = {Beside.OVER: 1.0, Beside.MINUS: 0.0}.get(demand.how) if demand.how else None
+    nothing = none is not None and (over.low or -math.inf) <= none <= (over.high or math.inf)
+    cells = f" {demand.how} ".join(over.cells) if over.cells != ("case",) else ""
+    of = " ".join(
+        word for word in (demand.statistic.name, cells and f"of {cells}", str(demand.window)) if word
+    )
+    return f"{over.quantity}, {of}: {'no effect at this scale, ' if nothing else ''}{over.told}"
+
+
+def _over_repeats(over: OverRepeats) -> Shown:
+    return Shown(
+        case=" and ".join(over.cells),
+        run="",
+        side=cast(Side, over.side),
+        quantity=over.quantity,
+        bound=over.demand,
+        seen=f"{over.seen} ({over.interval})" if over.interval else over.seen,
+        holds=None if over.verdict in (None, Verdict.INCONCLUSIVE) else over.verdict is Verdict.PASS,
+        why=over.why,
+        over=over,
+    )
 
 
 def _not_seen(shown: Sequence[Shown]) -> str:
@@ -88,22 +131,28 @@ def _of_case(
         for name in claims.keys() & {name for name, claim in spoken.items() if any(claim.sides().values())}:
             yield name, Shown(case=case.case, run=where, side="holds", holds=None, why=why)
         return
+    asked = [
+        (name, side, quantity, bound)
+        for name in claims
+        for side in SIDES
+        for showing in spoken[name].sides()[side]
+        for quantity, bound in showing.bounds.items()
+    ]
+    if not asked:
+        return
     facts = Facts.of(run)
-    for name in claims:
-        for side in SIDES:
-            for showing in spoken[name].sides()[side]:
-                for quantity, bound in showing.bounds.items():
-                    answer = answered(facts, parse_ask(quantity), bound)
-                    yield (
-                        name,
-                        Shown(
-                            case=case.case,
-                            run=where,
-                            side=side,
-                            quantity=quantity,
-                            bound=str(bound),
-                            seen=answer.seen,
-                            holds=answer.holds,
-                            why=answer.why,
-                        ),
-                    )
+    for name, side, quantity, bound in asked:
+        answer = answered(facts, parse_ask(quantity), bound)
+        yield (
+            name,
+            Shown(
+                case=case.case,
+                run=where,
+                side=side,
+                quantity=quantity,
+                bound=str(bound),
+                seen=answer.seen,
+                holds=answer.holds,
+                why=answer.why,
+            ),
+        )

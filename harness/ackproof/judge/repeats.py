@@ -31,10 +31,14 @@ _NAMED: Final = 3
 """So many repeats without a number are named; of the others it is said how many they are."""
 
 
-def judged(directory: BatchDir, batch: BatchFile) -> tuple[OverRepeats, ...]:
-    """Each expectation over repeats with what came of it, of as many repeats as it says."""
+def judged(directory: BatchDir, batch: BatchFile) -> BatchFile:
+    """The batch, each of its expectations over repeats with what came of it, of as many repeats as it says."""
     runs = _Runs(directory)
-    return tuple(_judged(one, batch.cases, runs) for one in batch.over_repeats)
+    told = {
+        name: tuple(_judged(one, batch.cases, runs) for one in every)
+        for name, every in (("over_repeats", batch.over_repeats), ("claimed", batch.claimed))
+    }
+    return batch.model_copy(update=told)
 
 
 @dataclass
@@ -131,7 +135,8 @@ def _result(found: Decision, demand: Demand) -> dict[str, object]:
             else "no number of repeats would likely decide it"
         )
         what = "what these repeats came to" if demand.statistic.is_max else "the interval"
-        why = f"{what} is on both sides" + ("" if demand.statistic.is_max else f"; {likely}")
+        where = "is open" if demand.is_bare else "is on both sides"
+        why = f"{what} {where}" + ("" if demand.statistic.is_max else f"; {likely}")
     return {
         "verdict": _VERDICTS[found.holds],
         "why": why,

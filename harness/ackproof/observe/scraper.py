@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import math
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -114,7 +115,8 @@ def values_of(text: str) -> Mapping[str, float] | None:
         return None
     if samples.pop(FAILED, 1.0) != 0:
         return None
-    return {name: value for name, value in samples.items() if name in METRICS}
+    # Kafka's own means are NaN where there was nothing yet.
+    return {name: value for name, value in samples.items() if name in METRICS and not math.isnan(value)}
 
 
 def _table(rows: Sequence[Row]) -> pa.Table:

@@ -10,6 +10,7 @@ from ackproof.quantities.quantity import Ask, Witness
 from ackproof.quantities.vocabulary import parse_ask
 from ackproof.rundir.bounds import Window
 
+_CALLED: Final = {"kraft": "KRaft", "zookeeper": "ZooKeeper"}
 _OUT_OF_REACH: Final = frozenset({Witness.METADATA_LOG, Witness.QUORUM, Witness.LOGS, Witness.RACKS})
 
 
@@ -58,6 +59,8 @@ def _unseen(ask: Ask, spec: ExperimentSpec) -> Iterator[str]:
     needs, name = ask.quantity.needs, ask.quantity.key
     if needs is Witness.READERS and not spec.workload.consumers.live:
         yield f"{name} is not seen without live readers; write workload: {{consumers: {{live: 1}}}}"
+    elif ask.quantity.mode not in ("", spec.cluster.mode):
+        yield f"{name} is not seen with {_CALLED[spec.cluster.mode]}, which does not have it"
     elif needs is Witness.METRICS and not spec.observe.metrics:
         yield f"{name} is not seen where no metrics are scraped; write observe: {{metrics: true}}"
     elif needs in _OUT_OF_REACH and spec.ground.foreign:

@@ -49,10 +49,10 @@ class Expecting:
         """
         for name, claim in self._spec.claims.items():
             if not any(claim.sides().values()) and self._found.sound_below(("claims", name)):
-                self._found.report(("claims", name), "nothing shows it: give it holds or fails")
+                self._found.report(("claims", name), "nothing shows it: give it holds, fails or measured")
         data = [cell.data() for cell in cells]
         matched: list[dict[Path, ExpectSpec]] = [{} for _ in cells]
-        for where, expectation in self._all():
+        for where, expectation in self.every():
             if not self._found.sound((*where, "given")):
                 continue
             self._check_bounds(where, expectation)
@@ -80,7 +80,7 @@ class Expecting:
             self._check_contradictions({where: spec for where, spec in one.items() if where[0] == "expect"})
         return [self._with(cell, one) for cell, one in zip(cells, matched, strict=True)]
 
-    def _all(self) -> Iterator[tuple[Path, ExpectSpec]]:
+    def every(self) -> Iterator[tuple[Path, ExpectSpec]]:
         """What speaks of cases, and where it stands."""
         yield from ((("expect", index), one) for index, one in enumerate(self._spec.expect))
         for name, claim in self._spec.claims.items():
@@ -101,11 +101,17 @@ class Expecting:
         nothing = not expectation.bounds and not expectation.over_repeats
         if nothing and self._found.sound_below(where):
             self._found.report(where, "nothing is expected: name a quantity and its bound, such as lost: 0")
-        for name, demand in expectation.over_repeats.items() if where[0] == "claims" else ():
-            message = (
-                f"what shows a claim is looked for in each run, and {demand.statistic.name} is of repeats"
-            )
-            self._found.report((*where, name), message)
+        measured = where[0] == "claims" and where[2] == "measured"
+        for name in expectation.bounds if measured else ():
+            self._found.report((*where, name), "what is measured is a statistic of repeats, such as mean")
+        for name, demand in expectation.over_repeats.items():
+            if measured is not demand.is_bare and self._found.sound((*where, name)):
+                self._found.report(
+                    (*where, name),
+                    f"what is measured has no bound; leave '{demand.condition}' out"
+                    if measured
+                    else f"'{demand}' demands nothing; give it a bound such as > 0",
+                )
         for name, bound in expectation.counts.items():
             if where[0] == "expect" and TABLE[name].always_forbidden and bound.highest != 0:
                 message = f"'{name}' is forbidden in every configuration; only 0 can be expected"

@@ -62,6 +62,8 @@ class Plan:
     """The file, for who looks further: where something is in it."""
     over_repeats: tuple[OverRepeats, ...] = ()
     """What is expected over the repeats of cells, and of cells beside each other."""
+    claimed: tuple[OverRepeats, ...] = ()
+    """The same of what shows claims, or is measured for them."""
 
 
 def analyse(file: str, root: MapNode) -> Plan:
@@ -79,10 +81,10 @@ def analyse(file: str, root: MapNode) -> Plan:
     expecting = Expecting(found, spec, matrix.paths)
     specs = [cell for cell in cells.specs if cell is not None]
     matched = expecting.match(specs, complete=not cells.problems)
-    over_repeats: tuple[OverRepeats, ...] = ()
+    spanning: tuple[OverRepeats, ...] = ()
     if not cells.problems:
         names = [name for name, _ in cells.names]
-        over_repeats = Spanning(found, spec, expecting, names, matrix.choices, specs).match()
+        spanning = Spanning(found, spec, expecting, names, matrix.choices, specs).match()
     if found.problems or cells.problems:
         raise InvalidExperiment([*found.problems, *cells.problems])
     told = tuple(
@@ -94,7 +96,14 @@ def analyse(file: str, root: MapNode) -> Plan:
         )
         for (name, label), choice, experiment in zip(cells.names, matrix.choices, matched, strict=True)
     )
-    return Plan(spec, told, tuple(sorted({*found.warnings, *cells.warnings})), found, over_repeats)
+    return Plan(
+        spec,
+        told,
+        tuple(sorted({*found.warnings, *cells.warnings})),
+        found,
+        over_repeats=tuple(one for one in spanning if not one.claim),
+        claimed=tuple(one for one in spanning if one.claim),
+    )
 
 
 def _check_number(found: Problems, spec: ExperimentSpec, cells: int) -> None:

@@ -55,18 +55,18 @@ class Spanning:
         """Each with the cells that it is of. Reports what speaks of no cell, and what one run cannot show."""
         return tuple(
             one
-            for index, expectation in enumerate(self._spec.expect)
+            for where, expectation in self._expecting.every()
             for name, demand in expectation.over_repeats.items()
             for one in self._of_one(
-                self._where(index, name), name, demand, self._expecting.hits.get(("expect", index), ())
+                self._where(where, name), name, demand, self._expecting.hits.get(where, ())
             )
         )
 
-    def _where(self, index: int, name: str) -> Path:
+    def _where(self, where: Path, name: str) -> Path:
         """Where the file has it, as it spells it there."""
-        node = self._found.node(("expect", index))
+        node = self._found.node(where)
         written = {spelt(key): key for key in node.entries} if isinstance(node, MapNode) else {}
-        return ("expect", index, written.get(name, name))
+        return (*where, written.get(name, name))
 
     def _of_one(self, where: Path, name: str, demand: Demand, hits: Sequence[int]) -> Iterator[OverRepeats]:
         if self._spec.repeat < 2 and self._found.sound(where, ("repeat",)):
@@ -85,6 +85,8 @@ class Spanning:
                 unit=unit,
                 cells=tuple(self._names[cell] for cell in cells),
                 repeats=self._spec.repeat,
+                claim=str(where[1]) if where[0] == "claims" else "",
+                side=str(where[2]) if where[0] == "claims" else "",
             )
 
     def _pairs(self, where: Path, demand: Demand, hits: Sequence[int]) -> Sequence[tuple[int, ...]]:

@@ -32,7 +32,7 @@ from ackproof.rundir.anomalies import TABLE
 Schema = dict[str, JsonValue]
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 _BOUND: Final = r"^ *(>=|<=|==|>|<)? *[0-9]+ *$"
-_OVER_REPEATS: Final = r"^ *(mean|median|max|p[1-9][0-9]?([.][0-9]{1,2})?) +(of|in|[<>=]).*$"
+_OVER_REPEATS: Final = r"^ *(mean|median|max|p[1-9][0-9]?([.][0-9]{1,2})?)( +(of|in|[<>=]).*)? *$"
 _NOTHING_FOUND: Final = r"^ *((==|<=)? *0+|< *0*1) *$"
 
 

@@ -157,6 +157,7 @@ def _of(
             required=required,
             optional=(Argument.NODE,),
             needs=Witness.METRICS,
+            mode=metric.mode,
             windows=windows,
             takes_time=measure is not None and (unit is not None or metric.shape is Shape.LATENCY),
             measure=None if measure is None else partial(measure, metric),

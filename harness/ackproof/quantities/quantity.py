@@ -78,6 +78,8 @@ class Quantity:
     required: tuple[Argument, ...] = ()
     optional: tuple[Argument, ...] = ()
     needs: Witness | None = None
+    mode: str = ""
+    """Where alone it is, `kraft` or `zookeeper`; '' in both."""
     windows: bool = False
     takes_time: bool = True
     """Whether a machine that is short of processor time shows in it."""

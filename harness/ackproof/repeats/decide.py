@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -33,9 +34,16 @@ class Decision:
 def decide(demand: Demand, groups: Groups, confidence: float = CONFIDENCE) -> Decision:
     """Hold the statistic of these repeats against what was demanded of it."""
     found = _estimated(demand, groups, confidence)
-    holds = demand.range.within(found.low, found.high)
+    holds = _held(demand, found)
     enough = None if holds is not None or demand.statistic.is_max else _enough(demand, groups, confidence)
     return Decision(found, holds, enough)
+
+
+def _held(demand: Demand, found: Estimate) -> bool | None:
+    """Whether it is as demanded; of what is only to be measured whether it was, with both ends of its interval."""
+    if demand.is_bare:
+        return True if math.isfinite(found.low) and math.isfinite(found.high) else None
+    return demand.range.within(found.low, found.high)
 
 
 def _estimated(demand: Demand, groups: Groups, confidence: float, as_if: int | None = None) -> Estimate:
@@ -47,7 +55,7 @@ def _estimated(demand: Demand, groups: Groups, confidence: float, as_if: int | N
 def _enough(demand: Demand, groups: Groups, confidence: float) -> int | None:
     for count in _counts(max(len(group) for group in groups)):
         found = _estimated(demand, groups, confidence, count)
-        if demand.range.within(found.low, found.high) is not None:
+        if _held(demand, found) is not None:
             return count
     return None
 

@@ -4,6 +4,7 @@
 "mean in 1s..3s during fault 1"               within a range, of a part of each run
 "mean of acks=all over acks=1 in 1.1..3"      one case beside another: how many times as much
 "median of acks=all minus acks=1 < 2s"        by how much more
+"mean of acks=all over acks=1"                without a bound: it is measured, and nothing is demanded
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ STATISTICS: Final = ("mean", "median", "max", "p90", "p95", "p99", "p99.9")
 """Those that are told where somebody writes another word."""
 _QUANTILE: Final = re.compile(r"p([1-9][0-9]?(?:\.[0-9]{1,2})?)\Z")
 _DEMAND: Final = re.compile(
-    r"\s*(?P<statistic>[A-Za-z][A-Za-z0-9.]*)\s+"
-    r"(?:of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<beside>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+)?"
-    r"(?:(?P<op>>=|<=|==|>|<)\s*(?P<value>\S.*)|in\s+(?P<low>\S.*?)\s*\.\.\s*(?P<high>\S.*))\Z"
+    r"\s*(?P<statistic>[A-Za-z][A-Za-z0-9.]*)"
+    r"(?:\s+of\s+(?P<of>[^\s,]+(?:\s*,\s*[^\s,]+)*)\s+(?P<how>over|minus)\s+(?P<beside>[^\s,]+(?:\s*,\s*[^\s,]+)*))?"
+    r"(?:\s+(?:(?P<op>>=|<=|==|>|<)\s*(?P<value>\S.*)|in\s+(?P<low>\S.*?)\s*\.\.\s*(?P<high>\S.*)))?\Z"
 )
 _PLAIN: Final = re.compile(r"[0-9]{1,15}(?:\.[0-9]{1,9})?\Z")
 _EXAMPLE: Final = '"p95 < 6s", "mean in 1s..3s" or "mean of acks=all over acks=1 in 1.1..3"'
@@ -93,7 +94,7 @@ class Demand:
     range: Range
     unit: Unit
     condition: str
-    """The range as it was written."""
+    """The range as it was written; '' without one."""
     of: tuple[str, ...] = ()
     how: Beside | None = None
     beside: tuple[str, ...] = ()
@@ -116,12 +117,12 @@ class Demand:
             raise ValueError(
                 "max is of the repeats that ran, and is not held beside another; write p95 or median"
             )
-        ends = [match["value"]] if match["op"] else [match["low"], match["high"]]
+        ends = [text for text in (match["value"], match["low"], match["high"]) if text is not None]
         numbers = [_number(one.strip(), unit, how) for one in ends]
         if len(numbers) == 2 and numbers[0] > numbers[1]:
             raise ValueError("a range goes from the smaller number to the greater")
         words = [_text(one, unit, how) for one in numbers]
-        told = f"{match['op']} {words[0]}" if match["op"] else f"in {words[0]}..{words[1]}"
+        told = f"{match['op']} {words[0]}" if match["op"] else f"in {'..'.join(words)}" if words else ""
         return cls(
             statistic,
             _range(match["op"], numbers),
@@ -137,6 +138,11 @@ class Demand:
     def is_ratio(self) -> bool:
         """Whether it is of a number without a unit."""
         return self.how is Beside.OVER
+
+    @property
+    def is_bare(self) -> bool:
+        """Whether nothing is demanded, and it is to be measured alone."""
+        return not self.condition
 
     @property
     def plain(self) -> str:
@@ -155,7 +161,7 @@ def _items(text: str | None) -> tuple[str, ...]:
 
 def _range(op: str | None, numbers: list[float]) -> Range:
     if op is None:
-        return Range(numbers[0], numbers[1])
+        return Range(numbers[0], numbers[1]) if numbers else Range()
     if op == "==":
         return Range(numbers[0], numbers[0])
     if op in ("<", "<="):

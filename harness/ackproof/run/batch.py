@@ -116,6 +116,8 @@ class Batch:
     """What the experiments of several files are called beside each other; empty for one file."""
     over_repeats: tuple[OverRepeats, ...] = ()
     """What is expected over repeats, and what came of it by now."""
+    claimed: tuple[OverRepeats, ...] = ()
+    """The same of what shows claims."""
     at_most: int | None = None
     interrupted: bool = False
     uploaded: BatchDir | None = None
@@ -137,6 +139,7 @@ class Batch:
             command=self.command,
             cases=entries,
             over_repeats=self.over_repeats,
+            claimed=self.claimed,
             at_most=self.at_most,
         )
         if not self.interrupted:
@@ -185,7 +188,8 @@ class Batch:
         results = conclude([one.run for one in planned], step, failed=failed, simulate=simulate)
         for one, result in zip(planned, results, strict=True):
             one.result = result
-        self.over_repeats = judge_over_repeats(self.directory, self.document())
+        judged = judge_over_repeats(self.directory, self.document())
+        self.over_repeats, self.claimed = judged.over_repeats, judged.claimed
         self.save()
 
     def publish(self, step: Step) -> None:
@@ -290,15 +294,14 @@ def _lay_out(planned: PlannedBatch) -> Batch:
     batch.experiments = told_apart(planned.cases)
     batch.at_most = options.at_most
     batch.add(planned.cases)
-    batch.over_repeats = tuple(
-        one.model_copy(
-            update={
-                "experiment": batch.experiments.get(file, ""),
-                "confidence": looks(one.repeats, options.at_most or one.repeats)[0][1],
-            }
-        )
-        for file, one in planned.over_repeats
-    )
+
+    def begun(file: Path, one: OverRepeats) -> OverRepeats:
+        most = one.repeats if one.claim else options.at_most or one.repeats
+        named = {"experiment": batch.experiments.get(file, "")}
+        return one.model_copy(update={**named, "confidence": looks(one.repeats, most)[0][1]})
+
+    batch.over_repeats = tuple(begun(*one) for one in planned.over_repeats)
+    batch.claimed = tuple(begun(*one) for one in planned.claimed)
     return batch
 
 

@@ -171,7 +171,7 @@ def conclude_again(directory: BatchDir, step: Step) -> BatchFile:
     results = conclude([CaseDir(directory.path / case.run) for case in old.cases], step)
     entries = tuple(entry_with(case, result) for case, result in zip(old.cases, results, strict=True))
     judged = old.model_copy(update={"cases": entries, "interrupted": False})
-    new = merged(judged.model_copy(update={"over_repeats": judge_over_repeats(directory, judged)}))
+    new = merged(judge_over_repeats(directory, judged))
     publish(directory, new, step)
     return new
 

@@ -69,10 +69,16 @@ class PlannedBatch:
     @property
     def over_repeats(self) -> Iterator[tuple[Path, OverRepeats]]:
         """What is expected over repeats, with its file, as far as all of these are among the cases."""
+        yield from self._whole(lambda plan: plan.over_repeats)
+
+    @property
+    def claimed(self) -> Iterator[tuple[Path, OverRepeats]]:
+        """The same of what shows claims."""
+        yield from self._whole(lambda plan: plan.claimed)
+
+    def _whole(self, of: Callable[[Plan], Sequence[OverRepeats]]) -> Iterator[tuple[Path, OverRepeats]]:
         for file, plan in self.plans.items():
-            for one in plan.over_repeats:
-                if not self._left_out(file, one):
-                    yield file, one
+            yield from ((file, one) for one in of(plan) if not self._left_out(file, one))
 
     @property
     def not_asked(self) -> Iterator[str]:
@@ -89,7 +95,7 @@ class PlannedBatch:
 
     def order(self) -> list[tuple[Path, Case]]:
         """In which order they take place: that of the matrix, or of a file that compares them in rounds."""
-        spanning = {file for file, _ in self.over_repeats}
+        spanning = {file for file, _ in (*self.over_repeats, *self.claimed)}
         told: list[tuple[Path, Case]] = []
         for file in dict.fromkeys(file for file, _ in self.cases):
             mine = [case for its, case in self.cases if its == file]
@@ -106,10 +112,10 @@ class PlannedBatch:
 
     def describe(self) -> Iterator[str]:
         """What is expected over repeats, and the order of the runs where that is not the matrix' own: lines of text."""
-        expected = [one for _, one in self.over_repeats]
-        for one in expected:
-            yield f"expected over {one.repeats} repeats: {one.title}"
-        if expected:
+        asked = [one for _, one in (*self.over_repeats, *self.claimed)]
+        for one in asked:
+            yield f"{one.claim or 'expected'} over {one.repeats} repeats: {one.title}"
+        if asked:
             yield "order of the runs, drawn from the seed round by round:"
             rounds: dict[int, list[str]] = {}
             for _, case in self.order():

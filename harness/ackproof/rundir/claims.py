@@ -5,9 +5,9 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Literal, TypeAlias
 
-from ackproof.rundir.documents import Document
+from ackproof.rundir.documents import Document, OverRepeats
 
-Side: TypeAlias = Literal["holds", "fails"]
+Side: TypeAlias = Literal["holds", "fails", "measured"]
 
 
 class ClaimVerdict(StrEnum):
@@ -17,11 +17,14 @@ class ClaimVerdict(StrEnum):
     QUALIFIED = "QUALIFIED"
     """It is true under a condition: both sides of that were seen."""
     REFUTED = "REFUTED"
+    MEASURED = "MEASURED"
+    """It asks how much: the effect, with its interval."""
     INCONCLUSIVE = "INCONCLUSIVE"
 
 
 class Shown(Document):
-    """One bound of a showing in one run. `holds` None: it cannot be told, and `why` says why not."""
+    """One bound of a showing in one run, or over the repeats of cases. `holds` None: it cannot be told, and `why` says
+    why not."""
 
     case: str
     run: str
@@ -32,6 +35,8 @@ class Shown(Document):
     seen: str = ""
     holds: bool | None
     why: str = ""
+    over: OverRepeats | None = None
+    """What each repeat came to, where it is of repeats; then there is no one run."""
 
 
 class ClaimJudged(Document):

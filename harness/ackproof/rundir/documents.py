@@ -299,6 +299,10 @@ class OverRepeats(Document):
     """Of the quantity; of the interval too, unless that is a ratio."""
     cells: tuple[str, ...]
     repeats: int
+    claim: str = ""
+    """The name of the claim that it shows; '' for what the experiment expects."""
+    side: str = ""
+    """Of that claim: `holds`, `fails` or `measured`."""
     confidence: float = 0.95
     verdict: Verdict | None = None
     why: str = ""
@@ -350,5 +354,7 @@ class BatchFile(Document):
     cases: tuple[BatchCase, ...]
     over_repeats: tuple[OverRepeats, ...] = ()
     """What is expected over repeats, and what came of it."""
+    claimed: tuple[OverRepeats, ...] = ()
+    """The same of what shows claims, or is measured for them: nothing that the batch is judged by."""
     at_most: int | None = None
     """How many repeats of a case there might have been: it was to go on until all of these were decided."""

@@ -30,7 +30,8 @@ class Shape(StrEnum):
     COUNTER = "counter"
     """Counts up since the node's start."""
     LATENCY = "latency"
-    """A quantile of a request's total time, over what Kafka's own histogram weighs: mostly the last minutes."""
+    """A quantile of a request's total time, over what Kafka's own histogram weighs: mostly the last minutes; or a mean
+    of the last seconds."""
 
 
 class Together(StrEnum):
@@ -44,7 +45,8 @@ class Together(StrEnum):
 
 @dataclass(frozen=True)
 class Metric:
-    """One metric: what it is called here, and where JMX has it. `factor`: times the bean's number."""
+    """One metric: what it is called here, and where JMX has it. `factor`: times the bean's number. `mode`: where alone
+    nodes have it, `kraft` or `zookeeper`; '' in both."""
 
     name: str
     bean: str
@@ -53,6 +55,7 @@ class Metric:
     shape: Shape = Shape.GAUGE
     together: Together = Together.SUM
     factor: float = 1.0
+    mode: str = ""
 
 
 _REPLICAS: Final = "kafka.server:type=ReplicaManager,name="
@@ -150,6 +153,7 @@ _LIST: Final = (
         "elections of leaders; ZooKeeper mode only: KRaft counts the unclean ones alone",
         Shape.COUNTER,
         _GREATEST,
+        mode="zookeeper",
     ),
     Metric(
         "unclean_leader_elections",
@@ -158,6 +162,17 @@ _LIST: Final = (
         "elections of leaders that were not in the ISR, as a controller counts them",
         Shape.COUNTER,
         _GREATEST,
+    ),
+    Metric(
+        "metadata_commit_time_avg",
+        "kafka.server:type=raft-metrics",
+        "commit-latency-avg",
+        "how long the active controller waited until the quorum had committed what it appended to the metadata log, "
+        "the mean over metrics.num.samples windows of metrics.sample.window.ms (a minute by default); KRaft only",
+        Shape.LATENCY,
+        _GREATEST,
+        1e-3,
+        mode="kraft",
     ),
     *_latencies(),
 )

@@ -47,6 +47,7 @@ class EventKind(StrEnum):
     SCRIPT_STEP = "script-step"
     NODE_STARTED = "node-started"
     NODE_DIED = "node-died"
+    PROXY_DIED = "proxy-died"
     NODE_ENDED = "node-ended"
     LEADER = "leader"
     ISR = "isr"
@@ -195,6 +196,14 @@ class NodeDied(Happening):
     pid: int | None = None
     status: int | str | None = None
     log: str = ""
+
+
+class ProxyDied(Happening):
+    """A proxy of links ended by itself, and all connections through it; another took its place. `why`: its name, its
+    status and the end of what it said."""
+
+    KIND = EventKind.PROXY_DIED
+    why: str = ""
 
 
 class NodeEnded(Happening):

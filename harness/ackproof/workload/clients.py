@@ -329,6 +329,7 @@ class Workload:
             config=reader_config(spec.config, spec.isolation, self.bootstrap, name),
             reader=number,
             isolation=spec.isolation,
+            commit_s=spec.commit_every,
             committed=transactions and spec.isolation == "read_committed",
         )
         return self._launch(settings, after)

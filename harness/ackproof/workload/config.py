@@ -70,7 +70,7 @@ def reader_config(
         **_FAIL_OVER,
         "bootstrap.servers": bootstrap,
         "client.id": f"ackproof-{client}",
-        # never joined: the client library wants one all the same
+        # never joined: offsets may be committed in its name, and the client library wants one all the same
         "group.id": f"ackproof-{client}",
         "enable.auto.commit": False,
         "enable.auto.offset.store": False,

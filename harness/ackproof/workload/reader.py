@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import gc
 import json
+import math
 import os
 import re
 import sys
@@ -95,6 +96,7 @@ class ReaderProcess:
         self.problems: dict[int, str] = {}
         self.buffer = self._new_buffer()
         self.flush_at = time.monotonic() + settings.flush_s
+        self.commit_at = math.inf if settings.commit_s is None else time.monotonic() + settings.commit_s
         self.client = Consumer({**settings.config, "error_cb": self._on_error})
 
     def run(self) -> int:
@@ -169,6 +171,8 @@ class ReaderProcess:
             self._take(messages, stamps, read_ns)
         if self.resets:
             self._reset()
+        if time.monotonic() >= self.commit_at:
+            self._commit()
         if self.buffer.used and (
             self.buffer.used >= self.buffer.capacity or time.monotonic() >= self.flush_at
         ):
@@ -186,6 +190,22 @@ class ReaderProcess:
         self.positions[place] = offset + 1
         np.maximum(self.reached, self.positions, out=self.reached)
         self.counts += np.bincount(place, minlength=len(self.counts))
+
+    def _commit(self) -> None:
+        """Commit what is in the ledger, and wait for the answer; without one ask again soon."""
+        self._flush()
+        offsets = [
+            ClientPartition(place.topic, place.partition, position)
+            for place, position in zip(self.settings.places, self.positions.tolist(), strict=True)
+            if position >= 0
+        ]
+        try:
+            if offsets:
+                self.client.commit(offsets=offsets, asynchronous=False)
+        except KafkaException as error:
+            sys.stderr.write(f"commit: {error}\n")
+            return
+        self.commit_at = time.monotonic() + (self.settings.commit_s or 0.0)
 
     def _flush(self) -> None:
         if self.buffer.used:
@@ -278,5 +298,5 @@ if __name__ == "__main__":
     sys.stdout.flush()
     sys.stderr.flush()
     # Closing a consumer whose brokers came and went can take librdkafka forever (its issue 4674), and this one holds
-    # nothing that is not in the ledger by now: it has no group and commits no offsets.
+    # nothing that is not in the ledger by now: it is in no group, and what it commits it has waited for.
     os._exit(status)

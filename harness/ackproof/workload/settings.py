@@ -128,6 +128,8 @@ class ReaderSettings(ClientSettings):
     MODULE: ClassVar[str] = "ackproof.workload.reader"
     reader: int
     isolation: Isolation
+    commit_s: float | None = None
+    """So often a live reader commits what it has read, and waits for the answer; None: it does not."""
     flush_rows: int = 1 << 17
     flush_s: float = 1.0
     committed: bool = False

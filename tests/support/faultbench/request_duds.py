@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from ackproof.cluster.network.requests.rules import Counted
+from ackproof.cluster.network.mesh import Link
+from ackproof.cluster.network.requests.rules import Counted, Kind, Rule, Side
+from ackproof.experiment.apis import APIS
 from faultbench.bench import Bench
 from faultbench.dud import Dud
-from faultbench.spoilt import of_another_api, of_the_other_side, says
+from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, says
 
 _LINK: Final = "link: follower(t/0) -> leader(t/0)"
 _REQUESTS: Final = "ackproof.cluster.network.requests.links.RequestLinks"
@@ -23,6 +25,48 @@ def let_go_at_last(bench: Bench) -> Iterator[None]:
         requests.lift("fault-1")
 
 
+@contextmanager
+def fetches_held(bench: Bench) -> Iterator[None]:
+    """A rule of somebody else holds all fetches of followers of the leader."""
+    requests, api = bench.cluster.requests, APIS["Fetch"]
+    assert requests is not None
+    bench.await_full_isr()
+    ways = [way for follower in (2, 3) for way in requests.ways(Link(follower, 1), api)]
+    requests.lay(Rule("held", Kind.HOLD, Side.REQUEST, api.key, tuple(ways)))
+    try:
+        yield
+    finally:
+        requests.lift("held")
+
+
+_WORDS: Final = {
+    "hold_request": "",
+    "lose_request": "",
+    "close_at_request": "",
+    "late_request": ", by: 400ms",
+    "repeat_request": "",
+    "answer_request": ", error: {error}",
+}
+_GROUPS: Final = {
+    "Produce": ("clients -> leader(t/0)", "NOT_LEADER_OR_FOLLOWER"),
+    "Fetch": ("follower(t/0) -> leader(t/0)", "FETCH_SESSION_ID_NOT_FOUND"),
+    "AlterPartition": ("leader(t/0) -> controllers", "NOT_CONTROLLER"),
+}
+"""An API of each kind of connections."""
+
+
+def _of_another_api() -> dict[str, Dud]:
+    """Each kind, on each side, of each group of APIs."""
+    duds = {}
+    for kind, words in _WORDS.items():
+        for api, (link, error) in _GROUPS.items():
+            for side in ("request", "response"):
+                fault = f"{kind}: {{link: {link}, api: {api}, side: {side}{words.format(error=error)}}}"
+                if (kind, side) != ("repeat_request", "response"):
+                    duds[f"{kind} {api} {side}"] = Dud(fault, "to show", {f"{_REQUESTS}.lay": of_another_api})
+    return duds
+
+
 REQUEST_DUDS: Final[Mapping[str, Dud]] = {
     "hold_request": Dud(
         "hold_request: {link: follower(t/0) -> controllers, api: BrokerHeartbeat}",
@@ -30,32 +74,21 @@ REQUEST_DUDS: Final[Mapping[str, Dud]] = {
         {f"{_REQUESTS}.lay": of_another_api},
         nightly=False,
     ),
-    "lose_request": Dud(
-        "lose_request: {link: clients -> leader(t/0), api: Produce}",
-        "to show",
-        {f"{_REQUESTS}.lay": of_another_api},
-    ),
     "a response that is lost where the request was to be": Dud(
         f"lose_request: {{{_LINK}, api: Fetch}}", "to show", {f"{_REQUESTS}.lay": of_the_other_side}
     ),
-    "close_at_request": Dud(
-        f"close_at_request: {{{_LINK}, api: Fetch}}", "to show", {f"{_REQUESTS}.lay": of_another_api}
-    ),
-    "late_request": Dud(
-        f"late_request: {{{_LINK}, api: Fetch, by: 400ms}}",
+    "requests of any partition where one was to be": Dud(
+        f"hold_request: {{{_LINK}, api: Fetch, partition: t/0}}",
         "to show",
-        {f"{_REQUESTS}.lay": of_another_api},
+        {f"{_REQUESTS}.lay": of_any_partition},
     ),
-    "repeat_request": Dud(
-        "repeat_request: {link: clients -> leader(t/0), api: Produce}",
-        "to show",
-        {f"{_REQUESTS}.lay": of_another_api},
+    "release_request": Dud(
+        "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch}",
+        "something to arrive",
+        {f"{_REQUESTS}.release": says(1)},
+        stage=fetches_held,
     ),
-    "answer_request": Dud(
-        f"answer_request: {{{_LINK}, api: Fetch, error: FETCH_SESSION_ID_NOT_FOUND}}",
-        "to show",
-        {f"{_REQUESTS}.lay": of_another_api},
-    ),
+    **_of_another_api(),
     "requests that are not let go": Dud(
         "hold_request: {link: follower(t/0) -> controllers, api: AllocateProducerIds}",
         "to pass again",

@@ -29,6 +29,38 @@ REQUEST_FAULTS: tuple[Any, ...] = (
     ),
     pytest.param("repeat_request: {link: clients -> leader(t/0), api: Produce}", marks=_NIGHT),
     pytest.param("repeat_request: {link: brokers -> controllers, api: BrokerHeartbeat}", marks=_NIGHT),
+    "hold_request: {link: followers(t/0) -> leader(t/0), api: Fetch, partition: t/0}",
+    *(
+        pytest.param(f"hold_request: {{link: clients -> leader(t/0), api: Produce, {more}}}", marks=_NIGHT)
+        for more in ("topic: t, side: response", "until_held: 1", "overtaken: true, every: 2")
+    ),
+    pytest.param(
+        "lose_request: {link: leader(t/0) -> controllers, api: BrokerHeartbeat, side: response}", marks=_NIGHT
+    ),
+    pytest.param(
+        "late_request: {link: followers(t/0) -> leader(t/0), api: Fetch, by: 300ms, jitter: 50ms, "
+        "distribution: normal}",
+        marks=_NIGHT,
+    ),
+    pytest.param(
+        "late_request: {link: clients -> leader(t/0), api: Produce, by: 200ms, jitter: 50ms, "
+        "distribution: exponential}",
+        marks=_NIGHT,
+    ),
+    pytest.param(
+        "answer_request: {link: clients -> leader(t/0), api: Produce, error: NOT_LEADER_OR_FOLLOWER, times: 3}",
+        marks=_NIGHT,
+    ),
+    pytest.param(
+        "answer_request: {link: clients -> leader(t/0), api: Produce, side: response, partition: t/0, "
+        "error: NOT_ENOUGH_REPLICAS_AFTER_APPEND, times: 3}",
+        marks=_NIGHT,
+    ),
+    pytest.param(
+        "answer_request: {link: follower(t/0) -> leader(t/0), api: Fetch, side: response, "
+        "error: FETCH_SESSION_ID_NOT_FOUND}",
+        marks=_NIGHT,
+    ),
     pytest.param(
         "answer_request: {link: brokers -> controllers, api: BrokerHeartbeat, error: NOT_CONTROLLER, times: 2}",
         marks=_NIGHT,

@@ -58,6 +58,11 @@ def of_the_other_side(real: Callable[..., Any]) -> Callable[..., Any]:
     return lambda links, rule: real(links, replace(rule, side=Side.RESPONSE))
 
 
+def of_any_partition(real: Callable[..., Any]) -> Callable[..., Any]:
+    """A rule for all requests of the API."""
+    return lambda links, rule: real(links, replace(rule, places=()))
+
+
 def spared(file: str) -> Spoilt:
     """Files of this name stay."""
     return lambda real: lambda path, **named: None if path.name == file else real(path, **named)

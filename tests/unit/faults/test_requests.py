@@ -10,7 +10,8 @@ from ackproof.faults.requests.witnesses import Closed, Late, Look, Told, Twice, 
 ANSWERED = Asked("answered", 0.003, 1)
 HELD = Unanswered("holds", arrives=False)
 UNHEARD = Unanswered("loses", arrives=True)
-TOLD = Told("answers", code=41)
+TOLD = Told("answers", code=41, arrives=False)
+STAMPED = Told("answers", code=41, arrives=True)
 LATE = Late("delays", least_s=0.3, arrives=False, look_after_s=0.15)
 
 
@@ -27,6 +28,7 @@ def asked(how: How, seconds: float = 0.003, arrived: int = 1) -> Asked:
         (LATE, asked("answered", 0.31, 0)),
         (Twice("repeats"), asked("answered", 0.004, 2)),
         (TOLD, Asked("answered", 0.004, 0, 41)),
+        (STAMPED, Asked("answered", 0.004, 1, 41)),
         (Witness(), ANSWERED),
     ],
 )
@@ -53,6 +55,8 @@ def test_each_sees_its_own_and_no_other(witness: Witness, seen: Asked) -> None:
         (TOLD, Asked("answered", 0.004, 1, 41)),
         (TOLD, Asked("answered", 0.004, 0, 42)),
         (TOLD, Asked("answered", 0.004, 0)),
+        (STAMPED, Asked("answered", 0.004, 0, 41)),
+        (STAMPED, Asked("answered", 0.004, 1)),
         (Witness(), asked("silent", 2.0, 0)),
     ],
 )

@@ -42,17 +42,24 @@ class Taken:
     """A stream whose frames are written down; `fates` by their place, else all pass."""
 
     def __init__(self, fates: dict[int, Fate] | None = None) -> None:
+        self.whole: list[bytes] = []
         self.heads: list[RequestHead] = []
         self.out = bytearray()
-        self.whole: list[bytes] = []
-        self.fates = fates or {}
-        self.stream = Stream(
-            request_head, self.decide, self.forward, lambda head, frame: self.whole.append(frame)
-        )
 
-    def decide(self, head: RequestHead) -> Fate:
+        self.fates = fates or {}
+        self.stream = Stream(request_head, self.decide, self.forward)
+        self.looks = 0
+
+    def decide(self, head: RequestHead, frame: memoryview | None) -> Fate | bytes:
+        if frame is not None:
+            self.whole.append(bytes(frame))
+            return 2 * bytes(frame)
+        if self.looks and len(self.whole) < self.looks:
+            return Fate.LOOK  # asked again: it is not whole yet
         self.heads.append(head)
-        return self.fates.get(len(self.heads) - 1, Fate.PASS)
+        fate = self.fates.get(len(self.heads) - 1, Fate.PASS)
+        self.looks += fate is Fate.LOOK
+        return fate
 
     def forward(self, data: memoryview) -> None:
         self.out += data
@@ -97,7 +104,7 @@ def test_every_frame_is_seen_and_nothing_is_touched(frames: list[bytes], data: s
     assert bytes(taken.out) == stream
     assert [head.size for head in taken.heads] == [len(frame) for frame in frames]
     assert [head.api for head in taken.heads] == [struct.unpack_from(">h", frame, 4)[0] for frame in frames]
-    assert not taken.stream.kept and not taken.stream.unframed
+    assert not taken.stream.unframed
 
 
 @SLOWLY
@@ -105,12 +112,13 @@ def test_every_frame_is_seen_and_nothing_is_touched(frames: list[bytes], data: s
 def test_what_is_done_to_one_frame_leaves_the_others(frames: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(frames)
     fates = {
-        place: data.draw(st.sampled_from([Fate.PASS, Fate.DROP, Fate.WHOLE])) for place in range(len(frames))
+        place: data.draw(st.sampled_from([Fate.PASS, Fate.DROP, Fate.LOOK])) for place in range(len(frames))
     }
     taken = Taken(fates)
     taken.feed(stream, data.draw(st.lists(st.integers(0, len(stream)), max_size=12)))
-    assert bytes(taken.out) == b"".join(one for at, one in enumerate(frames) if fates[at] is Fate.PASS)
-    assert taken.whole == [one for at, one in enumerate(frames) if fates[at] is Fate.WHOLE]
+    times = {Fate.PASS: 1, Fate.DROP: 0, Fate.LOOK: 2}
+    assert bytes(taken.out) == b"".join(times[fates[at]] * one for at, one in enumerate(frames))
+    assert taken.whole == [one for at, one in enumerate(frames) if fates[at] is Fate.LOOK]
 
 
 @SLOWLY
@@ -121,7 +129,6 @@ def test_what_is_stopped_goes_on_whole(frames: list[bytes], data: st.DataObject)
     taken.stream.feed(memoryview(stream))
     before = b"".join(frames[:place])
     assert bytes(taken.out) == before and taken.stream.stopped
-    assert taken.stream.kept == len(stream) - len(before)
     taken.stream.go_on()
     assert bytes(taken.out) == stream and not taken.stream.stopped
 

@@ -11,75 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from ackproof.cluster.network.requests.frames import PROBE
-from ackproof.cluster.network.requests.relay import Refused, Relay
+from ackproof.cluster.network.requests.relay import Refused
 from ackproof.cluster.network.requests.rules import Kind, Rule, Side
-
-METADATA, HEARTBEAT = 3, 63
-
-
-def request(api: int, correlation: int, name: bytes = b"someone", size: int = 0) -> bytes:
-    head = struct.pack(">hhih", api, 1, correlation, len(name)) + name + bytes(size)
-    return struct.pack(">i", len(head)) + head
-
-
-def response(correlation: int, size: int = 4) -> bytes:
-    return struct.pack(">ii", 4 + size, correlation) + bytes(size)
-
-
-class Ground:
-    """A relay with one way, and who listens behind it."""
-
-    def __init__(self) -> None:
-        self.relay = Relay()
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
-            self._front = free.getsockname()
-        self.relay.add("w", self._front, self._listening.getsockname())
-        self._open: list[socket.socket] = [self._listening]
-
-    def connect(self) -> tuple[socket.socket, socket.socket]:
-        """A client's end, and the node's."""
-        client = socket.create_connection(self._front)
-        self.turn()
-        node, _ = self._listening.accept()
-        for one in (client, node):
-            one.setblocking(False)
-            self._open.append(one)
-        self.turn()
-        return client, node
-
-    def lay(self, kind: Kind, side: Side = Side.REQUEST, **more: object) -> None:
-        rule: dict[str, object] = {
-            "name": "r",
-            "kind": kind,
-            "side": side,
-            "api": HEARTBEAT,
-            "ways": ["w"],
-            **more,
-        }
-        self.relay.lay(Rule.of_json(rule))
-
-    def turn(self) -> None:
-        for _ in range(6):
-            self.relay.turn(0.002)
-
-    def came(self, line: socket.socket) -> bytes:
-        """What has come; b"closed" behind it where that is so."""
-        self.turn()
-        data = b""
-        with contextlib.suppress(BlockingIOError):
-            while True:
-                part = line.recv(1 << 20)
-                if not part:
-                    return data + b"closed"
-                data += part
-                self.turn()
-        return data
-
-    def end(self) -> None:
-        self.relay.close()
-        for one in self._open:
-            one.close()
+from request_ground import HEARTBEAT, METADATA, Ground, request, response
 
 
 @pytest.fixture
@@ -279,6 +213,51 @@ def test_questions_are_hit_and_not_counted(ground: Ground) -> None:
     assert (counted.matched, counted.hit, counted.holding) == (1, 1, 1)
 
 
+def test_those_go_first_that_came_first(ground: Ground) -> None:
+    ground.lay(Kind.HOLD)
+    lines = [ground.connect() for _ in range(3)]
+    for number in (2, 0, 1):
+        lines[number][0].sendall(request(HEARTBEAT, number) + request(HEARTBEAT, 10 + number))
+        assert ground.came(lines[number][1]) == b""
+    assert ground.relay.release("r", ["w"], 2) == 2
+    assert [ground.came(node) for _, node in lines] == [request(HEARTBEAT, 0), b"", request(HEARTBEAT, 2)]
+    assert ground.relay.held() == {"r": {"w": 3}}
+    ground.relay.lift("r")
+    assert ground.came(lines[1][1]) == request(HEARTBEAT, 1) + request(HEARTBEAT, 11)
+
+
+def test_they_go_when_so_many_wait_and_no_other_waits(ground: Ground) -> None:
+    ground.lay(Kind.HOLD, until_held=2)
+    first, its_node = ground.connect()
+    second, others_node = ground.connect()
+    first.sendall(request(HEARTBEAT, 1))
+    assert ground.came(its_node) == b""
+    second.sendall(request(HEARTBEAT, 2))
+    assert ground.came(its_node) == request(HEARTBEAT, 1)
+    assert ground.came(others_node) == request(HEARTBEAT, 2)
+    second.sendall(request(HEARTBEAT, 3))
+    assert ground.came(others_node) == request(HEARTBEAT, 3)
+    asking, asked = ground.connect()
+    asking.sendall(request(HEARTBEAT, 3, name=PROBE))
+    assert ground.came(asked) == b""
+
+
+def test_those_behind_overtake_it_and_their_answers_do_not(ground: Ground) -> None:
+    client, node = ground.connect()
+    ground.lay(Kind.HOLD, overtaken=True, times=1)
+    client.sendall(request(HEARTBEAT, 1) + request(HEARTBEAT, 2) + request(METADATA, 3, size=5)[:-3])
+    assert ground.came(node) == request(HEARTBEAT, 2) + request(METADATA, 3, size=5)[:-3]
+    node.sendall(response(2))
+    assert ground.came(client) == b""
+    ground.relay.lift("r")
+    assert ground.came(node) == b""  # not in the midst of another
+    client.sendall(request(METADATA, 3, size=5)[-3:])
+    assert ground.came(node) == request(METADATA, 3, size=5)[-3:] + request(HEARTBEAT, 1)
+    node.sendall(response(3) + response(1))
+    assert ground.came(client) == response(1) + response(2) + response(3)
+    assert not ground.relay.trouble
+
+
 def test_an_answer_to_nothing_is_told_and_ends_its_connection(ground: Ground) -> None:
     client, node = ground.connect()
     client.sendall(request(METADATA, 1))
@@ -310,7 +289,7 @@ def test_a_version_without_an_answer_is_passed_on_and_told(ground: Ground) -> No
     ground.lay(Kind.ANSWER, answers=[[7, ""]])
     client.sendall(request(HEARTBEAT, 2))
     assert ground.came(node) == request(HEARTBEAT, 2)
-    assert "no answer is known to version 1" in ground.relay.trouble
+    assert "nobody knows how" in ground.relay.rules()["r"].counted.trouble
 
 
 def test_nobody_behind_is_a_reset(ground: Ground) -> None:

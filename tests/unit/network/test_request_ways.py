@@ -12,6 +12,7 @@ from ackproof.cluster.backends import links
 from ackproof.cluster.backends.paths import CLIENTS_BY_PROXY
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.mesh import CLIENTS, Link
+from ackproof.cluster.network.requests.links import RequestLinks
 from ackproof.experiment.apis import APIS
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
 from ackproof.experiment.spec import ClusterSpec
@@ -32,7 +33,7 @@ def laid(needs: frozenset[Need]) -> tuple[dict[Link, list[tuple[Address, Address
     requests = links.wire_requests(*here)
     return (
         {link: [(way.listen, way.upstream) for way in ways] for link, ways in mesh.ways.items()},
-        {link: [(one.way.listen, one.way.upstream) for one in ways] for link, ways in requests._ways.items()},
+        {link: [(one.way.listen, one.way.upstream) for one in ways] for link, ways in requests.ways.items()},
     )
 
 
@@ -63,6 +64,6 @@ def test_a_link_of_both_goes_through_toxiproxy_first() -> None:
 
 def test_the_port_of_controllers_has_no_requests_of_followers() -> None:
     here = (Layout(ClusterSpec(), ADDRESSES), frozenset(REQUESTS), Path("nodes"))
-    requests = links.wire_requests(*here, RunTag("r", Path(), Path()), lambda node: None)
+    requests = RequestLinks(links.wire_requests(*here, RunTag("r", Path(), Path()), lambda node: None))
     assert requests.ways(Link(1, 101), APIS["BrokerHeartbeat"]) == ("1-101-29093",)
     assert requests.ways(Link(1, 2), APIS["Fetch"]) == ("1-2-29092",)

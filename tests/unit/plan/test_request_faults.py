@@ -108,9 +108,50 @@ def test_what_it_needs(load_text: Load, fault: str, needs: set[Need]) -> None:
             "it would be called Kafka's doing",
         ),
         (
-            "answer_request: {link: clients -> leader(t/0), api: Produce, error: NOT_CONTROLLER}",
+            "answer_request: {link: clients -> leader(t/0), api: Metadata, error: NOT_CONTROLLER}",
             {},
-            "a response of Produce has no error for the whole; these have: Fetch",
+            "a response of Metadata has no error; these have: Fetch",
+        ),
+        (
+            "answer_request: {link: clients -> leader(t/0), api: Produce, side: response, error: INVALID_RECORD}",
+            {"retries": 0},
+            "what was written would be called refused",
+        ),
+        (
+            "answer_request: {link: clients -> leader(t/0), api: EndTxn, side: response, error: INVALID_TXN_STATE}",
+            {},
+            "what was committed would be called aborted",
+        ),
+        (
+            "hold_request: {link: clients -> leader(t/0), api: Fetch, topic: t, partition: t/0}",
+            {},
+            "a topic or a partition, not both",
+        ),
+        (
+            "hold_request: {link: brokers -> controllers, api: BrokerHeartbeat, partition: t/0}",
+            {},
+            "BrokerHeartbeat names no partitions of topics; these do: Produce",
+        ),
+        (
+            "hold_request: {link: brokers -> controllers, api: Fetch, partition: t/0}",
+            {},
+            "what is fetched from controllers is the metadata log",
+        ),
+        (
+            "hold_request: {link: clients -> leader(t/0), api: Produce, partition: t/7}",
+            {},
+            "t/7 does not exist",
+        ),
+        ("hold_request: {link: clients -> leader(t/0), api: Produce, topic: u}", {}, "the topic"),
+        (
+            "hold_request: {link: clients -> leader(t/0), api: Fetch, side: response, overtaken: true}",
+            {},
+            "answers come in the order of the requests",
+        ),
+        (
+            "late_request: {link: clients -> brokers, api: Fetch, by: 1s, jitter: 400ms, distribution: normal}",
+            {},
+            "the jitter is more than the delay",
         ),
         (
             "answer_request: {link: clients -> leader(t/0), api: EndTxn, error: NOT_COORDINATER}",
@@ -123,11 +164,6 @@ def test_what_it_needs(load_text: Load, fault: str, needs: set[Need]) -> None:
             "the jitter is more than the delay",
         ),
         ("hold_request: {link: clients -> leader(t/0), api: Fetch, times: 0}", {}, "times"),
-        (
-            "hold_request: {link: clients -> leader(t/0), api: Fetch}",
-            {"backend": "docker"},
-            "not possible on the backend docker, because links between containers",
-        ),
         (
             "hold_request: {link: clients -> leader(t/0), api: Fetch}",
             {"backend": "attach"},

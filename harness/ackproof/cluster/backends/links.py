@@ -19,7 +19,7 @@ from ackproof.cluster.network.mesh import CLIENTS, Link
 from ackproof.cluster.network.packets import table_of
 from ackproof.cluster.network.probe import Speech
 from ackproof.cluster.network.proxied import Wiring
-from ackproof.cluster.network.requests.links import RequestLinks, RequestWay
+from ackproof.cluster.network.requests.links import RequestWay, RequestWiring
 from ackproof.cluster.network.requests.proxy import RequestProxy
 from ackproof.cluster.network.toxiproxy import ProxyServer, Way
 from ackproof.experiment.apis import Flow
@@ -33,17 +33,17 @@ _EXTERNAL: Final = re.compile(r"^advertised\.listeners=.*EXTERNAL://([^:,\s]+):(
 
 def require(needs: Set[Need], progress: ProgressSink = ignore, *, containers: bool = False) -> None:
     """Find or make what these needs take of this machine, before anything is started. Raises `BadInput`."""
-    if containers and needs & LINKS:
+    if containers and needs & (LINKS | REQUESTS.keys()):
         if os.geteuid() != 0:
             raise BadInput(
-                "faults of links on the backend docker are not possible without root: packet rules are laid from "
-                "outside, in the network namespaces of the containers"
+                "faults of links and requests on the backend docker are not possible without root: packet rules "
+                "are laid from outside, in the network namespaces of the containers"
             )
         if shutil.which("nsenter") is None:
             raise MissingTool(
                 "nsenter", "it enters the containers' network namespaces", "apt-get install util-linux"
             )
-    if Need.PACKETS in needs or (containers and needs & LINKS):
+    if Need.PACKETS in needs or (containers and needs & (LINKS | REQUESTS.keys())):
         find_nft()
     if needs & LINKS:
         toxiproxy_server(progress)
@@ -107,7 +107,7 @@ def wire(
 
 def wire_requests(
     layout: Layout, needs: Set[Need], nodes_dir: Path, tag: RunTag, pid: Callable[[int], int | None]
-) -> RequestLinks:
+) -> RequestWiring:
     """The links whose requests can be touched; one that can be broken too is broken before it comes to these."""
     proxy = RequestProxy(layout.addresses.requests, folder=folder_of(nodes_dir), tag=tag)
     broken = frozenset(_wanted(layout, needs))
@@ -121,7 +121,7 @@ def wire_requests(
         )
         for link in requested(layout, needs)
     }
-    return RequestLinks(proxy, ways, NodesSight(layout, nodes_dir, pid))
+    return RequestWiring(proxy, ways, NodesSight(layout, nodes_dir, pid))
 
 
 def folder_of(nodes_dir: Path) -> Path:

@@ -11,8 +11,10 @@ from ackproof.cluster.backends.links import wire, wire_requests
 from ackproof.cluster.layout import Layout
 from ackproof.cluster.network.mesh import LinkError
 from ackproof.cluster.network.proxied import ProxiedMesh, Wiring
-from ackproof.cluster.network.requests.links import RequestLinks
+from ackproof.cluster.network.requests.links import RequestLinks, RequestWiring
+from ackproof.cluster.protocol import NodeEvent, OnNodeEvent
 from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.rundir.timeline import ProxyDied
 
 CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 """Needs for which clients are sent to proxies in front of the brokers."""
@@ -21,10 +23,17 @@ CLIENTS_BY_PROXY: Final = frozenset({Need.CLIENT_LINKS, Need.CLIENT_REQUESTS})
 class Paths:
     """The mesh, and the links whose requests can be touched; each None where no fault needs it."""
 
-    def __init__(self, make_mesh: Callable[[Wiring], ProxiedMesh]) -> None:
+    def __init__(
+        self,
+        make_mesh: Callable[[Wiring], ProxiedMesh],
+        make_requests: Callable[[RequestWiring], RequestLinks],
+        on_event: OnNodeEvent,
+    ) -> None:
         self.mesh: ProxiedMesh | None = None
         self.requests: RequestLinks | None = None
         self._make_mesh = make_mesh
+        self._make_requests = make_requests
+        self._on_event = on_event
         self._trouble: LinkError | None = None
 
     def lay(
@@ -37,12 +46,15 @@ class Paths:
         lease_descriptor: int,
     ) -> None:
         """Start what the needs speak of, before any node. `pid` tells the process of a node. Raises `LinkError`."""
+        if needs & REQUESTS.keys():
+            self.requests = self._make_requests(wire_requests(layout, needs, nodes_dir, tag, pid))
+            self.requests.start(lease_descriptor, self._died)
         if needs & LINKS:
             self.mesh = self._make_mesh(wire(layout, needs, nodes_dir, tag, pid))
             self.mesh.start(lease_descriptor)
-        if needs & REQUESTS.keys():
-            self.requests = wire_requests(layout, needs, nodes_dir, tag, pid)
-            self.requests.start(lease_descriptor)
+
+    def _died(self, why: str) -> None:
+        self._on_event(NodeEvent(None, ProxyDied(why=why)))
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Where a node must look for a peer; None: where the peer is."""
@@ -51,19 +63,19 @@ class Paths:
 
     def renew(self, node: int) -> None:
         """A node was started. What goes wrong is told by `check`: a node's start must not fail half way."""
-        if self.mesh is not None:
-            try:
-                self.mesh.renew(node)
-            except LinkError as error:
-                self._trouble = error
+        for laid in (self.requests, self.mesh):  # what breaks a link comes before what touches its requests
+            if laid is not None:
+                try:
+                    laid.renew(node)
+                except LinkError as error:
+                    self._trouble = error
 
     def check(self) -> None:
-        """Raises `LinkError` when anything of it has ended by itself."""
+        """Raises `LinkError` when anything of it has ended by itself that was not replaced."""
         if self._trouble is not None:
             raise self._trouble
-        for laid in (self.mesh, self.requests):
-            if laid is not None:
-                laid.check()
+        if self.mesh is not None:
+            self.mesh.check()
 
     def end(self) -> None:
         """End all of it. May be called again."""

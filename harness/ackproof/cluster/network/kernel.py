@@ -28,30 +28,69 @@ _CLONE_NEWNET: Final = 0x40000000
 T = TypeVar("T")
 
 
+class Spaces:
+    """The packet rules of one run in the network namespaces of nodes. `pid` tells the process of a node."""
+
+    def __init__(self, table: str, pid: Callable[[int], int | None]) -> None:
+        self._table = table
+        self._pid = pid
+        self._known: dict[int, tuple[int, PacketRules]] = {}
+        self._lock = threading.Lock()
+
+    def rules(self, node: int) -> PacketRules | None:
+        """Those of the namespace that a node has now; None while it has no process."""
+        pid = self._pid(node)
+        if pid is None:
+            return None
+        with self._lock:
+            known = self._known.get(node)
+            if known is None or known[0] != pid:
+                known = pid, PacketRules(self._table, ("nsenter", "-t", str(pid), "-n"))
+                self._known[node] = known
+            return known[1]
+
+    def within(self, node: int, act: Callable[[], T]) -> T:
+        """What `act` returns where connections of a node begin and end. Raises `LinkError`."""
+        pid = self._pid(node)
+        if pid is None:
+            raise LinkError(f"node {node} has no process")
+        return inside(pid, act)
+
+    def end(self) -> None:
+        """Take all rules away; those of a node that has ended went with it."""
+        with self._lock:
+            for node, (pid, rules) in self._known.items():
+                if self._pid(node) == pid:
+                    rules.end()
+            self._known.clear()
+
+
 class KernelMesh(ProxiedMesh):
     """Links among nodes, and those from clients. `relay_host`: where the server's relays listen for nodes.
 
-    A relay is a way that a link has for a while.
+    A relay is a way that a link has for a while. `behind`: where it leads, if not to where the node listens.
     """
 
-    def __init__(self, wiring: Wiring, relay_host: str) -> None:
+    def __init__(
+        self,
+        wiring: Wiring,
+        spaces: Spaces,
+        relay_host: str,
+        behind: Callable[[Link, Address], Address | None] = lambda link, address: None,
+    ) -> None:
         of_clients = {link: ways for link, ways in wiring.ways.items() if link.source == CLIENTS}
         super().__init__(replace(wiring, ways=of_clients))
-        self._table = wiring.table
         self._relay_host = relay_host
-        self._spaces: dict[int, tuple[int, PacketRules]] = {}
+        self._behind = behind
+        self._spaces = spaces
 
     def links(self) -> frozenset[Link]:
         return super().links() | self._sight.links()
 
     def end(self) -> None:
-        """Take all rules away; those of a node that has ended went with it."""
+        """Mend everything, and end what `start` began."""
         try:
-            with self._lock:
-                for node, (pid, rules) in self._spaces.items():
-                    if self._sight.pid(node) == pid:
-                        rules.end()
-                self._spaces.clear()
+            self._spaces.end()
         finally:
             super().end()
 
@@ -69,16 +108,7 @@ class KernelMesh(ProxiedMesh):
 
     def _rules(self, link: Link) -> PacketRules | None:
         """Those of the namespace that the source has now; None while it has no process."""
-        if link.source == CLIENTS:
-            return super()._rules(link)
-        pid = self._sight.pid(link.source)
-        if pid is None:
-            return None
-        known = self._spaces.get(link.source)
-        if known is None or known[0] != pid:
-            known = pid, PacketRules(self._table, ("nsenter", "-t", str(pid), "-n"))
-            self._spaces[link.source] = known
-        return known[1]
+        return super()._rules(link) if link.source == CLIENTS else self._spaces.rules(link.source)
 
     def _by_packets(self, link: Link, effect: Effect) -> bool:
         return super()._by_packets(link, effect) or (
@@ -93,7 +123,8 @@ class KernelMesh(ProxiedMesh):
         if is_new:
             names = [(f"{link.source}-{link.target}-{at.port}", at) for at in self._sight.listens(link)]
             self._ways[link] = tuple(
-                self._server.api.add_at(name, self._relay_host, at) for name, at in names
+                self._server.api.add_at(name, self._relay_host, self._behind(link, at) or at)
+                for name, at in names
             )
         super()._lay(owner, link, effect)
         if is_new:
@@ -113,18 +144,13 @@ class KernelMesh(ProxiedMesh):
         rules = self._rules(link)
         if rules is None:
             raise LinkError(f"node {link.source} has no process, and so no namespace")
-        for way in self._ways[link]:
-            rules.redirect(f"relay {link}", way.upstream, way.listen)
+        for at, way in zip(self._sight.listens(link), self._ways[link], strict=True):
+            rules.redirect(f"relay {link}", at, way.listen, through=self._behind(link, at))
 
     # -- witnesses --------------------------------------------------------------------------------------------------
 
     def _at_source(self, link: Link, act: Callable[[], T]) -> T:
-        if link.source == CLIENTS:
-            return act()
-        pid = self._sight.pid(link.source)
-        if pid is None:
-            raise LinkError(f"node {link.source} has no process")
-        return inside(pid, act)
+        return act() if link.source == CLIENTS else self._spaces.within(link.source, act)
 
 
 def inside(pid: int, act: Callable[[], T]) -> T:

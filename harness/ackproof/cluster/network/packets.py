@@ -82,18 +82,15 @@ class PacketRules:
             rules.append(f'{back} ip saddr {host} tcp sport {port} {action} comment "{mark}"')
         self._add(rules)
 
-    def redirect(self, mark: str, address: Address, to: Address) -> None:
-        """Send new connections elsewhere; the present ones are reset when they carry something. Raises `LinkError`."""
-        match = f"ip daddr {address.host} tcp dport {address.port}"
-        self._add(
-            [
-                f'{_REDIRECTED} {match} dnat ip to {to} comment "{mark}"',
-                f'{_DIRECT} {match} {_REJECT} comment "{mark}"',
-            ]
-        )
+    def redirect(self, mark: str, address: Address, to: Address, *, through: Address | None = None) -> None:
+        """Send new connections elsewhere, whatever was said of them before; the present ones, which go there or
+        `through` another way, are reset when they carry something. Raises `LinkError`."""
+        self._add([f'{_REDIRECTED} {_to(address)} dnat ip to {to} comment "{mark}"'], first=True)
+        present = [address] if through is None else [address, through]
+        self._add([f'{_DIRECT} {_to(one)} {_REJECT} comment "{mark}"' for one in present])
 
-    def _add(self, rules: list[str]) -> None:
-        lines = [f"add rule inet {self.table} {rule}" for rule in rules]
+    def _add(self, rules: list[str], *, first: bool = False) -> None:
+        lines = [f"{'insert' if first else 'add'} rule inet {self.table} {rule}" for rule in rules]
         with self._lock:
             if not self._made:
                 lines = [*self._frame(), *lines]
@@ -173,6 +170,10 @@ def remove_table(table: str, enter: Sequence[str] = ()) -> None:
     """Remove a table by its name, with all that is in it. Nothing happens when it is not there."""
     if table in tables(enter):
         run_nft(["delete", "table", "inet", table], enter=enter)
+
+
+def _to(address: Address) -> str:
+    return f"ip daddr {address.host} tcp dport {address.port}"
 
 
 def _action(effect: Effect) -> str:

@@ -28,6 +28,7 @@ class LinkServer(ABC):
         self._argv = list(argv)
         self._tag = tag
         self._child: Child | None = None
+        self._lease_descriptor = -1
 
     @abstractmethod
     def _answers(self) -> bool:
@@ -35,6 +36,7 @@ class LinkServer(ABC):
 
     def start(self, *, lease_descriptor: int) -> None:
         """Start it; returns when it answers. It holds the lease of the cluster's addresses. Raises `LinkError`."""
+        self._lease_descriptor = lease_descriptor
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self._child = spawn(
             self._argv,

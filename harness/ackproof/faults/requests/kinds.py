@@ -15,13 +15,15 @@ each fetcher.
 
 from __future__ import annotations
 
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, model_validator
 
 from ackproof.base.units import Duration, unknown, wrong
 from ackproof.cluster.network.requests.answers import ANSWERABLE, ERRORS, answers
+from ackproof.cluster.network.requests.contents import OF_MEMBERS, OF_PARTITIONS
 from ackproof.cluster.network.requests.rules import Kind, Rule
+from ackproof.experiment.base import Whole
 from ackproof.experiment.fault import Complaints
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.requests.of_requests import OfRequests
@@ -40,17 +42,29 @@ _PLACED_S: Final = 0.2
 
 
 class HoldRequest(OfRequests):
-    """They wait, and go on in their order when the fault heals."""
+    """They wait, and go on in their order when the fault heals, or when so many wait."""
 
     KIND = "hold_request"
     SUMMARY = "Hold requests of one API, or their responses, until it heals; then they go on, in order."
     HEALING = "let go"
 
+    until_held: Whole | None = Field(
+        None, ge=1, le=10_000, description="As soon as so many wait they go on, and no other waits."
+    )
+    overtaken: bool = Field(
+        False, description="What comes behind on the same connection goes on before it, and is done first."
+    )
+
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.HOLD, ways)
+        return self._rule(Kind.HOLD, ways, until_held=self.until_held, overtaken=self.overtaken)
 
     def witness(self) -> Witness:
         return Unanswered("holds", arrives=self.side == "response")
+
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
+        if self.overtaken and self.side != "request":
+            say.report(("overtaken",), "answers come in the order of the requests, or their connection ends")
 
 
 class LoseRequest(OfRequests):
@@ -89,22 +103,31 @@ class LateRequest(OfRequests):
     ENDS_THEM = False
 
     by: Duration = Field(ge=0.01, le=600, description="How much later.")
-    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, evenly drawn.")
+    jitter: Duration = Field(0.0, ge=0, le=600, description="Give or take so much, drawn by `distribution`.")
+    distribution: Literal["uniform", "normal", "exponential"] = Field(
+        "uniform",
+        description="uniform: at most `jitter` more or less; normal: `jitter` is the standard deviation, of which "
+        "there are three at most; exponential: later than `by` by `jitter` on average.",
+    )
 
     @model_validator(mode="after")
     def _jitter_is_less(self) -> LateRequest:
-        if self.jitter > self.by:
+        if self._less > self.by:
             raise wrong("the jitter is more than the delay; nothing comes before it was sent")
         return self
 
+    @property
+    def _less(self) -> float:
+        return self.jitter * {"uniform": 1, "normal": 3, "exponential": 0}[self.distribution]
+
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        return self._rule(Kind.LATE, ways, delay=self.by, jitter=self.jitter)
+        return self._rule(Kind.LATE, ways, delay=self.by, jitter=self.jitter, spread=self.distribution)
 
     def witness(self) -> Witness:
-        least = self.by - self.jitter
+        least = self.by - self._less
         return Late(
             "delays",
-            timeout_s=ANSWERS_WITHIN_S + 2 * self.by + self.jitter,
+            timeout_s=ANSWERS_WITHIN_S + 2 * self.by + 8 * self.jitter,
             look_after_s=least / 2 if least >= _PLACED_S else None,
             least_s=least,
             arrives=self.side == "response",
@@ -124,8 +147,8 @@ class RepeatRequest(OfRequests):
     def witness(self) -> Witness:
         return Twice("repeats")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        super().check(spec, say)
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
         producers = spec.workload.producers
         if self.side != "request":
             say.report(("side",), "a response that comes twice ends the connection; requests can be repeated")
@@ -150,29 +173,44 @@ ErrorField: TypeAlias = Annotated[
 
 
 class AnswerRequest(OfRequests):
-    """They are answered with an error, and the node never gets them."""
+    """They are answered with an error, and the node never gets them; or it does, and its response gets the error."""
 
     KIND = "answer_request"
-    SUMMARY = "Answer requests of one API with an error in the node's place, which never gets them."
+    SUMMARY = (
+        "Answer requests of one API with an error in the node's place, which never gets them; or put the error "
+        "into the node's own responses."
+    )
 
-    error: ErrorField = Field(description="Kafka's name of the error.")
+    error: ErrorField = Field(description="Kafka's name of the error, of the whole or of each partition.")
+
+    @property
+    def names_nobody(self) -> bool:
+        """Where errors are those of partitions, there must be one for an error to be seen."""
+        return self.api in OF_PARTITIONS
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        made = answers(self.api, ERRORS[self.error])
-        return self._rule(
-            Kind.ANSWER, ways, answers=[(version, body.hex()) for version, body in made.items()]
-        )
+        code = ERRORS[self.error]
+        made = answers(self.api, code) if self.api in ANSWERABLE else {}
+        known = [(version, body.hex()) for version, body in made.items()]
+        return self._rule(Kind.ANSWER, ways, code=code, answers=known)
 
     def witness(self) -> Witness:
-        return Told("answers", code=ERRORS[self.error])
+        return Told("answers", code=ERRORS[self.error], arrives=self.side == "response")
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        super().check(spec, say)
-        if self.side != "request":
-            say.report(("side",), "it is requests that are answered")
-        elif self.api not in ANSWERABLE:
-            there = ", ".join(ANSWERABLE)
-            say.report(("api",), f"a response of {self.api} has no error for the whole; these have: {there}")
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
+        super().check_more(spec, say)
+        producers = spec.workload.producers
+        there = (*ANSWERABLE, *OF_PARTITIONS, *OF_MEMBERS)
+        if self.api not in there:
+            say.report(("api",), f"a response of {self.api} has no error; these have: {', '.join(there)}")
+        elif self.side == "response" and self.api == "EndTxn":
+            say.report(("side",), "what was committed would be called aborted by its own client")
+        elif (
+            self.side == "response"
+            and self.api == "Produce"
+            and not (producers.idempotence or producers.retries)
+        ):
+            say.report(("side",), "without idempotence and retries what was written would be called refused")
 
     def __str__(self) -> str:
         return f"{super().__str__()} with {self.error}"

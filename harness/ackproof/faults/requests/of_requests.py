@@ -11,88 +11,83 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Literal, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Final, Self, TypeVar
 
-from pydantic import BeforeValidator, Field, WithJsonSchema
+from pydantic import Field, model_validator
 
-from ackproof.base.errors import FaultNotConfirmed, WaitTimeout
-from ackproof.base.units import Share, unknown, wrong
+from ackproof.base.errors import WaitTimeout
+from ackproof.base.units import Share, wrong
+from ackproof.cluster import queries
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
+from ackproof.cluster.network.requests.asking import Asking
+from ackproof.cluster.network.requests.contents import NAMING
+from ackproof.cluster.network.requests.questions import NOWHERE, Named
 from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.protocol import NodeState
+from ackproof.cluster.wire import WireError
 from ackproof.experiment.apis import APIS, Api, Flow, flows_of
-from ackproof.experiment.backends import REQUESTS, Ability, Need
 from ackproof.experiment.base import Whole
-from ackproof.experiment.fault import Complaints, FaultSpec, Grip
+from ackproof.experiment.fault import Complaints, FaultSpec
 from ackproof.experiment.incidents import LAG, NOTHING, Exposure, Incidents
-from ackproof.experiment.links import LinkField
-from ackproof.experiment.roles import Role
+from ackproof.experiment.roles import PartitionField
 from ackproof.experiment.spec import SystemUnderTest
 from ackproof.faults.injection import Aim, FaultContext, Injection, injects
 from ackproof.faults.links.breaking import AT_ONCE
-from ackproof.faults.links.of_links import exists, names
+from ackproof.faults.links.of_links import names
+from ackproof.faults.requests.on_link import OnLink
 from ackproof.faults.requests.witnesses import Look, Witness
 
 if TYPE_CHECKING:  # files are checked without what runs proxies
-    from ackproof.cluster.network.requests.links import RequestLinks
+    pass
 
 BITES_WITHIN_S: Final = 10.0
 MENDED_WITHIN_S: Final = 20.0
 READY_WITHIN_S: Final = 60.0
 T = TypeVar("T")
-SideWord: TypeAlias = Literal["request", "response"]
 
 
-def _read_api(value: object) -> object:
-    if not isinstance(value, str):
-        raise wrong("expected the name of one of Kafka's APIs, such as Produce")
-    if value not in APIS:
-        raise unknown("API", list(APIS), value)
-    return value
-
-
-ApiField: TypeAlias = Annotated[
-    str,
-    BeforeValidator(_read_api),
-    WithJsonSchema({"type": "string", "title": "API", "enum": list(APIS)}),
-]
-
-
-class OfRequests(FaultSpec):
-    """What all of them have in common."""
+class OfRequests(OnLink):
+    """What all of them have in common that last."""
 
     HEALING = "let all pass again"
     IN_FORCE_S = 5.0
     HOLD_KEY = "for"
-    ASKS = frozenset({Ability.REQUESTS})
-    NEEDS = frozenset(REQUESTS)
-    OVER = frozenset({Grip.SLOW})
-    NOT_SIMULATED = "in the model nothing stands between those who ask and those who answer"
-    NOT_IN = MappingProxyType({"zookeeper": "which requests are sent where is known of KRaft alone"})
 
     ENDS_THEM: ClassVar[bool] = True
     """Whether a question does not come to the node and back as long as it lasts."""
 
-    link: LinkField
-    api: ApiField = Field(description="The API whose requests or responses it befalls.")
-    side: SideWord = Field("request", description="What asks, or what answers.")
     times: Whole | None = Field(None, ge=1, le=1_000_000, description="At most so many; without it all.")
     every: Whole = Field(1, ge=1, le=1_000_000, description="Only each so-manieth.")
     share: Share | None = Field(None, gt=0, le=1, description="Only so many of them, drawn.")
+    topic: str | None = Field(
+        None, strict=True, description="Only those that name a partition of this topic."
+    )
+    partition: PartitionField | None = Field(
+        None, title="Partition", description="Only those that name this partition."
+    )
+
+    @model_validator(mode="after")
+    def _topic_or_partition(self) -> Self:
+        if self.topic is not None and self.partition is not None:
+            raise wrong("a topic or a partition, not both")
+        return self
 
     @property
-    def targets(self) -> tuple[Role, ...]:
-        return self.link.roles
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        links = self.link.needs()
-        return frozenset(need for need, of_links in REQUESTS.items() if of_links in links)
+    def place(self) -> tuple[str, int] | None:
+        """The topic and the partition of which it speaks, -1 for any; None: of all requests."""
+        if self.partition is not None:
+            return self.partition.topic, self.partition.partition
+        return None if self.topic is None else (self.topic, -1)
 
     def rule(self, ways: tuple[str, ...]) -> Rule:
-        """What the proxy is told to do on these ways."""
+        """What the proxy is told to do on these ways, whatever partitions are named."""
         raise NotImplementedError
+
+    @property
+    def names_nobody(self) -> bool:
+        """Whether its witness must see what befalls a partition although it speaks of all."""
+        return False
 
     def witness(self) -> Witness:
         """Who sees it."""
@@ -114,20 +109,20 @@ class OfRequests(FaultSpec):
             }
         )
 
-    def check(self, spec: SystemUnderTest, say: Complaints) -> None:
-        if not say.sound(("link",), ("api",), cluster=True):
-            return
+    def check_more(self, spec: SystemUnderTest, say: Complaints) -> None:
         api, flows = APIS[self.api], flows_of(self.link, spec.cluster)
-        if not flows:
-            say.report(("link",), "controllers that are not brokers open no connections to brokers")
-        elif not flows & api.flows:
-            there = ", ".join(name for name, other in APIS.items() if other.flows & flows)
-            sent = " and ".join(sorted(api.flows))
-            say.report(("api",), f"{api.name} is sent from {sent}, and not over this link; there: {there}")
-        elif not api.sent_in(spec.cluster.kafka):
-            say.report(("api",), f"Kafka {spec.cluster.kafka} sends no {api.name}; it came with {api.since}")
-        elif self.side == "response" and api.name == "Produce" and spec.workload.producers.acks == "0":
-            say.report(("side",), "with acks=0 no Produce request is answered")
+        if self.place is not None and api.name not in NAMING:
+            there = ", ".join(NAMING)
+            say.report((self._where,), f"{api.name} names no partitions of topics; these do: {there}")
+        elif self.place is not None and not flows & api.flows - _OF_THE_LOG and api.name == "Fetch":
+            say.report((self._where,), "what is fetched from controllers is the metadata log, and no topic")
+        elif self.topic is not None and self.topic not in spec.topics:
+            say.unknown_value(("topic",), "the topic", self.topic, spec.topics)
+
+    @property
+    def _where(self) -> str:
+        """The field that says of which partitions it speaks."""
+        return "topic" if self.topic is not None else "partition"
 
     def at_odds(self, first: FaultSpec, spec: SystemUnderTest) -> str:
         """Nor what another lets not come to the node, or not come back."""
@@ -156,11 +151,14 @@ class OfRequests(FaultSpec):
         return self.link.source is None
 
     def __str__(self) -> str:
-        what = f"{self.api} {self.side}s"
+        of = f" of {self.partition or self.topic}" if self.place is not None else ""
+        what = f"{self.api} {self.side}s{of}"
         few = f", {self.times} at most" if self.times is not None else ""
         return f"{self.kind} {self.link} ({what}{few})"
 
 
+_OF_THE_LOG: Final = frozenset({Flow.CONTROLLERS, Flow.QUORUM})
+"""Connections on which Fetch is of the metadata log."""
 _KEEPS_ALIVE: Final = frozenset(
     {"BrokerHeartbeat", "BrokerRegistration", "Fetch", "FetchSnapshot", "ApiVersions"}
 )
@@ -176,19 +174,12 @@ class RequestsInjection(Injection[SpecT]):
 
     def __init__(self, fault: SpecT, aim: Aim, context: FaultContext) -> None:
         super().__init__(fault, aim, context)
-        laid = context.cluster.requests
-        if laid is None:
-            raise FaultNotConfirmed(f"{fault.kind}: the links of this cluster were not laid for it")
-        self._laid: RequestLinks = laid
+        self._laid = laid = fault.laid(context.cluster)
         self._api: Api = APIS[fault.api]
         self._witness = fault.witness()
-        source = fault.link.source
-        starts = [CLIENTS] if source is None else aim.numbers[source]
-        every = (Link(start, end) for start in starts for end in aim.numbers[fault.link.target])
-        self.links = tuple(sorted(link for link in set(every) if exists(context.cluster.spec, link)))
-        if not self.links:
-            raise FaultNotConfirmed(f"aimed at nothing: {fault} names no link that there is")
+        self.links = fault.ends(aim, context.cluster)
         self._rule = fault.rule(tuple(way for link in self.links for way in laid.ways(link, self._api)))
+        self._named: Named | None = NOWHERE if fault.names_nobody else None
         self._before: dict[Link, Look] = {}
         self._counted: Counted | None = None
         self._is_laid = False
@@ -196,6 +187,11 @@ class RequestsInjection(Injection[SpecT]):
 
     def inject(self) -> str:
         """Lay the rule, after a look at links of which nothing is done yet."""
+        if (place := self.fault.place) is not None:
+            topic, partition = place
+            topic_id = self._topic_id(topic)
+            self._named = Named(topic, topic_id, max(0, partition))
+            self._rule = replace(self._rule, places=((topic, partition), (topic_id, partition)))
         there = [link for link in self.links if not self._away(link)]
         self._before = self._on_each(there, lambda link: self._until(link, Witness().sees, "to answer"))
         if not self._before:
@@ -210,6 +206,12 @@ class RequestsInjection(Injection[SpecT]):
         )
         self._bit = True
         return self._told(seen)
+
+    def check(self) -> None:
+        try:
+            self._laid.check()
+        except LinkError as error:
+            raise self.unseen(error) from error
 
     def heal(self) -> str:
         """Lift the rule, after a look at whether it has lasted."""
@@ -242,6 +244,10 @@ class RequestsInjection(Injection[SpecT]):
             counted = self._counted.matched
             why = f"of the {counted} that came by none was drawn" if counted else "none came by"
             raise self.unseen(f"no {self.fault.api} {self.fault.side} was hit on {names(self.links)}: {why}")
+        if self._counted is not None and self._counted.trouble:
+            raise self.unseen(f"what it was to be done to could not be read: {self._counted.trouble}")
+        if self._counted is not None and self._rule.until_held is not None and not self._counted.full:
+            raise self.unseen(f"{self._rule.until_held} were to wait together, and never did")
         if trouble := self._laid.proxy.trouble():
             raise self.unseen(f"what went through the proxy was not all Kafka's protocol: {trouble}")
         return f"{self._told(seen)}; the nodes at their ends answer, registered and unfenced"
@@ -267,17 +273,28 @@ class RequestsInjection(Injection[SpecT]):
 
     def _look(self, link: Link) -> Look:
         witness = self._witness
+        self.check()
+        asking = Asking(
+            timeout_s=witness.timeout_s,
+            look_after_s=witness.look_after_s,
+            wanted=witness.wanted,
+            named=self._named,
+            elsewhere=NOWHERE if self.fault.place is not None else None,
+        )
         try:
-            asked = self._laid.ask(
-                link,
-                self._api,
-                timeout_s=witness.timeout_s,
-                look_after_s=witness.look_after_s,
-                wanted=witness.wanted,
-            )
+            asked = self._laid.ask(link, self._api, asking)
         except LinkError as error:
             raise self.unseen(error) from error
         return Look(*asked)
+
+    def _topic_id(self, topic: str) -> str:
+        link = self.context.cluster.admin_link()
+        if link is None:
+            raise self.unseen("no broker is there that could say which topic it is")
+        try:
+            return queries.topic_id(link, topic)
+        except WireError as error:
+            raise self.unseen(error) from error
 
     def _away(self, link: Link) -> str:
         """Why nobody can be asked at the end of a link; '' where somebody can."""

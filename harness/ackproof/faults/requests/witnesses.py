@@ -82,13 +82,16 @@ class Late(Witness):
 
 @dataclass(frozen=True)
 class Told(Witness):
-    """Of what is answered in the node's place: this error comes, and the question has not arrived."""
+    """Of what is answered with this error, before the question arrives or in place of what the node answered."""
 
     code: int = field(kw_only=True)
+    arrives: bool = field(kw_only=True)
 
     def sees(self, look: Look) -> bool:
         asked = look.asked
-        return look.control.answered and asked.answered and asked.error == self.code and not asked.arrived
+        if not (look.control.answered and asked.answered and asked.error == self.code):
+            return False
+        return bool(asked.arrived) is self.arrives
 
 
 @dataclass(frozen=True)

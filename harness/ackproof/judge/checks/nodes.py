@@ -1,4 +1,4 @@
-"""Whether a node or a client ended by itself."""
+"""Whether a node, a client or a proxy of links ended by itself."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from ackproof.judge.facts import Facts
 from ackproof.judge.opinion import Opinion, lacks
-from ackproof.rundir.timeline import ClientDied, NodeDied
+from ackproof.rundir.timeline import ClientDied, NodeDied, ProxyDied
 
 
 def check(facts: Facts) -> Iterator[Opinion]:
@@ -14,6 +14,9 @@ def check(facts: Facts) -> Iterator[Opinion]:
     if not facts.case.experiment.evidence.node_deaths:
         yield from _deaths(facts, NodeDied)
     yield from _deaths(facts, ClientDied)
+    for event in facts.events:
+        if isinstance(event.what, ProxyDied):
+            yield lacks(f"{event.what.why}; every connection through it ended with it")
 
 
 def _deaths(facts: Facts, kind: type[NodeDied | ClientDied]) -> Iterator[Opinion]:

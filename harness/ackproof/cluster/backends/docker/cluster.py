@@ -10,6 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
@@ -24,8 +25,11 @@ from ackproof.cluster.containers.environment import JVM_FLAGS, settings_as_envir
 from ackproof.cluster.containers.images import ARCHIVE, KafkaImage, image_for
 from ackproof.cluster.containers.leftovers import labels, remove
 from ackproof.cluster.metadata.choice import metadata_of
-from ackproof.cluster.network.kernel import KernelMesh
+from ackproof.cluster.network.kernel import KernelMesh, Spaces
+from ackproof.cluster.network.packets import table_of
 from ackproof.cluster.network.proxied import Wiring
+from ackproof.cluster.network.requests.links import RequestWiring
+from ackproof.cluster.network.requests.spaces import SpacesRequestLinks
 from ackproof.cluster.own import OwnCluster
 from ackproof.cluster.properties import settings
 from ackproof.experiment.backends import Need
@@ -53,6 +57,7 @@ class DockerCluster(OwnCluster):
     """A cluster of containers. `installed` gives what its nodes' storage is formatted with."""
 
     _engine: Engine | None = None
+    _requests: SpacesRequestLinks | None = None
     _laid: _Ground | None = None
     """See `_ground`."""
 
@@ -77,8 +82,17 @@ class DockerCluster(OwnCluster):
         self._laid = _Ground(self._engine, image, network, gateway(subnet(block)), addresses)
         return addresses
 
+    def _make_requests(self, wiring: RequestWiring) -> SpacesRequestLinks:
+        self._requests = SpacesRequestLinks(wiring, self._spaces, self._ground.gateway)
+        return self._requests
+
     def _make_mesh(self, wiring: Wiring) -> KernelMesh:
-        return KernelMesh(wiring, self._ground.gateway)
+        behind = {} if self._requests is None else {"behind": self._requests.taken}
+        return KernelMesh(wiring, self._spaces, self._ground.gateway, **behind)
+
+    @cached_property
+    def _spaces(self) -> Spaces:
+        return Spaces(table_of(self._tag.run_id), self._pid)
 
     def _make_network(self, engine: Engine, name: str, node_ids: tuple[int, ...]) -> lease.Lease:
         """Lease a block that no other harness has, and that no network left behind has either."""

@@ -14,28 +14,50 @@ from typing import Final, NamedTuple
 ERRORS: Final[Mapping[str, int]] = MappingProxyType(
     {
         "UNKNOWN_SERVER_ERROR": -1,
+        "OFFSET_OUT_OF_RANGE": 1,
+        "CORRUPT_MESSAGE": 2,
+        "UNKNOWN_TOPIC_OR_PARTITION": 3,
+        "LEADER_NOT_AVAILABLE": 5,
+        "NOT_LEADER_OR_FOLLOWER": 6,
         "REQUEST_TIMED_OUT": 7,
+        "MESSAGE_TOO_LARGE": 10,
         "COORDINATOR_LOAD_IN_PROGRESS": 14,
         "COORDINATOR_NOT_AVAILABLE": 15,
         "NOT_COORDINATOR": 16,
+        "NOT_ENOUGH_REPLICAS": 19,
+        "NOT_ENOUGH_REPLICAS_AFTER_APPEND": 20,
+        "ILLEGAL_GENERATION": 22,
         "UNKNOWN_MEMBER_ID": 25,
         "REBALANCE_IN_PROGRESS": 27,
+        "TOPIC_AUTHORIZATION_FAILED": 29,
+        "GROUP_AUTHORIZATION_FAILED": 30,
         "CLUSTER_AUTHORIZATION_FAILED": 31,
         "NOT_CONTROLLER": 41,
         "INVALID_REQUEST": 42,
+        "OUT_OF_ORDER_SEQUENCE_NUMBER": 45,
+        "DUPLICATE_SEQUENCE_NUMBER": 46,
         "INVALID_PRODUCER_EPOCH": 47,
         "INVALID_TXN_STATE": 48,
+        "INVALID_PRODUCER_ID_MAPPING": 49,
         "CONCURRENT_TRANSACTIONS": 51,
         "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": 53,
         "KAFKA_STORAGE_ERROR": 56,
+        "UNKNOWN_PRODUCER_ID": 59,
         "FETCH_SESSION_ID_NOT_FOUND": 70,
         "INVALID_FETCH_SESSION_EPOCH": 71,
+        "FENCED_LEADER_EPOCH": 74,
+        "UNKNOWN_LEADER_EPOCH": 75,
         "STALE_BROKER_EPOCH": 77,
+        "OFFSET_NOT_AVAILABLE": 78,
+        "INVALID_RECORD": 87,
+        "UNSTABLE_OFFSET_COMMIT": 88,
+        "THROTTLING_QUOTA_EXCEEDED": 89,
         "PRODUCER_FENCED": 90,
+        "UNKNOWN_TOPIC_ID": 100,
         "BROKER_ID_NOT_REGISTERED": 102,
     }
 )
-"""Kafka's names and codes of errors that befall a request as a whole."""
+"""Kafka's names and codes of errors that befall a request, or one of its partitions."""
 
 
 class _Layout(NamedTuple):
@@ -86,12 +108,10 @@ def answers(api: str, code: int) -> dict[int, bytes]:
     }
 
 
-def error_in(api: str, version: int, frame: bytes) -> int | None:
-    """The error of a framed response, which may be cut behind it; None where it has none for the whole."""
-    if api not in _LAYOUTS or version not in _LAYOUTS[api].versions:
-        return None
-    at = 12 + (version >= _LAYOUTS[api].flexible)
-    return int(struct.unpack_from(">h", frame, at)[0]) if len(frame) >= at + 2 else None
+def error_at(api: str, version: int) -> int | None:
+    """Where the error stands in a framed response; None where it has none for the whole, or nobody knows."""
+    layout = _LAYOUTS.get(api)
+    return None if layout is None or version not in layout.versions else 12 + (version >= layout.flexible)
 
 
 def _between_tags(flexible: bool, body: bytes) -> bytes:

@@ -17,9 +17,9 @@ from typing import Final, Literal
 from ackproof.base.errors import WaitTimeout
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network.requests.answers import error_in
-from ackproof.cluster.network.requests.questions import question, version_of
-from ackproof.cluster.network.sockets import flows, inodes_of
+from ackproof.cluster.network.requests.contents import error_of
+from ackproof.cluster.network.requests.questions import Named, question, version_of
+from ackproof.cluster.network.sockets import Flow, flows, inodes_of
 
 How = Literal["answered", "closed", "silent", "refused"]
 _SIZES: Final = range(12_000, 23_000)
@@ -51,37 +51,57 @@ class Asked:
         return f"{times}, {self.how} after {self.seconds * 1000:.0f} ms"
 
 
-def ask(
-    address: Address,
-    pid: int,
-    api: str,
-    *,
-    timeout_s: float,
-    look_after_s: float | None = None,
-    wanted: int = 1,
-) -> Asked:
-    """Ask the node whose process is `pid` there.
+class Here:
+    """Who asks and who is asked, in the one namespace that they share. `pid`: the process of the node that is asked."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+
+    def connect(self, address: Address, timeout_s: float) -> socket.socket:
+        """A connection from where the link's source is. Raises OSError."""
+        return socket.create_connection(address, timeout_s)
+
+    def flows(self) -> list[Flow]:
+        """The connections where the node is."""
+        return flows()
+
+
+@dataclass(frozen=True)
+class Asking:
+    """How a question is asked.
 
     `look_after_s`: when it is looked whether it has arrived (default: once it is answered, or is not going to be);
-    `wanted`: how often it is to arrive, which is waited for a moment.
+    `wanted`: how often it is to arrive, which is waited for a moment. `named`: a partition that it names; `elsewhere`:
+    one that the question beside it names.
     """
-    before = {flow.inode for flow in flows()}
+
+    timeout_s: float
+    look_after_s: float | None = None
+    wanted: int = 1
+    named: Named | None = None
+    elsewhere: Named | None = None
+
+
+def ask(where: Here, address: Address, api: str, asking: Asking) -> Asked:
+    """Ask a node, whose peer says that it is at `address`."""
+    timeout_s, look_after_s, wanted = asking.timeout_s, asking.look_after_s, asking.wanted
+    before = {flow.inode for flow in where.flows()}
     began = time.monotonic()
-    frame = question(api, size=random.choice(_SIZES))
+    frame = question(api, size=random.choice(_SIZES), named=asking.named)
     try:
-        with contextlib.closing(socket.create_connection(address, timeout_s)) as line:
+        with contextlib.closing(where.connect(address, timeout_s)) as line:
             line.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             line.sendall(frame)
             arrived = None
             how, came = _answer(line, began + (timeout_s if look_after_s is None else look_after_s))
             if look_after_s is not None:
-                arrived = _arrived(pid, before, len(frame), wanted)
+                arrived = _arrived(where, before, len(frame), wanted)
             if how == "silent" and look_after_s is not None:
                 how, came = _answer(line, began + timeout_s)
             took = time.monotonic() - began
             if arrived is None:
-                arrived = 0 if how == "closed" else _arrived(pid, before, len(frame), wanted)
-            return Asked(how, took, arrived, error_in(api, version_of(api), came))
+                arrived = 0 if how == "closed" else _arrived(where, before, len(frame), wanted)
+            return Asked(how, took, arrived, error_of(api, version_of(api), came))
     except ConnectionRefusedError:
         return Asked("refused", time.monotonic() - began, 0)
     except (ConnectionResetError, BrokenPipeError):
@@ -100,14 +120,14 @@ def _answer(line: socket.socket, until: float) -> tuple[How, bytes]:
     return "answered" if came else "closed", came
 
 
-def _arrived(pid: int, before: set[int], size: int, wanted: int) -> int:
+def _arrived(where: Here, before: set[int], size: int, wanted: int) -> int:
     """How often a request of this size arrived at new connections of the process; `wanted` times is waited for."""
     most = 0
 
     def look() -> bool:
         nonlocal most
-        own = inodes_of(pid)
-        received = [flow.received for flow in flows() if flow.inode in own and flow.inode not in before]
+        own = inodes_of(where.pid)
+        received = [flow.received for flow in where.flows() if flow.inode in own and flow.inode not in before]
         most = max((count // size for count in received if count % size == 0), default=0)
         return most >= wanted
 

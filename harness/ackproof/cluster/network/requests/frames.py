@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from enum import Enum, auto
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 PRODUCE: Final = 0
 LARGEST: Final = 1 << 30
@@ -136,34 +136,36 @@ class Fate(Enum):
     """It vanishes, and all that comes behind it."""
     STOP = auto()
     """It waits, and all that comes behind it: nothing more is read until `Stream.go_on`."""
-    WHOLE = auto()
-    """It is gathered, and given to `whole` instead of being passed on."""
+    LOOK = auto()
+    """It is gathered, and asked about again as a whole."""
+
+
+Decide: TypeAlias = Callable[[Head, "memoryview | None"], "Fate | bytes"]
+"""What becomes of a frame, given its head, and all of it if that was asked for; bytes: these are in its place."""
 
 
 class Stream(Generic[Head]):
     """One direction of a connection, frame by frame. It holds what could not be decided or must wait, and no more.
 
     `read` finds the head of a frame, `decide` says what becomes of it (asked once more after a `STOP`), `forward` takes
-    what is passed on and must be done with it when it returns, `whole` takes what was gathered. Bytes that are no
-    frames are passed on as they are, from there on: `unframed` says why.
+    what is passed on and must be done with it when it returns. Bytes that are no frames are passed on as they are, from
+    there on: `unframed` says why.
     """
 
     def __init__(
         self,
         read: Callable[[memoryview], Head | None],
-        decide: Callable[[Head], Fate],
+        decide: Decide[Head],
         forward: Callable[[memoryview], None],
-        whole: Callable[[Head, bytes], None],
     ) -> None:
         self._read: Callable[[memoryview], Head | None] = read
-        self._decide: Callable[[Head], Fate] = decide
+        self._decide: Decide[Head] = decide
         self._forward = forward
-        self._whole: Callable[[Head, bytes], None] = whole
-        self._kept = b""
+        self._kept = bytearray()
+        self._wanted = 0
+        """So many bytes must be there before it makes sense to look at them."""
         self._left = 0
-        self._fate = Fate.PASS
-        self._gathered = bytearray()
-        self._head: Head | None = None
+        self._passing = True
         self.stopped = False
         self.silent = False
         self.unframed = ""
@@ -173,11 +175,6 @@ class Stream(Generic[Head]):
         """Whether what has been passed on ends with a whole frame."""
         return not self._left
 
-    @property
-    def kept(self) -> int:
-        """Bytes that wait here."""
-        return len(self._kept) + len(self._gathered)
-
     def feed(self, data: memoryview) -> None:
         """Bytes that came. `data` may be used anew afterwards."""
         if self.silent:
@@ -186,32 +183,30 @@ class Stream(Generic[Head]):
             self._forward(data)
             return
         if self._kept:
-            data = memoryview(self._kept + data)
-            self._kept = b""
+            self._kept += data
+            if len(self._kept) < self._wanted:
+                return
+            kept, self._kept = self._kept, bytearray()
+            data = memoryview(kept)
         self._walk(data)
 
     def go_on(self) -> None:
         """What was stopped goes on, unless it is stopped anew."""
         self.stopped = False
-        kept, self._kept = self._kept, b""
+        kept, self._kept = self._kept, bytearray()
         self.feed(memoryview(kept))
 
     def _walk(self, data: memoryview) -> None:
         """`begin` is where what is passed on begins, `at` how far it has been looked at."""
-        begin = at = 0
+        begin = at = self._wanted = 0
         end = len(data)
         while at < end and not self.stopped:
             if self._left:
                 take = min(self._left, end - at)
                 self._left -= take
-                if self._fate is Fate.PASS:
-                    at += take
-                    continue
-                self._hand_on(data[begin:at])
-                if self._fate is Fate.WHOLE:
-                    self._gather(data[at : at + take])
                 at += take
-                begin = at
+                if not self._passing:
+                    begin = at
                 continue
             try:
                 head = self._read(data[at:])
@@ -221,7 +216,12 @@ class Stream(Generic[Head]):
                 return
             if head is None:
                 break
-            fate = self._decide(head)
+            fate = self._decide(head, None)
+            if fate is Fate.LOOK:
+                if end - at < head.size:
+                    self._wanted = head.size
+                    break
+                fate = self._decide(head, data[at : at + head.size])
             if fate is Fate.STOP:
                 self.stopped = True
             elif fate is Fate.SILENCE:
@@ -229,19 +229,16 @@ class Stream(Generic[Head]):
                 self._hand_on(data[begin:at])
                 return
             else:
-                if fate is not Fate.PASS:
+                self._passing = fate is Fate.PASS
+                if not self._passing:
                     self._hand_on(data[begin:at])
                     begin = at
-                self._head, self._fate, self._left = head, fate, head.size
+                if isinstance(fate, bytes):
+                    self._forward(memoryview(fate))
+                self._left = head.size
         self._hand_on(data[begin:at])
-        self._kept = bytes(data[at:])
+        self._kept += data[at:]
 
     def _hand_on(self, data: memoryview) -> None:
         if len(data):
             self._forward(data)
-
-    def _gather(self, data: memoryview) -> None:
-        self._gathered += data
-        if not self._left and self._head is not None:
-            frame, self._gathered = bytes(self._gathered), bytearray()
-            self._whole(self._head, frame)

@@ -7,14 +7,17 @@ one that is lost nothing comes any more, as on a line that lost a packet for goo
 
 from __future__ import annotations
 
+import select
 import socket
 import struct
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Final, Protocol
 
+from ackproof.cluster.network.requests import contents
+from ackproof.cluster.network.requests.answers import ERRORS, answers
+from ackproof.cluster.network.requests.contents import Undecodable
 from ackproof.cluster.network.requests.frames import (
     Fate,
     RequestHead,
@@ -23,17 +26,22 @@ from ackproof.cluster.network.requests.frames import (
     request_head,
     response_head,
 )
-from ackproof.cluster.network.requests.rules import Acting, Kind, Rule, Side
+from ackproof.cluster.network.requests.rules import Acting, Kind, Place, Rule, Side, Wait
+
+FETCH: Final = 1
 
 
 class Loop(Protocol):
     """What a connection asks of the loop that serves it."""
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         """Do it so much later."""
 
     def to_close(self, line: Line) -> None:
         """Close a connection once what came before is on its way."""
+
+    def abort(self, line: Line) -> None:
+        """Reset both ends of a connection now."""
 
     def guarded(self, line: Line, act: Callable[[], None]) -> None:
         """Do something with a connection; an error of it ends the connection."""
@@ -50,24 +58,25 @@ class Way:
     upstream: tuple[str, int]
     rules: dict[Side, list[Acting]] = field(default_factory=lambda: {side: [] for side in Side})
 
-
-class Pending(NamedTuple):
-    """A request that awaits its response."""
-
-    head: RequestHead
-    swallowed: bool = False
-    """Its response is for nobody: it was sent a second time."""
-    made: bytes = b""
-    """The response that it gets here; it was not passed on."""
+    def reading(self, api: int) -> list[Acting]:
+        """The rules here that ask which partitions requests of this API name."""
+        return [
+            acting
+            for acting in (*self.rules[Side.REQUEST], *self.rules[Side.RESPONSE])
+            if acting.rule.api == api and acting.rule.places
+        ]
 
 
 @dataclass(eq=False)
-class Wait:
-    """A frame waits, because of this rule. `counted`: among those that the rule holds."""
+class Pending:
+    """A request that awaits its response. `places`: the partitions that it names, where a rule asks."""
 
-    acting: Acting
-    counted: bool
-    since: float = field(default_factory=time.monotonic)
+    head: RequestHead
+    places: frozenset[Place] = frozenset()
+    swallowed: bool = False
+    """Its response is for nobody: it was sent a second time."""
+    response: bytes = b""
+    """The response, where it was made here, or came before its turn."""
 
 
 class Half:
@@ -77,6 +86,8 @@ class Half:
         self.source = source
         self.sink = sink
         self.unsent = bytearray()
+        self.aside: deque[bytes] = deque()
+        """Frames that are sent when the present one is through."""
         self.ended = False
         self.stream: Stream[RequestHead] | Stream[ResponseHead]
 
@@ -94,6 +105,11 @@ class Half:
                 sent = 0
         if sent < len(data):
             self.unsent += data[sent:]
+
+    def insert(self) -> None:
+        """Send what was set aside, where that does not part a frame. Raises OSError."""
+        while self.aside and self.stream.between_frames:
+            self.forward(memoryview(self.aside.popleft()))
 
     def flush(self) -> None:
         """Try again. Raises OSError."""
@@ -123,18 +139,23 @@ class Line:
         self.way = way
         self.asking = Half(client, node)
         self.answering = Half(node, client)
-        self.asking.stream = Stream(request_head, self._on_request, self.asking.forward, self._twice)
-        self.answering.stream = Stream(
-            response_head, self._on_response, self.answering.forward, lambda head, frame: None
-        )
+        self.asking.stream = Stream(request_head, self._on_request, self.asking.forward)
+        self.answering.stream = Stream(response_head, self._on_response, self.answering.forward)
         self.connected = False
         self.closed = False
         self.serves: dict[int, Callable[[int], None]] = {}
         """What the loop calls with the events of its sockets, by their descriptors."""
         self._pending: deque[Pending] = deque()
+        """In the order in which the client asked."""
+        self._asked: deque[Pending] = deque()
+        """In that in which the node was asked, who has not answered yet."""
+        self._session: frozenset[Place] | None = None
+        """The partitions of the client's fetch session; None: nobody knows."""
         self._done: dict[Side, set[str]] = {side: set() for side in Side}
         """Names of the rules that have had their way with the next frame."""
         self._waits: dict[Side, Wait | None] = dict.fromkeys(Side)
+        self._aside: list[Wait] = []
+        """Requests that wait while others go on."""
         self._lost: set[str] = set()
         """Names of the rules by which it is silent."""
 
@@ -155,50 +176,94 @@ class Line:
 
     # -- what becomes of a frame --------------------------------------------------------------------------------------
 
-    def _on_request(self, head: RequestHead) -> Fate:
-        fate = self._ruled(Side.REQUEST, head)
-        if fate in (Fate.PASS, Fate.WHOLE, Fate.DROP):
+    def _on_request(self, head: RequestHead, frame: memoryview | None) -> Fate | bytes:
+        asks = Pending(head)
+        if reading := self.way.reading(head.api):
+            if frame is None:
+                return Fate.LOOK
+            if not self._read(asks, frame, reading):
+                return Fate.DROP
+        elif head.api == FETCH:
+            self._session = None
+        fate = self._ruled(Side.REQUEST, asks, frame)
+        if fate not in (Fate.LOOK, Fate.STOP):
             self._done[Side.REQUEST].clear()
-        if fate in (Fate.PASS, Fate.WHOLE) and head.answered:
-            self._pending.append(Pending(head))
-            if fate is Fate.WHOLE:
-                self._pending.append(Pending(head, swallowed=True))
+        if head.answered and (fate is Fate.PASS or isinstance(fate, bytes)):
+            twice = [Pending(head, swallowed=True)] if isinstance(fate, bytes) else []
+            self._pending += [asks, *twice]
+            self._asked += [asks, *twice]
         return fate
 
-    def _on_response(self, head: ResponseHead) -> Fate:
-        pending = self._pending[0] if self._pending else None
-        if pending is not None and pending.made:
-            return Fate.STOP  # until that one is sent
-        if pending is None or pending.head.correlation != head.correlation:
-            asked = "nothing" if pending is None else str(pending.head.correlation)
-            self._loop.complain(f"{self.way.name}: {head.correlation} was answered where {asked} was asked")
+    def _read(self, asks: Pending, frame: memoryview, reading: list[Acting]) -> bool:
+        """Which partitions it names. False: nobody can know, as its session began unseen; it is told to begin anew, as
+        a node does that has forgotten it."""
+        head = asks.head
+        places: frozenset[Place] | None = frozenset()
+        try:
+            if head.api == FETCH:
+                self._session = places = contents.fetched(head.version, frame, self._session)
+            else:
+                places = contents.places(head.api, head.version, frame)
+        except Undecodable as error:
+            for acting in reading:
+                acting.complain(f"{self.way.name}: {error}")
+        if places is None:
+            body = answers("Fetch", ERRORS["FETCH_SESSION_ID_NOT_FOUND"])[head.version]
+            self._pending.append(Pending(head, response=_framed(head, body)))
+            return False
+        asks.places = places
+        return True
+
+    def _on_response(self, head: ResponseHead, frame: memoryview | None) -> Fate | bytes:
+        asked = self._asked[0] if self._asked else None
+        if asked is None or asked.head.correlation != head.correlation:
+            there = "nothing" if asked is None else str(asked.head.correlation)
+            self._loop.complain(f"{self.way.name}: {head.correlation} was answered where {there} was asked")
             self._loop.to_close(self)
             return Fate.SILENCE
-        fate = Fate.DROP if pending.swallowed else self._ruled(Side.RESPONSE, pending.head)
-        if fate in (Fate.PASS, Fate.DROP):
-            self._done[Side.RESPONSE].clear()
-            self._pending.popleft()
+        if self._pending[0].response and self._pending[0] is not asked:
+            return Fate.STOP  # until that one is sent
+        fate = Fate.DROP if asked.swallowed else self._ruled(Side.RESPONSE, asked, frame)
+        early = asked is not self._pending[0] and not asked.swallowed
+        if early and fate is Fate.PASS:
+            if frame is None:
+                return Fate.LOOK
+            fate = bytes(frame)
+        if fate in (Fate.LOOK, Fate.STOP, Fate.SILENCE):
+            return fate
+        self._done[Side.RESPONSE].clear()
+        self._asked.popleft()
+        if early and isinstance(fate, bytes):
+            asked.response = fate
+            return Fate.DROP
+        self._pending.remove(asked)
         return fate
 
-    def _ruled(self, side: Side, head: RequestHead) -> Fate:
+    def _ruled(self, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
         for acting in self.way.rules[side]:
             rule, done = acting.rule, self._done[side]
-            if rule.api != head.api or rule.name in done:
+            if rule.api != asks.head.api or rule.name in done or not acting.speaks_of(asks.places):
                 continue
+            if frame is None and _takes_all(rule):
+                return Fate.LOOK
             done.add(rule.name)
-            if acting.takes(probe=head.probe) and (fate := self._act(acting, side, head)) is not Fate.PASS:
-                return fate
+            if acting.takes(probe=asks.head.probe):
+                fate = self._act(acting, side, asks, frame)
+                if fate is not Fate.PASS:
+                    return fate
         return Fate.PASS
 
-    def _act(self, acting: Acting, side: Side, head: RequestHead) -> Fate:
+    def _act(self, acting: Acting, side: Side, asks: Pending, frame: memoryview | None) -> Fate | bytes:
+        head = asks.head
         match acting.rule.kind:
+            case Kind.HOLD if frame is not None and acting.rule.overtaken:
+                return self._set_aside(acting, asks, bytes(frame))
             case Kind.HOLD:
-                acting.counted.holding += not head.probe
-                self._waits[side] = Wait(acting, counted=not head.probe)
+                self._stop(acting, side, counted=not head.probe)
                 return Fate.STOP
             case Kind.LATE:
-                self._waits[side] = wait = Wait(acting, counted=False)
-                self._loop.later(acting.wait(), lambda: self._let_go(side, wait))
+                wait = self._stop(acting, side, counted=False)
+                self._loop.later(acting.wait(), wait.go)
                 return Fate.STOP
             case Kind.LOSE:
                 if not head.answered:
@@ -208,38 +273,88 @@ class Line:
             case Kind.CLOSE:
                 self._loop.to_close(self)
                 return Fate.SILENCE
-            case Kind.REPEAT:
-                return Fate.WHOLE
-            case Kind.ANSWER:
-                return self._answer(acting, head)
+            case Kind.REPEAT if frame is not None:
+                return 2 * bytes(frame)
+            case Kind.ANSWER if frame is not None:
+                return self._answer(acting, side, asks, frame)
+        return Fate.PASS
 
-    def _answer(self, acting: Acting, head: RequestHead) -> Fate:
-        if (body := acting.answer(head.version)) is None:
-            self._loop.complain(
-                f"{self.way.name}: no answer is known to version {head.version} of API {head.api}"
+    def _answer(self, acting: Acting, side: Side, asks: Pending, frame: memoryview) -> Fate | bytes:
+        head, code = asks.head, acting.rule.code
+        try:
+            if side is Side.RESPONSE:
+                among = acting.among if acting.rule.places else None
+                return contents.stamped(head.api, head.version, frame, code, among)
+            body = acting.answer(head.version)
+            made = (
+                contents.answer(head.api, head.version, frame, code) if body is None else _framed(head, body)
             )
+        except Undecodable as error:
+            acting.complain(f"{self.way.name}: {error}")
             return Fate.PASS
-        made = struct.pack(">ii", 4 + len(body), head.correlation) + body
-        self._pending.append(Pending(head, made=made))
+        if head.answered:
+            self._pending.append(Pending(head, response=made))
         return Fate.DROP
 
-    def answer(self) -> None:
-        """Send the responses that were made here and whose turn it is. Raises OSError."""
+    def insert(self) -> None:
+        """Send the requests that were set aside, and the responses whose turn it is. Raises OSError."""
+        self.asking.insert()
         stream = self.answering.stream
-        while (
-            self._pending
-            and self._pending[0].made
-            and stream.between_frames
-            and not self._waits[Side.RESPONSE]
-        ):
-            self.answering.forward(memoryview(self._pending.popleft().made))
+        while self._pending and self._pending[0].response and not self._waits[Side.RESPONSE]:
+            if not stream.between_frames:
+                break
+            self.answering.forward(memoryview(self._pending.popleft().response))
             if stream.stopped:
                 stream.go_on()
 
-    def _twice(self, head: RequestHead, frame: bytes) -> None:
-        del head
-        self.asking.forward(memoryview(frame))
-        self.asking.forward(memoryview(frame))
+    # -- what waits ---------------------------------------------------------------------------------------------------
+
+    def _stop(self, acting: Acting, side: Side, *, counted: bool) -> Wait:
+        """It waits, and with it all that comes behind it."""
+
+        def go() -> None:
+            if self._waits[side] is wait:
+                self._waits[side] = None
+                acting.end(wait)
+                stream = self.asking.stream if side is Side.REQUEST else self.answering.stream
+                self._loop.guarded(self, stream.go_on)
+
+        self._waits[side] = wait = Wait(acting, counted, self.way.name, go, self._hung_up)
+        self._begin(wait)
+        return wait
+
+    def _set_aside(self, acting: Acting, asks: Pending, frame: bytes) -> Fate:
+        """It waits, and nothing with it; its response, and theirs, come in the order in which they were asked for."""
+
+        def go() -> None:
+            if wait in self._aside:
+                self._aside.remove(wait)
+                acting.end(wait)
+                if asks.head.answered:
+                    self._asked.append(asks)
+                self.asking.aside.append(frame)
+                self._loop.guarded(self, lambda: None)
+
+        wait = Wait(acting, not asks.head.probe, self.way.name, go, self._hung_up)
+        self._aside.append(wait)
+        if asks.head.answered:
+            self._pending.append(asks)
+        self._begin(wait)
+        return Fate.DROP
+
+    def _begin(self, wait: Wait) -> None:
+        if wait.acting.begin(wait):
+            rule = wait.acting.rule
+            self._loop.later(0.0, lambda: wait.acting.release(rule.ways, len(wait.acting.waits)))
+
+    def _hung_up(self) -> bool:
+        """Whether the client has; what it had sent before may still be unread."""
+        poll = select.poll()
+        poll.register(self.asking.source, select.POLLRDHUP)
+        gone = bool(poll.poll(0))
+        if gone:
+            self._loop.abort(self)
+        return gone
 
     # -- what ends it -------------------------------------------------------------------------------------------------
 
@@ -247,32 +362,24 @@ class Line:
         """A rule was lifted: what waits for it goes on, what it silenced is closed."""
         if rule.name in self._lost:
             self._loop.to_close(self)
-        self.release(rule)
-
-    def held_since(self, rule: Rule) -> float:
-        """Since when (of the monotonic clock) this rule holds a frame of it that is no witness's question; 0: none."""
-        wait = self._waits[rule.side]
-        return wait.since if wait is not None and wait.counted and wait.acting.rule is rule else 0.0
-
-    def release(self, rule: Rule) -> None:
-        """What waits for this rule goes on; what comes behind it is held anew."""
-        wait = self._waits[rule.side]
-        if wait is not None and wait.acting.rule is rule:
-            self._let_go(rule.side, wait)
+        for wait in (*self._aside, self._waits[rule.side]):
+            if wait is not None and wait.acting.rule is rule:
+                wait.go()
 
     def forget(self) -> None:
         """It is closed: it holds nothing any more."""
-        for side in Side:
-            self._end_wait(side)
+        for wait in (*self._aside, *self._waits.values()):
+            if wait is not None:
+                wait.acting.end(wait)
+        self._aside.clear()
+        self._waits = dict.fromkeys(Side)
 
-    def _let_go(self, side: Side, wait: Wait) -> None:
-        if self.closed or self._waits[side] is not wait:
-            return
-        self._end_wait(side)
-        stream = self.asking.stream if side is Side.REQUEST else self.answering.stream
-        self._loop.guarded(self, stream.go_on)
 
-    def _end_wait(self, side: Side) -> None:
-        wait, self._waits[side] = self._waits[side], None
-        if wait is not None:
-            wait.acting.counted.holding -= wait.counted
+def _takes_all(rule: Rule) -> bool:
+    """Whether it does something to a whole frame."""
+    return rule.kind in (Kind.REPEAT, Kind.ANSWER) or rule.overtaken
+
+
+def _framed(head: RequestHead, body: bytes) -> bytes:
+    """A response to a request. `body`: what follows the correlation id."""
+    return struct.pack(">ii", 4 + len(body), head.correlation) + body

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Final
 
-from ackproof.cluster.network.mesh import Link, LinkError
+from ackproof.cluster.network import sockets
+from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
 from ackproof.cluster.network.proxied import Sight
-from ackproof.cluster.network.requests.asking import Asked, ask
+from ackproof.cluster.network.requests.asking import Asked, Asking, Here, ask
 from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.network.requests.rules import Counted, Rule, Side
 from ackproof.cluster.network.toxiproxy import Way
 from ackproof.experiment.apis import APIS, Api, Flow
 
@@ -26,20 +28,34 @@ class RequestWay:
     flows: frozenset[Flow]
 
 
+@dataclass(frozen=True)
+class RequestWiring:
+    """What they are made from. `ways`: by the link, in the order of the target's ports."""
+
+    proxy: RequestProxy
+    ways: Mapping[Link, tuple[RequestWay, ...]]
+    sight: Sight
+
+
 class RequestLinks:
-    """`ways`: by the link, in the order of the target's ports."""
+    """Of nodes on this machine."""
 
-    def __init__(
-        self, proxy: RequestProxy, ways: Mapping[Link, tuple[RequestWay, ...]], sight: Sight
-    ) -> None:
-        self.proxy = proxy
-        self._ways = dict(ways)
-        self._sight = sight
+    def __init__(self, wiring: RequestWiring) -> None:
+        self.proxy = wiring.proxy
+        self._ways = dict(wiring.ways)
+        self._sight = wiring.sight
 
-    def start(self, lease_descriptor: int) -> None:
-        """Lay what must be there before any node. Raises `LinkError`."""
+    def start(self, lease_descriptor: int, on_death: Callable[[str], None]) -> None:
+        """Lay what must be there before any node. `on_death` hears of a proxy that ends by itself.
+
+        Raises `LinkError`.
+        """
         self.proxy.start(lease_descriptor=lease_descriptor)
         self.proxy.add(one.way for ways in self._ways.values() for one in ways)
+        self.proxy.keep(on_death)
+
+    def renew(self, node: int) -> None:
+        """A node was started: lead its connections here anew, where they must be led. Raises `LinkError`."""
 
     def route(self, viewer: int, peer: int) -> str | None:
         """Where a node must look for a peer so that its requests can be touched; None: where the peer is."""
@@ -56,13 +72,13 @@ class RequestLinks:
 
     def lift(self, name: str) -> Counted:
         """Do so no more; what was counted. Raises `LinkError`."""
+        self.check()
         return self.proxy.lift(name)
 
-    def ask(
-        self, link: Link, api: Api, *, timeout_s: float, look_after_s: float | None = None, wanted: int = 1
-    ) -> tuple[Asked, Asked]:
-        """What comes of a question of this API that changes nothing, and of one of another API beside it, both asked
-        where the source's own files say that its peer is. Raises `LinkError`."""
+    def ask(self, link: Link, api: Api, asking: Asking) -> tuple[Asked, Asked]:
+        """What comes of a question of this API that changes nothing, and of one beside it: of another API, or where
+        the question names a partition, of another partition. Both are asked where the source's own files say that its
+        peer is. Raises `LinkError`."""
         pid = self._sight.pid(link.target)
         if pid is None:
             raise LinkError(f"node {link.target} has no process")
@@ -71,27 +87,59 @@ class RequestLinks:
         addresses = self._sight.reaches(link)
         if len(addresses) <= place:
             raise LinkError(f"nobody knows where {link} leads")
-        address = addresses[place]
-        other = next(name for name in _CONTROLS if name != api.name and _sent(name, way.flows))
-        return (
-            ask(address, pid, api.name, timeout_s=timeout_s, look_after_s=look_after_s, wanted=wanted),
-            ask(address, pid, other, timeout_s=timeout_s),
-        )
+        address, where = addresses[place], self._where(link, pid)
+        other = next(name for name in _CONTROLS if name != api.name and APIS[name].flows & way.flows)
+        control = Asking(timeout_s=asking.timeout_s)
+        if asking.elsewhere is not None:
+            other, control = api.name, replace(control, named=asking.elsewhere)
+        return ask(where, address, api.name, asking), ask(where, address, other, control)
+
+    def release(self, link: Link, api: Api, side: Side, most: int) -> int:
+        """Let so many frames of this API go that rules have held longest on a link; how many there were. Raises
+        `LinkError`."""
+        ways, gone = self.ways(link, api), 0
+        for rule in self.proxy.holding(api.key, side):
+            gone += self.proxy.release_first(rule, ways, most - gone)
+        return gone
+
+    def received(self, link: Link, side: Side) -> Mapping[int, int]:
+        """The kernel's counts of what has arrived at the end of a link to which requests, or responses, go: bytes, by
+        the sockets of that process (of anybody else than us, for clients) that belong to the link, or may."""
+        end = link.target if side is Side.REQUEST else link.source
+        seen = self._flows(end)
+        if end == CLIENTS:
+            ours = sockets.inodes_of(os.getpid())
+            seen = [flow for flow in seen if flow.inode not in ours]
+        else:
+            pid = self._sight.pid(end)
+            own = sockets.inodes_of(pid) if pid is not None else frozenset()
+            seen = [flow for flow in seen if flow.inode in own]
+        if side is Side.RESPONSE:
+            there = self._sight.reaches(link)
+            seen = [flow for flow in seen if flow.remote in there]
+        return {flow.inode: flow.received for flow in seen}
+
+    def _flows(self, end: int) -> list[sockets.Flow]:
+        """All connections where a node is, or clients are. Raises `LinkError`."""
+        del end
+        return sockets.flows()
+
+    def _where(self, link: Link, pid: int) -> Here:
+        """Who asks, and whose process is asked."""
+        del link
+        return Here(pid)
 
     def end(self) -> None:
         """End what `start` began."""
         self.proxy.end()
 
     def check(self) -> None:
-        """Raises `LinkError` when the proxy has ended by itself."""
-        self.proxy.check()
+        """Raises `LinkError` when the proxy has ended by itself since the start, and all rules with it."""
+        if self.proxy.died:
+            raise LinkError(self.proxy.died)
 
     def _carrying(self, link: Link, api: Api) -> tuple[RequestWay, ...]:
         found = tuple(one for one in self._ways.get(link, ()) if one.flows & api.flows)
         if not found:
             raise LinkError(f"{link} was not laid so that {api.name} can be touched on it")
         return found
-
-
-def _sent(name: str, flows: frozenset[Flow]) -> bool:
-    return bool(APIS[name].flows & flows)

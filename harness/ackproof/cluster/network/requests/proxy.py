@@ -6,7 +6,7 @@ import json
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -16,11 +16,12 @@ from pydantic import TypeAdapter
 from ackproof.base.processes import RunTag
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network.mesh import LinkError
-from ackproof.cluster.network.requests.rules import Counted, Rule
+from ackproof.cluster.network.requests.rules import Counted, Kind, Rule, Side
 from ackproof.cluster.network.server import LinkServer
 from ackproof.cluster.network.toxiproxy import Way
 
 TIMEOUT_S: Final = 5.0
+_LOOKS_EVERY_S: Final = 0.05
 _MODULE: Final = "ackproof.cluster.network.requests.serve"
 
 
@@ -45,6 +46,8 @@ _HELD: Final[TypeAdapter[dict[str, int]]] = TypeAdapter(dict[str, int])
 class RequestProxy(LinkServer):
     """A proxy that takes orders at `address`: `start`, then orders, at last `end`. Safe to use from several threads.
 
+    With `keep` one that ends by itself is told, and replaced: whoever is connected through it connects anew.
+
     Each order raises `LinkError` when it did not do as it was told, and when it has ended.
     """
 
@@ -56,6 +59,37 @@ class RequestProxy(LinkServer):
         super().__init__(argv, log=folder / "requests.log", tag=tag)
         self.address = address
         self._lock = threading.Lock()
+        self._ways: dict[str, Way] = {}
+        self._over = threading.Event()
+        self._ends = threading.Lock()
+        self.died = ""
+        """Why the first that ended by itself did; another is in its place, with all ways and without rules."""
+
+    def keep(self, on_death: Callable[[str], None]) -> None:
+        """From now on put another in the place of one that ends by itself, and tell why it did, on another thread."""
+        threading.Thread(target=self._keep, args=(on_death,), name=self.ROLE, daemon=True).start()
+
+    def _keep(self, on_death: Callable[[str], None]) -> None:
+        while not self._over.wait(_LOOKS_EVERY_S):
+            try:
+                self.check()
+            except LinkError as error:
+                with self._ends:
+                    if self._over.is_set():
+                        return  # it was ended
+                    self.died = self.died or str(error)
+                    on_death(str(error))
+                    try:
+                        self.start(lease_descriptor=self._lease_descriptor)
+                        self.add(self._ways.values())
+                    except LinkError as lost:
+                        on_death(f"{self.NAME} could not be started again: {lost}")
+                        return
+
+    def end(self) -> None:
+        with self._ends:
+            self._over.set()
+            super().end()
 
     def _answers(self) -> bool:
         return self._order({"do": "state"}) is not None
@@ -63,6 +97,7 @@ class RequestProxy(LinkServer):
     def add(self, ways: Iterable[Way]) -> None:
         """Take connections there, and lead them on."""
         wanted = {way.name: way for way in ways}
+        self._ways |= wanted
         rows = [[name, *way.listen, *way.upstream] for name, way in wanted.items()]
         there = self._order({"do": "add", "ways": rows}).ways
         if missing := [name for name, way in wanted.items() if there.get(name) != tuple(way.upstream)]:
@@ -83,7 +118,17 @@ class RequestProxy(LinkServer):
 
     def release(self, name: str, way: str) -> bool:
         """Let one frame go that this rule holds on this way; whether there was one."""
-        return self._order({"do": "release", "name": name, "ways": [way]}).released > 0
+        return self.release_first(name, [way], 1) > 0
+
+    def release_first(self, name: str, ways: Sequence[str], most: int) -> int:
+        """Let so many frames go that this rule has held longest on these ways; how many there were."""
+        return self._order({"do": "release", "name": name, "ways": list(ways), "most": most}).released
+
+    def holding(self, api: int, side: Side) -> tuple[str, ...]:
+        """The names of the rules that hold frames of an API on a side."""
+        wanted = {"kind": Kind.HOLD, "api": api, "side": side}
+        rules = self._order({"do": "state"}).rules
+        return tuple(name for name, rule in rules.items() if all(rule[key] == wanted[key] for key in wanted))
 
     def held(self) -> Mapping[str, Mapping[str, int]]:
         """How many frames each rule holds on each way."""

@@ -9,7 +9,7 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Final
 
@@ -39,7 +39,7 @@ class Relay:
         self._ways: dict[str, Way] = {}
         self._rules: dict[str, Acting] = {}
         self._lines: set[Line] = set()
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._timers: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self._closing: list[Line] = []
         self._gone: list[socket.socket] = []
@@ -84,37 +84,21 @@ class Relay:
             line.without(acting.rule)
         return acting.counted
 
-    def release(self, name: str, ways: Sequence[str]) -> int:
-        """Let the frame go that this rule has held longest on each of these ways; the next one is held again.
+    def release(self, name: str, ways: Collection[str], most: int = 1) -> int:
+        """Let so many frames go that this rule has held longest on these ways; the next ones are held again.
 
         How many went. What was held for somebody who has hung up since is closed, and never goes. Raises `Refused`.
         """
-        acting = self._rules.get(name)
-        if acting is None:
+        if name not in self._rules:
             raise Refused(f"there is no rule {name}")
-        gone = 0
-        for way in ways:
-            if held := self._held(acting, way):
-                held[0].release(acting.rule)
-                gone += 1
-        return gone
+        return self._rules[name].release(ways, most)
 
     def held(self) -> dict[str, dict[str, int]]:
         """How many frames each rule holds on each way, for those who have not hung up."""
         return {
-            name: {way: len(self._held(acting, way)) for way in acting.rule.ways}
+            name: {way: len(acting.held([way])) for way in acting.rule.ways}
             for name, acting in self._rules.items()
         }
-
-    def _held(self, acting: Acting, way: str) -> list[Line]:
-        """The connections on which this rule holds something, longest first, without those that are hung up."""
-        found = []
-        for line in [one for one in self._lines if one.way.name == way and one.held_since(acting.rule)]:
-            if _hung_up(line.sockets[0]):
-                self._abort(line)
-            else:
-                found.append(line)
-        return sorted(found, key=lambda line: line.held_since(acting.rule))
 
     def rules(self) -> Mapping[str, Acting]:
         """Those that are laid."""
@@ -134,7 +118,7 @@ class Relay:
         (self._epoll.modify if before else self._epoll.register)(descriptor, events)
         self._serves[descriptor], self._wanted[descriptor] = serve, events
 
-    def later(self, seconds: float, act: Callable[[], None]) -> None:
+    def later(self, seconds: float, act: Callable[[], object]) -> None:
         heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._count), act))
 
     def to_close(self, line: Line) -> None:
@@ -176,9 +160,9 @@ class Relay:
             return
         try:
             act()
-            line.answer()
+            line.insert()
         except OSError:
-            self._abort(line)
+            self.abort(line)
             return
         if line.unframed:
             self.complain(f"{line.way.name}: {line.unframed}")
@@ -199,14 +183,14 @@ class Relay:
         line = Line(self, way, client, node)
         self._lines.add(line)
         if node.connect_ex(way.upstream) not in (0, errno.EINPROGRESS):
-            self._abort(line)
+            self.abort(line)
             return
         self.serve(node.fileno(), select.EPOLLOUT, lambda events: self._connected(line))
 
     def _connected(self, line: Line) -> None:
         client, node = line.sockets
         if node.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
-            self._abort(line)
+            self.abort(line)
             return
         line.connected = True
         self.serve(node.fileno(), 0, lambda events: None)
@@ -247,7 +231,7 @@ class Relay:
         else:
             half.end()
 
-    def _abort(self, line: Line) -> None:
+    def abort(self, line: Line) -> None:
         """Both sides get a reset."""
         if not line.closed:
             for one in line.sockets:
@@ -263,10 +247,3 @@ class Relay:
         for one in line.sockets:
             self.serve(one.fileno(), 0, lambda events: None)
             self._gone.append(one)
-
-
-def _hung_up(one: socket.socket) -> bool:
-    """Whether the other end has closed it; what it had sent before may still be unread."""
-    poll = select.poll()
-    poll.register(one, select.POLLRDHUP)
-    return bool(poll.poll(0))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from random import Random
+from typing import TypeAlias
+
+Place: TypeAlias = tuple[str, int]
+"""A topic, by its name or the hexadecimal digits of its id, whichever a request has, and a partition."""
 
 
 class Kind(StrEnum):
@@ -19,6 +23,17 @@ class Kind(StrEnum):
     ANSWER = "answer"
 
 
+class Spread(StrEnum):
+    """How delays are drawn around `delay`."""
+
+    UNIFORM = "uniform"
+    """Evenly, `jitter` more or less."""
+    NORMAL = "normal"
+    """`jitter` is the standard deviation, of which there are three at most."""
+    EXPONENTIAL = "exponential"
+    """Later than `delay` by `jitter` on average: most come soon, few come very late."""
+
+
 class Side(StrEnum):
     """Of which frames: those that ask, or those that answer."""
 
@@ -30,7 +45,9 @@ class Side(StrEnum):
 class Rule:
     """One rule on some ways (`proxy.Way`). Times in seconds.
 
-    Of the frames that match, of every `every`-th a `share` is drawn, and at most `times` are hit.
+    Of the frames that match, of every `every`-th a `share` is drawn, and at most `times` are hit. `places`: only those
+    that name one of these partitions, or whose request did; partition -1 is any of the topic. `until_held`: as soon as
+    so many wait they go on, and no other waits.
     """
 
     name: str
@@ -43,9 +60,17 @@ class Rule:
     share: float = 1.0
     delay: float = 0.0
     jitter: float = 0.0
+    spread: Spread = Spread.UNIFORM
     seed: int = 0
+    places: tuple[Place, ...] = ()
+    until_held: int | None = None
+    overtaken: bool = False
+    """Whether what comes behind a held request on its connection goes on before it."""
+    code: int = 0
+    """The error that is answered."""
     answers: tuple[tuple[int, str], ...] = ()
-    """By the request's version, what follows the correlation id in the response, in hexadecimal digits."""
+    """By the request's version, what follows the correlation id in the response, in hexadecimal digits; of other
+    versions it is made from the request."""
 
     def as_json(self) -> dict[str, object]:
         """In plain words, as `of_json` reads it."""
@@ -55,16 +80,21 @@ class Rule:
     def of_json(cls, data: Mapping[str, object]) -> Rule:
         """The rule of these words. Raises TypeError, ValueError, KeyError."""
         words = dict(data)
-        ways, answers = words["ways"], words.get("answers", [])
-        if not isinstance(ways, list | tuple) or not isinstance(answers, list | tuple):
-            raise TypeError("ways or answers are no list")
         words |= {
             "kind": Kind(str(words["kind"])),
             "side": Side(str(words["side"])),
-            "ways": tuple(map(str, ways)),
-            "answers": tuple(map(tuple, answers)),
+            "spread": Spread(str(words.get("spread", Spread.UNIFORM))),
+            "ways": tuple(map(str, _list(words["ways"]))),
+            "answers": tuple(tuple(_list(one)) for one in _list(words.get("answers", []))),
+            "places": tuple(tuple(_list(one)) for one in _list(words.get("places", []))),
         }
         return cls(**words)  # type: ignore[arg-type]
+
+
+def _list(value: object) -> Sequence[object]:
+    if not isinstance(value, list | tuple):
+        raise TypeError(f"{value!r} is no list")
+    return value
 
 
 @dataclass
@@ -72,11 +102,28 @@ class Counted:
     """What came of a rule. Probes are in none of these."""
 
     matched: int = 0
-    """Frames of its API, on its side of its ways."""
+    """Frames of its API, on its side of its ways, that name one of its partitions."""
     hit: int = 0
     """… to which it did something."""
     holding: int = 0
     """… which it holds now."""
+    full: bool = False
+    """Whether as many waited as were to, and went on."""
+    trouble: str = ""
+    """What could not be read or done, the first of it; it passed on."""
+
+
+@dataclass(eq=False)
+class Wait:
+    """A frame that waits, because of a rule. `counted`: among those that the rule holds."""
+
+    acting: Acting
+    counted: bool
+    way: str
+    go: Callable[[], None]
+    """Let it go on."""
+    abandoned: Callable[[], bool]
+    """Whether who asked has hung up; then the connection is ended, and it never goes."""
 
 
 @dataclass
@@ -85,10 +132,21 @@ class Acting:
 
     rule: Rule
     counted: Counted = field(default_factory=Counted)
+    waits: list[Wait] = field(default_factory=list)
+    """In the order in which they came."""
 
     def __post_init__(self) -> None:
         self._answers = {version: bytes.fromhex(body) for version, body in self.rule.answers}
         self._random = Random(self.rule.seed)
+        self._places = frozenset(self.rule.places)
+
+    def among(self, place: Place) -> bool:
+        """Whether it is one of its partitions."""
+        return place in self._places or (place[0], -1) in self._places
+
+    def speaks_of(self, places: Collection[Place]) -> bool:
+        """Whether it speaks of requests that name these."""
+        return not self._places or any(map(self.among, places))
 
     def takes(self, *, probe: bool) -> bool:
         """Whether it does something to the next frame that matches."""
@@ -96,22 +154,56 @@ class Acting:
             return True
         rule, counted = self.rule, self.counted
         counted.matched += 1
-        if counted.matched % rule.every or (rule.share < 1 and self._random.random() >= rule.share):
+        if counted.full or counted.matched % rule.every:
+            return False
+        if rule.share < 1 and self._random.random() >= rule.share:
             return False
         if rule.times is not None and counted.hit >= rule.times:
             return False
         counted.hit += 1
         return True
 
+    def complain(self, why: str) -> None:
+        """Something could not be done."""
+        self.counted.trouble = self.counted.trouble or why
+
+    def begin(self, wait: Wait) -> bool:
+        """It waits. Whether as many wait now as are to."""
+        self.waits.append(wait)
+        self.counted.holding += wait.counted
+        self.counted.full = self.counted.full or self.counted.holding == self.rule.until_held
+        return wait.counted and self.counted.full
+
+    def end(self, wait: Wait) -> None:
+        """It waits no more."""
+        self.waits.remove(wait)
+        self.counted.holding -= wait.counted
+
+    def held(self, ways: Collection[str]) -> list[Wait]:
+        """What waits on these ways, first come first, but questions and what nobody waits for any more."""
+        there = [wait for wait in self.waits if wait.counted and wait.way in ways]
+        return [wait for wait in there if not wait.abandoned()]
+
+    def release(self, ways: Collection[str], most: int) -> int:
+        """Let so many of these go on, the first first; how many did."""
+        going = self.held(ways)[:most]
+        for wait in going:
+            wait.go()
+        return len(going)
+
     def answer(self, version: int) -> bytes | None:
-        """What follows the correlation id in its answer to a request of this version; None: it knows none."""
+        """What follows the correlation id in its answer to a request of this version; None: it is to be made."""
         return self._answers.get(version)
 
     def wait(self) -> float:
         """By how many seconds the next one is late."""
-        rule = self.rule
-        return (
-            max(0.0, rule.delay + self._random.uniform(-rule.jitter, rule.jitter))
-            if rule.jitter
-            else rule.delay
-        )
+        rule, drawn = self.rule, 0.0
+        if rule.jitter:
+            match rule.spread:
+                case Spread.UNIFORM:
+                    drawn = self._random.uniform(-rule.jitter, rule.jitter)
+                case Spread.NORMAL:
+                    drawn = rule.jitter * min(3.0, max(-3.0, self._random.gauss(0.0, 1.0)))
+                case Spread.EXPONENTIAL:
+                    drawn = self._random.expovariate(1 / rule.jitter)
+        return max(0.0, rule.delay + drawn)

@@ -4,7 +4,7 @@ It takes orders at that address, one JSON object a line, each answered by a line
 
     {"do": "add", "ways": [[name, host, port, upstream host, upstream port], …]}
     {"do": "lay", "rule": {…}}      {"do": "lift", "name": "…"}      {"do": "state"}
-    {"do": "release", "name": "…", "ways": ["…", …]}
+    {"do": "release", "name": "…", "ways": ["…", …], "most": 1}
 
 An answer has `error`, or what is so now: `ways`, and of each rule what it counted, and how many frames it holds on each
 way. What was lifted stands in `lifted`, how many frames were released in `released`.
@@ -16,8 +16,10 @@ import json
 import select
 import socket
 import sys
+import threading
 from dataclasses import asdict
 
+from ackproof.cluster.network.requests.contents import prepare
 from ackproof.cluster.network.requests.relay import Refused, Relay
 from ackproof.cluster.network.requests.rules import Rule
 
@@ -79,8 +81,8 @@ class Control:
                 self._relay.lay(Rule.of_json(rule))
             case {"do": "lift", "name": str(name)}:
                 said["lifted"] = asdict(self._relay.lift(name))
-            case {"do": "release", "name": str(name), "ways": [*ways]}:
-                said["released"] = self._relay.release(name, list(map(str, ways)))
+            case {"do": "release", "name": str(name), "ways": [*ways], "most": int(most)}:
+                said["released"] = self._relay.release(name, list(map(str, ways)), most)
             case {"do": "state"}:
                 pass
             case _:
@@ -97,6 +99,7 @@ def main(host: str, port: str) -> None:
     """Serve until somebody ends the process."""
     relay = Relay()
     Control(relay, (host, int(port)))
+    threading.Thread(target=prepare, daemon=True).start()
     relay.run()
 
 

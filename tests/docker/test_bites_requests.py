@@ -1,0 +1,100 @@
+"""Faults of single requests between containers, and of clients to them, on links that are broken by others, too."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ackproof.cluster.install import Installation
+from ackproof.cluster.network.mesh import Delay, Link
+from ackproof.cluster.network.requests.asking import Asking
+from ackproof.experiment.apis import APIS
+from ackproof.experiment.backends import LINKS, REQUESTS, Need
+from ackproof.rundir.partition import TopicPartition
+from faultbench import Bench, duds_on, no_bite
+from faultbench.duds import Dud
+from faultbench.links import tables_of
+from faultbench.request_duds import fetches_held
+from faultbench.requests import REQUEST_FAULTS
+
+pytestmark = [
+    pytest.mark.docker,
+    pytest.mark.skipif(os.geteuid() != 0, reason="links of containers are laid by root"),
+]
+
+
+@pytest.fixture(scope="module")
+def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    needs = frozenset(REQUESTS) | LINKS | {Need.PACKETS}
+    folder = tmp_path_factory.mktemp("bench")
+    with Bench(folder, backend="docker", installed=installed(), needs=needs) as made:
+        yield made
+    assert tables_of(os.getpid()) == []
+
+
+@pytest.mark.parametrize("fault", REQUEST_FAULTS)
+def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+
+
+@pytest.mark.nightly
+def test_what_another_holds_is_released(bench: Bench) -> None:
+    release = "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch, count: 2}"
+    with fetches_held(bench):
+        bite = bench.bite(release, settled=False)
+    assert bite.bit and bite.healed and "on 2 of" in bite.witness, bite
+    bite = bench.bite(release.replace("count: 2", "count: 3"), record=False)
+    assert not bite.bit and "3 to wait there" in bite.failures[0], bite
+
+
+@pytest.mark.parametrize("dud", duds_on("requests", nightly=True))
+def test_a_dud_does_not_pass_for_a_bite(bench: Bench, dud: Dud) -> None:
+    no_bite(bench, dud)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "fault",
+    [
+        "cut: {link: followers(t/0) -> leader(t/0)}",
+        "loss: {link: follower(t/0) -> leader(t/0), share: 50%}",
+        "delay: {link: follower(t/0) -> leader(t/0), latency: 100ms}",
+        "delay: {link: clients -> leader(t/0), latency: 100ms}",
+    ],
+)
+def test_what_breaks_links_bites_there(bench: Bench, fault: str) -> None:
+    bite = bench.bite(fault)
+    assert bite.good, bite
+
+
+@pytest.mark.nightly
+def test_both_at_once_on_one_link_and_after_a_restart(bench: Bench) -> None:
+    """What is held back for the mesh comes to the proxy of requests, and a node's new namespace is laid again."""
+    bench.await_full_isr()
+    mesh, requests = bench.cluster.mesh, bench.cluster.requests
+    assert mesh is not None and requests is not None
+    place = TopicPartition("t", 0)
+    state = bench.cluster.topic_state(["t"])[place]
+    follower = next(one for one in state.replicas if one != state.leader)
+    link = Link(follower, state.leader)
+    hold = f"hold_request: {{link: broker({follower}) -> broker({state.leader}), api: Fetch}}"
+    mesh.impose("test", link, Delay(0.2))
+    try:
+        assert mesh.probe(link, timeout_s=3.0).seconds >= 0.2
+        asked, control = requests.ask(link, APIS["Fetch"], Asking(5.0))
+        assert asked.answered and asked.arrived == 1 and control.answered
+        assert asked.seconds >= 0.2
+        bite = bench.bite(hold, settled=False)
+        assert bite.bit and bite.healed, bite
+        node = bench.cluster.node(follower)
+        node.stop()
+        node.start()
+        node.await_ready(60.0)
+        assert mesh.probe(link, timeout_s=3.0).seconds >= 0.2
+    finally:
+        mesh.lift("test", link)
+    bite = bench.bite(hold)
+    assert bite.good, bite

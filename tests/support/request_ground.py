@@ -1,0 +1,84 @@
+"""The proxy of requests over real sockets, its loop turned by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import time
+
+from ackproof.cluster.network.requests.relay import Relay
+from ackproof.cluster.network.requests.rules import Kind, Rule, Side
+
+METADATA, HEARTBEAT = 3, 63
+
+
+def request(api: int, correlation: int, name: bytes = b"someone", size: int = 0) -> bytes:
+    head = struct.pack(">hhih", api, 1, correlation, len(name)) + name + bytes(size)
+    return struct.pack(">i", len(head)) + head
+
+
+def response(correlation: int, size: int = 4) -> bytes:
+    return struct.pack(">ii", 4 + size, correlation) + bytes(size)
+
+
+_SOON_S = 0.1
+
+
+class Ground:
+    """A relay with one way, and who listens behind it."""
+
+    def __init__(self) -> None:
+        self.relay = Relay()
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+            self._front = free.getsockname()
+        self.relay.add("w", self._front, self._listening.getsockname())
+        self._open: list[socket.socket] = [self._listening]
+
+    def connect(self) -> tuple[socket.socket, socket.socket]:
+        """A client's end, and the node's."""
+        client = socket.create_connection(self._front)
+        self.turn()
+        node, _ = self._listening.accept()
+        for one in (client, node):
+            one.setblocking(False)
+            self._open.append(one)
+        self.turn()
+        return client, node
+
+    def lay(self, kind: Kind, side: Side = Side.REQUEST, **more: object) -> None:
+        rule: dict[str, object] = {
+            "name": "r",
+            "kind": kind,
+            "side": side,
+            "api": HEARTBEAT,
+            "ways": ["w"],
+            **more,
+        }
+        self.relay.lay(Rule.of_json(rule))
+
+    def turn(self) -> None:
+        for _ in range(6):
+            self.relay.turn(0.002)
+
+    def came(self, line: socket.socket) -> bytes:
+        """What has come, or comes soon on a busy machine; b"closed" behind it where that is so."""
+        data = b""
+        until = time.monotonic() + _SOON_S
+        while True:
+            self.turn()
+            try:
+                part = line.recv(1 << 20)
+            except BlockingIOError:
+                if data or time.monotonic() > until:
+                    return data
+                continue
+            if not part:
+                return data + b"closed"
+            data += part
+
+    def end(self) -> None:
+        self.relay.close()
+        for one in self._open:
+            one.close()
