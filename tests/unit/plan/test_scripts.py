@@ -84,7 +84,7 @@ def test_what_a_step_lets_through_is_held(
         ("fetch: 2", {"timing": "chaos"}, 7, "write cluster: {timing: script}"),
         ("kill: 1", {"controllers": 3}, 7, "one controller of its own"),
         ("kill: 1", {"partitions": 2}, 7, "one topic with one partition"),
-        ("kill: 1", {"backend": "docker"}, 7, "know no requests"),
+        ("kill: 1", {"backend": "docker"}, 7, "write backend: process"),
         ("kill: 1", {"backend": "model"}, 7, "nothing stands between"),
     ],
 )

@@ -14,7 +14,6 @@ from typing import Final
 
 from ackproof.cluster import queries
 from ackproof.cluster.disks.log import log_end
-from ackproof.cluster.metadata.choice import metadata_of
 from ackproof.cluster.metadata.protocol import NotDecoded
 from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
 from ackproof.cluster.wire import Connection, Question, WireError
@@ -54,6 +53,8 @@ class Looks:
 
     def decided(self) -> Decided:
         """By the controller's log. Raises `NotDecoded`, OSError while it is being written at its end."""
+        from ackproof.cluster.metadata.choice import metadata_of  # files are read without ZooKeeper's client
+
         found = Decided()
         fenced: set[int] = set()
         registered: dict[int, int] = {}
