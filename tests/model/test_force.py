@@ -95,6 +95,12 @@ def test_what_no_script_can_do_is_said() -> None:
         translated(found)
 
 
+def test_a_broker_that_starts_cannot_be_met_before_it_is_unfenced() -> None:
+    found = story("brokers=2,records=2,kills=1", "bounded high watermark", kind="diverged")
+    with pytest.raises(NotForceable, match=r"answers broker 1 .*: a broker that starts cannot be met"):
+        translated(found)
+
+
 def test_a_story_is_read_back_and_taken_anew(tmp_path: Path) -> None:
     found = story(TAIL)
     steps = [told.happening._asdict() for told in found.way]

@@ -42,6 +42,7 @@ class Forced:
     number: int
 
 
+_OF_BROKERS: Final = ("fetch", "proposal", "learn", "kill", "power_loss", "end_session", "unfence")
 _NEVER: Final = {
     "never hears the answer": "no gate loses an answer and lets the next request through",
     "sends once more": "producers send again when they will, not when they are asked",
@@ -70,6 +71,8 @@ class _Translation:
         for number, told in enumerate(self._story.way, 1):
             before, after = self._states[number - 1], self._states[number]
             entries = list(self._of(number, told, before, after))
+            if any(entry.get(act) in self._starting for entry in entries for act in _OF_BROKERS):
+                raise NotForceable(number, told, "a broker that starts cannot be met between its steps")
             for place, entry in enumerate(entries):
                 last = place == len(entries) - 1
                 then = self._expected(after) if last else {}
@@ -155,10 +158,8 @@ class _Translation:
                 yield {"learn": broker}
                 yield from self._void(changed, after)
         elif text.startswith("is killed"):
-            self._must_run(number, told, broker)
             yield {"kill": broker}
         elif text.startswith("loses power"):
-            self._must_run(number, told, broker)
             log = after[f"log of broker {broker}"]
             assert isinstance(log, Log)
             yield {"power_loss": broker, "keep": log.end}
@@ -173,10 +174,6 @@ class _Translation:
                 yield {"unfence": broker}
         else:
             raise NotForceable(number, told, "no step of a script does it")
-
-    def _must_run(self, number: int, told: Told, broker: int) -> None:
-        if broker in self._starting:
-            raise NotForceable(number, told, "a broker that starts cannot be met between its steps")
 
     def _void(self, changed: dict[str, tuple[Hashable, Hashable]], after: State) -> Iterator[Entry]:
         """What is under way and has become void: it goes through, and changes nothing."""
