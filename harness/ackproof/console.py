@@ -36,6 +36,7 @@ from ackproof.rundir.timeline import (
     PhaseBegan,
     ProxyDied,
     RunFailed,
+    ScriptStep,
     fault_name,
 )
 
@@ -88,6 +89,8 @@ class Narrator:
                 self._asked[event.fault or 0] = asked
             case FaultConfirmed(witness=witness):
                 return f"{self._fault(event, bit=True)} (confirmed: {_short(witness)})"
+            case ScriptStep(number=number, step=step, wrong=wrong):
+                return f"step {number}: {_short(step)}" + (f": {_first_line(wrong)}" if wrong else "")
             case FaultRecovered(witness=witness):
                 return f"{self._fault(event)} has healed (confirmed: {_short(witness)})"
             case FaultFailed(reason=reason):

@@ -22,6 +22,7 @@ from ackproof.rundir.timeline import (
     LeaderChanged,
     NodeDied,
     PhaseBegan,
+    ScriptStep,
     fault_name,
 )
 from ackproof_reports.wording import joined, one_line
@@ -177,6 +178,13 @@ def sentence(event: Event) -> str:
             return who if epoch is None else f"{who}, epoch {epoch}"
         case IsrChanged(isr=isr):
             return f"in-sync replicas are {_text(list(isr)) or 'none'}"
+        case ScriptStep(number=number, step=step, did=did, wrong=wrong, seen=seen):
+            said = f"step {number}: {step}" + (f": {did}" if did else "")
+            return (
+                said
+                + (f"; wrong: {wrong}" if wrong else "")
+                + (f"; seen: {seen}" if seen is not None else "")
+            )
         case NodeDied(status=status, log=log):
             return _ended(event, status, log)
         case ClientDied(status=status):

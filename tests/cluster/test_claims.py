@@ -17,15 +17,12 @@ ROOT = Path(__file__).parents[2]
 _KILL = "ackproof.faults.processes.KillInjection.inject"
 _PAUSE = "ackproof.faults.processes.PauseInjection.inject"
 _MESH = "ackproof.cluster.network.proxied.ProxiedMesh"
-_LOSS = "ackproof.faults.disks.power_loss.PowerLossInjection.inject"
 _REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
-    "C04": (_LOSS,),
     "C06": (_KILL,),
     "C07": (_PAUSE,),
-    "C08": (_PAUSE,),
     "C09": (_PAUSE, _KILL),
     "C17": (f"{_MESH}.impose",),
     "C18": (_KILL,),

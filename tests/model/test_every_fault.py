@@ -26,7 +26,7 @@ REQUESTS: Final = (
 NOT_SIMULATED: Final = {
     "command": "act on this machine",
     "flip_bits": "no part of the protocol",
-    **dict.fromkeys(REQUESTS, "nothing stands between"),
+    **dict.fromkeys((*REQUESTS, "script"), "nothing stands between"),
 }
 NOT_PREDICTED: Final = {
     "command": "nobody knows",
@@ -73,6 +73,7 @@ ONE_OF_EACH: Final = {
     "bridge": "{groups: [[1, 2], [4]], over: broker(3)}",
     "clock_jump": "{target: leader(t/0), by: 1h}",
     "command": "{inject: ['true'], check: ['true'], heal: ['true']}",
+    "script": "{steps: [{kill: 1}, {end_session: 1}]}",
     "storm": "{count: 2, menu: {pause: 1, kill: 1}}",
 }
 FILE: Final = """\
@@ -103,7 +104,7 @@ def text_of(kind: str) -> str:
         kafka="3.9.2" if zookeeper else "4.2.1",
         cluster="mode: zookeeper"
         if zookeeper
-        else f"controllers: 3, log_dirs: {2 if kind == 'move_log_dir' else 1}",
+        else f"controllers: {1 if kind == 'script' else 3}, log_dirs: {2 if kind == 'move_log_dir' else 1}",
         producers=", idempotence: true, transaction_size: 20" if kind == "fence_producer" else "",
         before=before,
         kind=kind,

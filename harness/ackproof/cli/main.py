@@ -26,6 +26,7 @@ from ackproof.base.locales import begin_anew_in_utf8
 from ackproof.cli.claims import claims
 from ackproof.cli.compare import compare, trend
 from ackproof.cli.explain import explain
+from ackproof.cli.force import force
 from ackproof.cli.image import image, releases
 from ackproof.cli.model import explore, predict
 from ackproof.cli.options import (
@@ -266,6 +267,7 @@ for command in (
     simulate,
     predict,
     explore,
+    force,
     validate,
     claims,
 ):

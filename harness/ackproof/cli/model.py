@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ackproof.cli.force import force_options, forced
 from ackproof.cli.options import FILES, examples, only_cases
 
 if TYPE_CHECKING:
     from ackproof.console import Console
+    from ackproof.experiment.case import Case
     from ackproof.rundir.prediction import PredictionFile
 
 INCONCLUSIVE = 2
@@ -33,6 +35,7 @@ INCONCLUSIVE = 2
     help="How many states are looked at per case; more turn some that are unknown into answers.",
 )
 @click.option("--json", "machine", is_flag=True, help="All answers and stories as JSON on standard output.")
+@force_options
 def predict(
     files: tuple[Path, ...],
     settings: tuple[str, ...],
@@ -40,10 +43,15 @@ def predict(
     story: tuple[str, ...],
     max_states: int | None,
     machine: bool,
+    force: bool,
+    kafka: str | None,
+    repeat: int,
+    out: Path,
 ) -> int:
     """Say what each case may lose: each anomaly class possible, impossible or unknown, before anything runs.
 
-    Exit code 254 when an expectation demands to see what is impossible.
+    Exit code 254 when an expectation demands to see what is impossible. With --force the stories of --story are forced
+    on real brokers; then that of `ackproof force`, the gravest of them.
     """
     from ackproof.base.errors import BadInput
     from ackproof.console import Console
@@ -82,7 +90,34 @@ def predict(
         _stories(console, told, story)
     if wrong:
         raise BadInput("\n".join(wrong))
-    return 0
+    if not force:
+        return 0
+    if not story:
+        raise BadInput("--force forces the stories of --story; say which class")
+    return max(
+        [_forced(console, case, name, max_states, kafka, repeat, out) for case in planned for name in story]
+    )
+
+
+def _forced(
+    console: Console,
+    case: Case,
+    anomaly: str,
+    max_states: int | None,
+    kafka: str | None,
+    repeat: int,
+    out: Path,
+) -> int:
+    """Force the story of a case's prediction; 0 where there is none to be forced."""
+    from ackproof.reference.force.predicted import story_of
+
+    console.line(f"{case.id}: {anomaly}")
+    found = story_of(case, anomaly, max_states)
+    if isinstance(found, str):
+        console.line(f"    nothing to force: {found}")
+        return 0
+    story, rules = found
+    return forced(story, rules, console, kafka=kafka or case.experiment.cluster.kafka, repeat=repeat, out=out)
 
 
 def _known_classes(names: Sequence[str]) -> None:
@@ -176,6 +211,7 @@ def _stories(console: Console, told: Sequence[tuple[str, PredictionFile]], wante
 )
 @click.option("--html", type=FILES, help="Write the story with its sequence diagram as a page of its own.")
 @click.option("--json", "machine", is_flag=True, help="What was found, as JSON on standard output.")
+@force_options
 def explore(
     version: str,
     without: tuple[str, ...],
@@ -186,14 +222,20 @@ def explore(
     save: Path | None,
     html: Path | None,
     machine: bool,
+    force: bool,
+    kafka: str | None,
+    repeat: int,
+    out: Path,
 ) -> int:
     """Look at every interleaving of a small world, and tell the shortest way to a loss.
 
-    Exit code 0 when there is an answer (a story, or none to be told), 2 when a limit left it open.
+    Exit code 0 when there is an answer (a story, or none to be told), 2 when a limit left it open. With --force that of
+    `ackproof force` for each story, the gravest of them.
     """
     from ackproof.console import Console
     from ackproof.reference.explore import explore as search
     from ackproof.reference.explore import rules_in_words, scope_in_words
+    from ackproof.reference.force.story import Story
     from ackproof.rundir.documents import write_atomically
     from ackproof_reports.story import Tale, explored_title, story_page
 
@@ -236,4 +278,9 @@ def explore(
         missing = [f"{name}: {open_ends}" for name in result.missing]
         title = explored_title(rules, tales, result.missing, whole=result.exhausted)
         write_atomically(html, story_page(title, [f"Looked at: {words}.", *missing, size], tales))
-    return INCONCLUSIVE if result.missing and not result.exhausted else 0
+    code = INCONCLUSIVE if result.missing and not result.exhausted else 0
+    if not force:
+        return code
+    stories = [Story(one.anomaly, one.text, scope, one.way, without) for one in result.found]
+    every = [forced(story, version, console, kafka=kafka, repeat=repeat, out=out) for story in stories]
+    return max([code, *every])

@@ -97,6 +97,9 @@ class FaultSpec(Spec):
     NEEDS: ClassVar[frozenset[Need]] = frozenset()
     """What must be laid before the cluster starts so that it can be done, whatever its fields say."""
 
+    SENDS: ClassVar[bool] = False
+    """Whether producers send what it asks for, and nothing else, until it lets them."""
+
     number: int = Field(ge=1)
     trigger: Trigger
     hold: Duration | None = None
@@ -116,6 +119,11 @@ class FaultSpec(Spec):
     def needs(self) -> frozenset[Need]:
         """What must be laid for it, as its fields are; `NEEDS` where they say nothing of it."""
         return self.NEEDS
+
+    @property
+    def course(self) -> tuple[str, ...]:
+        """What it does one after the other, a line each, where its one line does not say it."""
+        return ()
 
     @property
     def releases(self) -> tuple[str, ...]:

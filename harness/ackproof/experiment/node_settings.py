@@ -1,7 +1,8 @@
 """The settings of a node as its experiment means them, before anybody knows where it will stand; a later one wins::
 
 defaults     what suits a small cluster on one machine
-timing       `chaos`: short time-outs for experiments; `kafka`: nothing, so Kafka's own
+timing       `chaos`: short time-outs for experiments; `script`: so long that nothing happens by itself; `kafka`:
+             nothing, so Kafka's own
 cluster      `cluster.config` of the experiment
 node         `cluster.broker_config` of this node
 """
@@ -32,11 +33,35 @@ _CHAOS: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
+_SCRIPT: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        # Nobody leaves the ISR, gives a request up that waits, or asks for anything that no step lets through.
+        **dict.fromkeys(
+            (
+                "replica.lag.time.max.ms",
+                "replica.socket.timeout.ms",
+                "controller.socket.timeout.ms",
+                "controller.quorum.fetch.timeout.ms",
+                "controller.quorum.request.timeout.ms",
+                "request.timeout.ms",
+            ),
+            "600000",
+        ),
+        "replica.fetch.wait.max.ms": "50",
+        # One batch for each fetch: the first is always sent, however large.
+        "replica.fetch.max.bytes": "1",
+        "broker.session.timeout.ms": "6000",
+        "broker.heartbeat.interval.ms": "500",
+    }
+)
+"""Beside those of `chaos`."""
+
+
 def configured(spec: ClusterSpec, node_id: int) -> dict[str, str]:
     """The settings of a node that do not depend on where it stands: all but the necessities."""
     return {
         **_defaults(spec),
-        **(_chaos(spec) if spec.timing == "chaos" else {}),
+        **_timing(spec),
         **_rack(spec, node_id),
         **spec.config,
         **spec.broker_config.get(node_id, {}),
@@ -64,8 +89,14 @@ def _defaults(spec: ClusterSpec) -> dict[str, str]:
     return values
 
 
-def _chaos(spec: ClusterSpec) -> dict[str, str]:
-    return {**_CHAOS, **spec.metadata.timing}
+def _timing(spec: ClusterSpec) -> dict[str, str]:
+    match spec.timing:
+        case "chaos":
+            return {**_CHAOS, **spec.metadata.timing}
+        case "script":
+            return {**_CHAOS, **spec.metadata.timing, **_SCRIPT}
+        case "kafka":
+            return {}
 
 
 _KAFKAS_OWN: Final[Mapping[str, int]] = MappingProxyType(
@@ -90,7 +121,7 @@ def longest_time_out(spec: ClusterSpec, name: str) -> int:
 
 
 def _time_outs(spec: ClusterSpec, name: str) -> list[int]:
-    usual = _chaos(spec).get(name, str(_KAFKAS_OWN[name])) if spec.timing == "chaos" else _KAFKAS_OWN[name]
+    usual = _timing(spec).get(name, _KAFKAS_OWN[name])
     given = [spec.config, *({**spec.config, **own} for own in spec.broker_config.values())]
     return [int(config.get(name, usual)) for config in given]
 

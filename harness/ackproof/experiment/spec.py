@@ -116,8 +116,10 @@ class ClusterSpec(Spec):
         (),
         description="Brokers that start first, in this order, each once the one before it takes part; or one.",
     )
-    timing: Literal["chaos", "kafka"] = Field(
-        "chaos", description="Default time-outs: short ones that suit experiments, or Kafka's own."
+    timing: Literal["chaos", "script", "kafka"] = Field(
+        "chaos",
+        description="Default time-outs: short ones that suit experiments, such that nothing happens by itself while a "
+        "script goes on, or Kafka's own.",
     )
     config: Config = Field(default_factory=dict, description="Kafka settings of every node.")
     broker_config: dict[NodeId, Config] = Field(

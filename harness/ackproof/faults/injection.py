@@ -17,6 +17,7 @@ from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.holds import Holds
 from ackproof.faults.registry import fault_kinds
+from ackproof.rundir.timeline import Timeline
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
 T = TypeVar("T")
@@ -52,6 +53,18 @@ class Clients(Protocol):
     def successor(self, client_id: str) -> str | None:
         """Who is in its place now, it or the last that took it; None while nobody has come for one that was killed."""
 
+    def ask_for_record(self, client_id: str) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+
+    def free(self) -> None:
+        """Let all producers send without being asked."""
+
+    def acked(self, topic: str | None = None, partition: int | None = None) -> int:
+        """Records acknowledged so far; at most 50 ms behind."""
+
+    def sent(self) -> int:
+        """Records handed to the producers' libraries so far, as far behind."""
+
     def at_work(self, client_id: str) -> bool:
         """Whether it has sent or read something, or has come to its good end."""
 
@@ -70,6 +83,8 @@ class FaultContext:
     """None where each fault stands alone, and is undone by whoever made it."""
     tag: RunTag | None = None
     """How processes that a fault starts are marked, and where its run keeps what they say."""
+    timeline: Timeline | None = None
+    """Where a fault of several steps says which it is at."""
 
 
 @dataclass(frozen=True)

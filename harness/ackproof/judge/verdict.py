@@ -35,6 +35,7 @@ from ackproof.judge.coherence import (
     reader_epochs,
     rows,
     scrapes,
+    scripts,
     settings,
     told,
     transactions,
@@ -81,6 +82,7 @@ def _sealed(facts: Facts) -> Iterator[Opinion]:
 
 COHERENCE: Final[tuple[Check, ...]] = (
     course.check,
+    scripts.check,
     settings.check,
     processes.check,
     clients.check,

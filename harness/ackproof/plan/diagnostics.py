@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import fields, replace
-from typing import Final, TypeVar
+from typing import Final, TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -18,6 +18,7 @@ from ackproof.experiment.nodes import ListNode, MapNode, Mark, Node, ScalarNode,
 from ackproof.experiment.problems import MOST_PROBLEMS, Path, Problem, Severity, nearest, path_text
 from ackproof.experiment.spec import TopicSpec
 from ackproof.experiment.triggers import After
+from ackproof.faults.registry import fault_kinds
 from ackproof.plan.remedies import remedy
 
 M = TypeVar("M", bound=BaseModel)
@@ -72,7 +73,23 @@ def group_of(path: Path) -> tuple[str, ...]:
     """The fields right below `path`; none where they have no fixed names."""
     if path[:1] == ("faults",) and path[2:] == ("after",):
         return tuple(field.name for field in fields(After))
+    if path[:1] == ("faults",) and len(path) > 3 and path[2] in fault_kinds():
+        return _below(fault_kinds()[str(path[2])], path[3:])
     return GROUPS.get(("topics", "*") if len(path) == 2 and path[0] == "topics" else path, ())
+
+
+def _below(model: type[BaseModel], path: Path) -> tuple[str, ...]:
+    """The fields of what is at `path` in a model, whose lists hold models; none where that is none."""
+    for part in path:
+        if isinstance(part, int):
+            continue
+        field = model.model_fields.get(part)
+        inside = () if field is None else (field.annotation, *get_args(field.annotation))
+        models = [one for one in inside if isinstance(one, type) and issubclass(one, BaseModel)]
+        if not models:
+            return ()
+        model = models[0]
+    return tuple(model.model_fields)
 
 
 class Problems:

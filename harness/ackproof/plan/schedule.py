@@ -98,13 +98,21 @@ def describe(case: Case) -> list[str]:
         ),
         f"  cluster: Kafka {cluster.kafka}, {cluster.brokers} broker(s), {controllers}, {experiment.backend}",
         f"  topics (partitions × replicas): {topics}",
-        f"  load: {producers.count} producer(s), acks={producers.acks}, rate {rate_text(producers.rate)}, "
+        f"  load: {producers.count} producer(s), acks={producers.acks}, {_pace(case)}, "
         f"{experiment.workload.consumers.live} live reader(s), "
         f"at least {duration_text(experiment.workload.duration)} and until all faults have healed",
     ]
-    lines += [f"  fault {step}" for step in timeline(case)] or ["  no faults"]
+    for fault, step in zip(case.faults, timeline(case), strict=True):
+        lines += [f"  fault {step}", *(f"    {line}" for line in fault.course)]
+    lines += [] if case.faults else ["  no faults"]
     lines += [f"  expected: {bounds}" for bounds in _expected(case)]
     return lines
+
+
+def _pace(case: Case) -> str:
+    if any(fault.SENDS for fault in case.faults):
+        return "records when a step sends one"
+    return f"rate {rate_text(case.experiment.workload.producers.rate)}"
 
 
 def _expected(case: Case) -> list[str]:

@@ -16,7 +16,7 @@ from ackproof.rundir.prediction import StoryStep
 from ackproof_reference.explore.invariants import CLASSES
 from ackproof_reference.explore.saved import load, save
 from ackproof_reference.explore.scope import Budget, Scope
-from ackproof_reference.explore.search import Search
+from ackproof_reference.explore.search import Search, Told
 from ackproof_reference.explore.story import tell
 from ackproof_reference.explore.world import world
 from ackproof_reference.rules import PROTECTIONS, Rules, rules_of, without
@@ -35,6 +35,8 @@ class Found:
     text: str
     story: tuple[str, ...]
     steps: tuple[StoryStep, ...]
+    way: tuple[Told, ...] = ()
+    """The same in the model's own words and states."""
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _found(search: Search, wanted: Sequence[str]) -> Iterator[Found]:
         if (finding := search.findings.get(kind)) is not None:
             way = search.way_to(finding.state)
             lines = tuple(line.strip() for line in tell(finding, way))
-            yield Found(kind, finding.text, lines, tuple(steps_of(way)))
+            yield Found(kind, finding.text, lines, tuple(steps_of(way)), tuple(way))
 
 
 def _whole(name: str, value: str, most: int, *, least: int = 0) -> int:

@@ -209,12 +209,13 @@ class CaseRun:
             seed=self.case.seed,
             hidden=self._hidden,
             readers_tell=self.spec.observe.brokers,
+            on_demand=any(fault.SENDS for fault in self.case.faults),
         )
         self.workload.start()
         self._save_case(self.workload.clients)
         self.driver = FaultDriver(
             self.case,
-            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag),
+            FaultContext(cluster, self.stop, self.case, self.workload, Holds(), self.tag, self.timeline),
             _Gauges(self.workload, self.sampler),
             self.timeline,
             self._resolve,

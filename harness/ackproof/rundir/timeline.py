@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     FAULT_RECOVERED = "fault-recovered"
     FAULT_FAILED = "fault-failed"
     FAULT_MISSED = "fault-missed"
+    SCRIPT_STEP = "script-step"
     NODE_STARTED = "node-started"
     NODE_DIED = "node-died"
     PROXY_DIED = "proxy-died"
@@ -124,6 +125,61 @@ class FaultMissed(Happening):
 
     KIND = EventKind.FAULT_MISSED
     reason: str = ""
+
+
+class Seen(Document):
+    """A partition and its replicas at one moment of a script: epochs, offsets and acks as they count from its
+    beginning, by brokers where they are several's.
+
+    `high_watermarks` are those of brokers that take themselves for the leader. What is not there was not told.
+    """
+
+    leader: int = -1
+    epoch: int = 0
+    partition_epoch: int = 0
+    isr: tuple[int, ...] = ()
+    elr: tuple[int, ...] = ()
+    fenced: tuple[int, ...] = ()
+    down: tuple[int, ...] = ()
+    believed: dict[int, int] = Field(default_factory=dict)
+    """The leader epoch that each broker's own replica is in."""
+    ends: dict[int, int] = Field(default_factory=dict)
+    high_watermarks: dict[int, int] = Field(default_factory=dict)
+    acked: int = 0
+
+    def __str__(self) -> str:
+        def by_broker(values: dict[int, int]) -> str:
+            return ", ".join(f"{broker}: {value}" for broker, value in sorted(values.items())) or "nobody's"
+
+        leader = f"broker {self.leader}" if self.leader >= 0 else "nobody"
+        parts = [f"{leader} leads in epoch {self.epoch}", f"ISR {list(self.isr)}"]
+        parts += [f"ELR {list(self.elr)}"] if self.elr else []
+        parts += [f"fenced {list(self.fenced)}"] if self.fenced else []
+        parts += [f"down {list(self.down)}"] if self.down else []
+        return "; ".join(
+            [
+                *parts,
+                f"epochs of replicas {by_broker(self.believed)}",
+                f"log ends {by_broker(self.ends)}",
+                f"high watermarks {by_broker(self.high_watermarks)}",
+                f"{self.acked} acked",
+            ]
+        )
+
+
+class ScriptStep(Happening):
+    """A step of a script, once it was seen to have happened, or was not.
+
+    `number` counts from 1; `step` and `waited_for` in words; `wrong`: why it went otherwise, '' where it did not.
+    """
+
+    KIND = EventKind.SCRIPT_STEP
+    number: int = 0
+    step: str = ""
+    did: str = ""
+    waited_for: str = ""
+    wrong: str = ""
+    seen: Seen | None = None
 
 
 class NodeStarted(Happening):

@@ -18,7 +18,7 @@ from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.timeline import ClientDied as ClientDiedEvent
-from ackproof.rundir.timeline import ClientEnded, ClientReset, ClientStarted, Timeline
+from ackproof.rundir.timeline import ClientEnded, ClientStarted, Timeline
 from ackproof.workload.config import producer_config, reader_config, verify
 from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.journal import CHUNK_ROWS
@@ -43,7 +43,9 @@ class Workload:
 
     `topics` must exist on the cluster before `start`. `timeline` receives the clients' events. `seed` turns the
     round of places, so that producers of different runs do not begin at the same one. `hidden`: settings of
-    librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get.
+    librdkafka that let clients in, and are written nowhere. `readers_tell`: whose records they get. `on_demand`: after
+    a first record for each place producers send what they are asked for (`ask_for_record`), until they are free
+    (`free`).
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Workload:
         seed: int = 0,
         hidden: Mapping[str, str] | None = None,
         readers_tell: bool = False,
+        on_demand: bool = False,
         chunk_rows: int = CHUNK_ROWS,
     ) -> None:
         self.spec = spec
@@ -73,6 +76,7 @@ class Workload:
         self._timeline = timeline
         self._hidden = dict(hidden or {})
         self._readers_tell = readers_tell
+        self._on_demand = on_demand
         self._launcher = Launcher(tag, self._hidden)
         self._watch_stop = threading.Event()
         self._watcher: threading.Thread | None = None
@@ -223,6 +227,17 @@ class Workload:
         seen = self.counters(client_id)
         return seen.sent > 0 or seen.total() > 0 or seen.state >= State.STOPPING
 
+    def ask_for_record(self, client_id: str) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        with self._lock:
+            self._by_id[client_id].ask_to_send()
+
+    def free(self) -> None:
+        """Let all producers send without being asked."""
+        with self._lock:
+            for handle in self._handles("producer"):
+                handle.free()
+
     def check(self) -> None:
         """Raise `ClientDied` if a client has ended by itself. It is noticed within 20 ms."""
         if self._failure:
@@ -259,15 +274,7 @@ class Workload:
             return self._by_id[client_id].counters
 
     def _count(self, kind: str, topic: str | None, partition: int | None) -> int:
-        total = 0
-        for handle in self._handles(kind):
-            if topic is None:
-                total += handle.counters.total()
-                continue
-            for place, count in zip(handle.settings.places, handle.counters.counts, strict=True):
-                if place.topic == topic and partition in (None, place.partition):
-                    total += count
-        return total
+        return sum(handle.count(topic, partition) for handle in self._handles(kind))
 
     def _handles(self, kind: str | None = None) -> list[Handle]:
         with self._lock:
@@ -296,6 +303,7 @@ class Workload:
             chunk_rows=self._chunk_rows,
             transaction_size=spec.transaction_size or 0,
             abort_share=spec.abort_share,
+            on_demand=self._on_demand,
         )
         return self._launch(settings, after)
 
@@ -333,21 +341,8 @@ class Workload:
         while not self._watch_stop.wait(_WATCH_EVERY_S):
             with self._lock:
                 for handle in [one for one in self._by_id.values() if one.status is None]:
-                    self._tell(handle)
+                    handle.tell(self._timeline)
                     self._note_end(handle)
-
-    def _tell(self, handle: Handle) -> None:
-        """Merge what a client wrote down into the timeline."""
-        for line in handle.inbox.read():
-            if isinstance(line.what, ClientReset) and handle.succeeded:
-                handle.fenced = line.what.reason
-            self._timeline.add(
-                line.what,
-                client=handle.client.id,
-                topic=line.topic or None,
-                partition=None if line.partition < 0 else line.partition,
-                t_ns=line.t_ns,
-            )
 
     def _note_end(self, handle: Handle) -> None:
         """A client is gone: say so, and bring a producer that asked for it back as a new one. Under the lock."""
@@ -356,7 +351,7 @@ class Workload:
             return
         handle.status = status
         handle.release()
-        self._tell(handle)
+        handle.tell(self._timeline)
         name = handle.client.id
         if status == EXIT_RESET and self._resets < _MOST_RESETS:
             self._resets += 1

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -13,8 +14,8 @@ from typing import Final
 from ackproof.base.processes import Child, RunTag, spawn
 from ackproof.rundir.documents import Client
 from ackproof.rundir.layout import CaseDir
-from ackproof.rundir.timeline import ClientReset, Note
-from ackproof.workload.control import STOP
+from ackproof.rundir.timeline import ClientReset, Note, Timeline
+from ackproof.workload.control import FREE, SEND, STOP
 from ackproof.workload.counters import SharedCounters
 from ackproof.workload.settings import (
     CONTROL_FD,
@@ -89,6 +90,28 @@ class Handle:
     """With which words it said that it was fenced."""
     status: int | None = None
 
+    def count(self, topic: str | None, partition: int | None) -> int:
+        """Records acknowledged or read so far: in all, of a topic, or of a partition."""
+        if topic is None:
+            return self.counters.total()
+        counted = zip(self.settings.places, self.counters.counts, strict=True)
+        return sum(
+            count for place, count in counted if place.topic == topic and partition in (None, place.partition)
+        )
+
+    def tell(self, timeline: Timeline) -> None:
+        """Merge what it wrote down into the timeline."""
+        for line in self.inbox.read():
+            if isinstance(line.what, ClientReset) and self.succeeded:
+                self.fenced = line.what.reason
+            timeline.add(
+                line.what,
+                client=self.client.id,
+                topic=line.topic or None,
+                partition=None if line.partition < 0 else line.partition,
+                t_ns=line.t_ns,
+            )
+
     def tail(self) -> str:
         """The last of what it wrote."""
         output = self.folder / "output.log"
@@ -101,6 +124,15 @@ class Handle:
             os.write(self.control, STOP)
         except BrokenPipeError:
             return
+
+    def ask_to_send(self) -> None:
+        """Ask a producer that sends on demand for a record more. Raises OSError where it has ended."""
+        os.write(self.control, SEND)
+
+    def free(self) -> None:
+        """Let it send without being asked; it may have ended meanwhile."""
+        with suppress(OSError):
+            os.write(self.control, FREE)
 
     def release(self) -> None:
         """Close the pipe, once the process is gone."""

@@ -19,7 +19,7 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 
 from ackproof.rundir.layout import CaseDir, client_folder
 from ackproof.rundir.payload_bulk import BulkEncoder
-from ackproof.workload.control import Events, listen
+from ackproof.workload.control import Demand, Events, listen
 from ackproof.workload.converter import Converter
 from ackproof.workload.counters import SharedCounters, State
 from ackproof.workload.journal import RESULT, Journal
@@ -41,6 +41,8 @@ _BLOCK_BYTES: Final = 1 << 20
 _TICK_S: Final = 0.001
 _IDLE_S: Final = 0.02
 _MOST_BEHIND_S: Final = 0.2
+_FREE_RATE: Final = 50.0
+"""Records per second of one that sent on demand and is free, where its experiment gives no rate."""
 _DECIDE_S: Final = 1.0
 """How long the last statistics are awaited when outcomes depend on them."""
 _STANDSTILL_S: Final = 10.0
@@ -79,13 +81,44 @@ class Pace:
         return max(0.0, self._start_s + self._sent / self._rate - now_s)
 
 
+class OnDemand:
+    """A record for each place at first, then those that the parent asks for; once it is free, at this rate."""
+
+    def __init__(self, demand: Demand, places: int, rate: float | None) -> None:
+        self._demand = demand
+        self._left = places
+        self._taken = 0
+        self._rate = rate or _FREE_RATE
+        self._pace: Pace | None = None
+
+    def due(self, now_s: float) -> int:
+        """How many records are due now."""
+        asked = self._demand.records
+        self._left += asked - self._taken
+        self._taken = asked
+        if self._demand.free and self._pace is None:
+            self._pace = Pace(self._rate, now_s)
+        return self._left + (self._pace.due(now_s) if self._pace is not None else 0)
+
+    def sent(self, count: int) -> None:
+        asked = min(count, self._left)
+        self._left -= asked
+        if self._pace is not None:
+            self._pace.sent(count - asked)
+
+    def wait_s(self, now_s: float) -> float:
+        """Seconds until it is worth a look again."""
+        return _IDLE_S if self._pace is None else self._pace.wait_s(now_s)
+
+
 class ProducerProcess:
     """The state of one producer."""
 
     def __init__(self, settings: ProducerSettings, folder: Path) -> None:
         run = CaseDir(Path(settings.case_dir))
         self.settings = settings
-        self.stop = listen()
+        self.demand = Demand()
+        self.stop = listen(self.demand)
         self.events = Events(folder / "events.jsonl", settings.origin_ns)
         self.counters = SharedCounters(folder / "counters", len(settings.places))
         self.ledger = run.produced / client_folder(settings.client)
@@ -159,7 +192,7 @@ class ProducerProcess:
         encode = BulkEncoder(
             settings.run_id, settings.producer, settings.places, settings.first_place, settings.value_size
         )
-        pace = None if settings.rate is None else Pace(settings.rate, time.monotonic())
+        pace = self._pace()
         block, rows = self.block, settings.chunk_rows
         seq = 0
         while not self._ending():
@@ -182,6 +215,12 @@ class ProducerProcess:
                 return
             seq += block
 
+    def _pace(self) -> Pace | OnDemand | None:
+        settings = self.settings
+        if settings.on_demand:
+            return OnDemand(self.demand, len(settings.places), settings.rate)
+        return None if settings.rate is None else Pace(settings.rate, time.monotonic())
+
     def _ending(self) -> bool:
         if self.converter.error is not None:
             raise self.converter.error
@@ -195,7 +234,7 @@ class ProducerProcess:
         begin = (seq + self.settings.first_place) % len(self.settings.places)
         chunk.matrix[at : at + count, RESULT] = self.round[begin : begin + count]
 
-    def _await_due(self, pace: Pace, at: int) -> int:
+    def _await_due(self, pace: Pace | OnDemand, at: int) -> int:
         """Serve reports until records are due; the end of what is due in the present block."""
         while not self._ending():
             now = time.monotonic()

@@ -101,7 +101,8 @@ class ClientSettings:
 class ProducerSettings(ClientSettings):
     """One producer process. Record `seq` goes to `places[(seq + first_place) % len(places)]`.
 
-    `rate` is this producer's own, in records per second; None is full speed. `transaction_size`: records of a
+    `rate` is this producer's own, in records per second; None is full speed. `on_demand`: it sends what its parent asks
+    for, until it is free. `transaction_size`: records of a
     transaction, 0 none; such a share of them is aborted on purpose.
     """
 
@@ -113,6 +114,7 @@ class ProducerSettings(ClientSettings):
     chunk_rows: int
     transaction_size: int = 0
     abort_share: float = 0.0
+    on_demand: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -241,16 +241,38 @@ class Search:
             state = parent
         return told[::-1]
 
-    def _between(self, parent: int, state: int) -> Told:
-        before, after = self.cells.row(parent), self.cells.row(state)
-        tables = self._tables
+    def follow(self, way: Sequence[Happening]) -> list[Told]:
+        """These steps from the first state on, whether the search has come that way or not. Raises ValueError for one
+        that is not possible."""
+        told: list[Told] = []
+        state = self.cells.pack(self.model.initial)
+        for number, happening in enumerate(way, 1):
+            try:
+                after = next(there for found, there in self._steps_from(state) if found == happening)
+            except StopIteration:
+                why = f"step {number} is not possible: {happening.actor}: {happening.text}"
+                raise ValueError(why) from None
+            told.append(self._told(happening, state, after))
+            state = after
+        return told
+
+    def _steps_from(self, state: int) -> Iterator[tuple[Happening, int]]:
+        """Each step that is possible in a state, and where it leads."""
+        row, tables = self.cells.row(state), self._tables
         for group in self.model.groups:
-            values = [before[cell] for cell in group.cells]
+            values = [row[cell] for cell in group.cells]
             for happening, new in group.moves(*values) if group.moves and not group.at_once else ():
-                step = parent + tables.difference(group, values, new)
-                if tables.settled(step, tables.concerned(group, values, new)) == state:
-                    changes = zip(self.model.names, before, after, strict=True)
-                    return Told(happening, tuple(change for change in changes if change[1] != change[2]))
+                step = state + tables.difference(group, values, new)
+                yield happening, tables.settled(step, tables.concerned(group, values, new))
+
+    def _told(self, happening: Happening, before: int, after: int) -> Told:
+        changes = zip(self.model.names, self.cells.row(before), self.cells.row(after), strict=True)
+        return Told(happening, tuple(change for change in changes if change[1] != change[2]))
+
+    def _between(self, parent: int, state: int) -> Told:
+        for happening, after in self._steps_from(parent):
+            if after == state:
+                return self._told(happening, parent, state)
         raise AssertionError("a state has no step that leads to it")
 
 

@@ -385,4 +385,7 @@ DUDS: Final[Mapping[str, Mapping[str, Dud]]] = {
     },
 }
 """By the cluster on which they are planted, each under the name of its kind, or of what goes wrong."""
-NO_DUD: Final = {"storm": "does nothing itself: each of its faults is one of the others"}
+NO_DUD: Final = {
+    "storm": "does nothing itself: each of its faults is one of the others",
+    "script": "it drives the load, which the bench does not have: tests/cluster/test_scripts.py plants its duds",
+}

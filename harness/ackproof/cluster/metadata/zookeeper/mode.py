@@ -25,7 +25,7 @@ from ackproof.provision.jvm import SERVER
 from ackproof.rundir.metadata import MetadataRecord
 
 _MAIN: Final = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-_TICK_MS: Final = {"chaos": 500, "kafka": 2000}
+_TICK_MS: Final = {"chaos": 500, "script": 500, "kafka": 2000}
 """Sessions end at a tick. Kafka's own zookeeper.properties leaves ZooKeeper's default, 2 s."""
 
 

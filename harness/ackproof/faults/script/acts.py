@@ -1,0 +1,291 @@
+"""What each step does, and what it waits to see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from ackproof.base.errors import FaultNotConfirmed
+from ackproof.cluster import admin
+from ackproof.cluster.admin import Election, Owner, Whose
+from ackproof.cluster.disks.log import CLEAN_SHUTDOWN, checkpoint, cut, log_end
+from ackproof.cluster.metadata.protocol import NotDecoded
+from ackproof.cluster.network.requests.rules import Side
+from ackproof.cluster.protocol import Cluster, LocalNode, NodeState, local
+from ackproof.cluster.wire import Connection
+from ackproof.faults.injection import Clients
+from ackproof.faults.script.gates import Gates
+from ackproof.faults.script.looks import Decided, Looks
+from ackproof.faults.script.steps import Gate, StepSpec
+from ackproof.rundir.metadata import ConfigDecided
+
+
+class Until(Protocol):
+    """Wait until it sees something, which it returns. Raises `FaultNotConfirmed`."""
+
+    def __call__(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
+        """`what` in words."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """Where a script is played."""
+
+    cluster: Cluster
+    clients: Clients
+    gates: Gates
+    looks: Looks
+    until: Until
+    acks: str
+    """Of the producers."""
+
+    def node(self, broker: int) -> LocalNode:
+        """A broker's node."""
+        (node,) = local([self.cluster.node(broker)])
+        return node
+
+    def decided(self) -> Decided | None:
+        """What the controller has decided; None while its log cannot be read."""
+        try:
+            return self.looks.decided()
+        except (NotDecoded, OSError):
+            return None
+
+    def asked(self) -> Connection:
+        """Who passes on what operators ask for."""
+        link = self.cluster.admin_link()
+        if link is None:
+            raise FaultNotConfirmed("no broker is there to be asked")
+        return link
+
+
+class Acts:
+    """One method for each action."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._on = stage
+
+    def take(self, step: StepSpec) -> str:
+        """Do it, and wait until it is seen; what was done, in words. Raises `FaultNotConfirmed`, `AckproofError`."""
+        if not step.action:
+            return ""
+        act: Callable[[StepSpec], str] = getattr(self, f"_{step.action}")
+        return act(step)
+
+    # -- what goes through the gates ----------------------------------------------------------------------------
+
+    def _fetch(self, step: StepSpec) -> str:
+        return self._through(Gate.FETCHES, step, "fetch")
+
+    def _proposal(self, step: StepSpec) -> str:
+        return self._through(Gate.PROPOSALS, step, "proposal")
+
+    def _through(self, gate: Gate, step: StepSpec, what: str) -> str:
+        """A request is through when its response waits; a response when the next request does, or nothing any more."""
+        broker, gates, until = step.broker or 0, self._on.gates, self._on.until
+        name = f"the {what} of broker {broker}"
+        if step.side in ("request", "both"):
+            until(lambda: gates.held(gate, broker, Side.REQUEST) == 1, f"{name} to be there")
+            gates.release(gate, broker, Side.REQUEST)
+            until(lambda: gates.held(gate, broker, Side.RESPONSE) == 1, f"{name} to be answered")
+        if step.side in ("response", "both"):
+            until(lambda: gates.held(gate, broker, Side.RESPONSE) == 1, f"the answer to {name} to be there")
+            gates.release(gate, broker, Side.RESPONSE)
+            if gate is Gate.FETCHES:
+                until(lambda: gates.held(gate, broker, Side.REQUEST) == 1, f"broker {broker} to fetch again")
+        return f"let through {'' if step.side == 'both' else f'the {step.side} of '}{name}"
+
+    def _learn(self, step: StepSpec) -> str:
+        broker, gates = step.broker or 0, self._on.gates
+        passed = 0
+
+        def knows() -> bool:
+            nonlocal passed
+            decided = self._on.decided()
+            if decided is not None and self._on.looks.knows(broker, decided):
+                return True
+            passed += gates.release(Gate.METADATA, broker, Side.REQUEST)
+            return False
+
+        self._on.until(knows, f"broker {broker} to learn what the controller has decided")
+        return f"let {passed} fetches of the metadata log through to broker {broker}"
+
+    def _heartbeat(self, step: StepSpec) -> str:
+        broker, gates, until = step.broker or 0, self._on.gates, self._on.until
+        until(
+            lambda: gates.held(Gate.HEARTBEATS, broker, Side.REQUEST) == 1, f"a heartbeat of broker {broker}"
+        )
+        gates.release(Gate.HEARTBEATS, broker, Side.REQUEST)
+        until(
+            lambda: gates.held(Gate.HEARTBEATS, broker, Side.REQUEST) == 1,
+            f"broker {broker}'s next heartbeat",
+        )
+        return f"let one heartbeat of broker {broker} through"
+
+    def _end_session(self, step: StepSpec) -> str:
+        broker = step.broker or 0
+        if self._on.node(broker).state() is not NodeState.GONE:
+            self._on.gates.shut(Gate.HEARTBEATS, broker, Side.REQUEST)
+        self._until_decided(lambda decided: broker in decided.fenced, f"broker {broker} to be fenced")
+        return f"waited for the end of broker {broker}'s session"
+
+    def _unfence(self, step: StepSpec) -> str:
+        broker = step.broker or 0
+        self._on.gates.open(Gate.HEARTBEATS, broker)
+        self._until_decided(lambda decided: broker not in decided.fenced, f"broker {broker} to be unfenced")
+        return f"let broker {broker}'s heartbeats through"
+
+    def _open(self, step: StepSpec) -> str:
+        whose = step.of or self._on.cluster.spec.broker_ids
+        for gate in step.open or ():
+            for broker in whose:
+                self._on.gates.open(gate, broker)
+        return f"opened {' and '.join(step.open or ())} of {', '.join(map(str, whose))}"
+
+    def _shut(self, step: StepSpec) -> str:
+        whose = step.of or self._on.cluster.spec.broker_ids
+        for gate in step.shut or ():
+            for broker in whose:
+                for side in gate.sides:
+                    self._on.gates.shut(gate, broker, Side(side))
+        return f"shut {' and '.join(step.shut or ())} of {', '.join(map(str, whose))}"
+
+    # -- producers ----------------------------------------------------------------------------------------------
+
+    def _send(self, step: StepSpec) -> str:
+        clients, until, name = self._on.clients, self._on.until, f"p{step.send}"
+        acked, sent, before = clients.acked(), clients.sent(), self._ends()
+        far = step.until or ("appended" if self._on.acks == "all" else "acked")
+        clients.ask_for_record(name)
+        until(lambda: clients.sent() > sent, f"producer {name} to send")
+        if far != "sent":
+            until(lambda: self._ends() != before, "a broker to append it")
+        if far == "acked":
+            until(lambda: clients.acked() > acked, "its acknowledgement")
+        grown = [broker for broker, end in self._ends().items() if end != before.get(broker)]
+        return f"{name} sent a record, which came to {', '.join(map(str, grown)) or 'nobody'}"
+
+    def _ends(self) -> dict[int, int]:
+        found = {}
+        for node in local(self._on.cluster.brokers()):
+            if (folder := node.disk.partition(*self._on.looks.place)) is not None:
+                found[node.id] = log_end(folder)
+        return found
+
+    # -- processes ----------------------------------------------------------------------------------------------
+
+    def _kill(self, step: StepSpec) -> str:
+        node = self._on.node(step.broker or 0)
+        node.kill()
+        self._until_state(node, NodeState.GONE)
+        return f"SIGKILL to {node.name}"
+
+    def _stop(self, step: StepSpec) -> str:
+        node = self._on.node(step.broker or 0)
+        node.terminate()
+        self._until_state(node, NodeState.GONE)
+        self._until_decided(lambda decided: node.id in decided.fenced, f"{node.name} to be fenced")
+        return f"{node.name} shut down in good order"
+
+    def _power_loss(self, step: StepSpec) -> str:
+        node, place = self._on.node(step.broker or 0), self._on.looks.place
+        node.kill()
+        self._until_state(node, NodeState.GONE)
+        folder = node.disk.partition(*place)
+        if folder is None:
+            raise FaultNotConfirmed(f"{node.name} has no log of {place}")
+        for log_dir in node.disk.log_dirs:
+            (log_dir / CLEAN_SHUTDOWN).unlink(missing_ok=True)
+        before, base = log_end(folder), self._on.looks.base.ends.get(node.id, 0)
+        safe = checkpoint(folder.parent).get(place, 0) if step.keep is None else base + step.keep
+        after = cut(folder, safe)
+        if after == before:
+            raise FaultNotConfirmed(f"the log of {node.name} lost nothing: this was a kill")
+        return f"SIGKILL to {node.name}, its log cut from {before - base} to {after - base}"
+
+    def _start(self, step: StepSpec) -> str:
+        node, gates, looks = self._on.node(step.broker or 0), self._on.gates, self._on.looks
+        before = looks.decided().registered.get(node.id, -1)
+        were = [gate for gate in (Gate.METADATA, Gate.HEARTBEATS) if gates.is_shut(gate, node.id)]
+        for gate in were:
+            gates.open(gate, node.id)
+        node.start()
+
+        def back() -> bool:
+            decided = self._on.decided()
+            return (
+                decided is not None
+                and decided.registered.get(node.id, -1) > before
+                and node.id not in decided.fenced
+                and looks.knows(node.id, decided)
+            )
+
+        self._on.until(back, f"{node.name} to register, to learn all, and to be unfenced")
+        for gate in were:
+            for side in gate.sides:
+                gates.shut(gate, node.id, Side(side))
+        return f"started {node.name}"
+
+    def _pause(self, step: StepSpec) -> str:
+        node = self._on.node(step.broker or 0)
+        node.pause()
+        self._until_state(node, NodeState.STOPPED)
+        return f"SIGSTOP to {node.name}"
+
+    def _resume(self, step: StepSpec) -> str:
+        node = self._on.node(step.broker or 0)
+        node.resume()
+        self._until_state(node, NodeState.RUNNING)
+        return f"SIGCONT to {node.name}"
+
+    # -- operators ----------------------------------------------------------------------------------------------
+
+    def _elect(self, step: StepSpec) -> str:
+        now = self._on.looks.decided().partition
+        epoch = -1 if now is None else now.leader_epoch
+        kind = Election.UNCLEAN if step.elect == "unclean" else Election.PREFERRED
+        admin.elect(self._on.asked(), self._on.looks.place, kind)
+        self._until_decided(
+            lambda decided: decided.partition is not None and decided.partition.leader_epoch > epoch,
+            "a new leader",
+        )
+        return f"asked for {'an unclean' if kind is Election.UNCLEAN else 'a preferred'} election"
+
+    def _lead(self, step: StepSpec) -> str:
+        broker, place = step.lead or 0, self._on.looks.place
+        now = self._on.looks.decided().partition
+        replicas = () if now is None else now.replicas
+        order = (broker, *(one for one in replicas if one != broker))
+        if order != replicas:
+            admin.reassign(self._on.asked(), {place: order})
+            self._until_decided(
+                lambda decided: decided.partition is not None and decided.partition.replicas == order,
+                f"the replicas in the order {list(order)}",
+            )
+        admin.elect(self._on.asked(), place, Election.PREFERRED)
+        self._until_decided(
+            lambda decided: decided.partition is not None and decided.partition.leader == broker,
+            f"broker {broker} to be elected",
+        )
+        return f"made broker {broker} the first of the assignment, and asked for a preferred election"
+
+    def _set(self, step: StepSpec) -> str:
+        topic, wanted = self._on.looks.place.topic, dict(step.set or {})
+        before = len(self._on.looks.decided().records)
+        admin.alter_config(self._on.asked(), {Owner(Whose.TOPIC, topic): wanted})
+
+        def written(decided: Decided) -> bool:
+            new = {one.key: one.value for one in decided.records[before:] if isinstance(one, ConfigDecided)}
+            return all(new.get(name) == value for name, value in wanted.items())
+
+        self._until_decided(written, "the controller to write the settings")
+        return f"set {', '.join(f'{name}={value}' for name, value in wanted.items())}"
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _until_state(self, node: LocalNode, state: NodeState) -> None:
+        self._on.until(lambda: node.state() is state, f"{node.name} to be {state.value}")
+
+    def _until_decided(self, look: Callable[[Decided], bool], what: str) -> None:
+        self._on.until(lambda: (decided := self._on.decided()) is not None and look(decided), what)

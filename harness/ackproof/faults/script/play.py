@@ -1,0 +1,209 @@
+"""A script is played: gates shut, step after step done and seen, each in the timeline; at last all passes again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from ackproof.base.errors import AckproofError, FaultNotConfirmed, WaitTimeout
+from ackproof.cluster.network.requests.rules import Side
+from ackproof.cluster.protocol import NodeState, local
+from ackproof.faults.injection import Aim, Clients, FaultContext, Injection, injects
+from ackproof.faults.script.acts import Acts, Stage
+from ackproof.faults.script.gates import Gates
+from ackproof.faults.script.looks import Looks, notable
+from ackproof.faults.script.script import ENDS, Script
+from ackproof.faults.script.steps import Gate, StateSpec, StepSpec
+from ackproof.rundir.metadata import MetadataRecord
+from ackproof.rundir.partition import TopicPartition
+from ackproof.rundir.timeline import ScriptStep, Seen
+
+SETTLED_WITHIN_S: Final = 60.0
+READY_WITHIN_S: Final = 60.0
+_DECIDES: Final = (
+    "end_session",
+    "stop",
+    "start",
+    "elect",
+    "lead",
+    "set",
+    "proposal",
+    "heartbeat",
+    "unfence",
+    "open",
+)
+"""Steps by which the controller may decide on the partition."""
+_MOVES_LOG: Final = ("fetch", "learn", "start", "power_loss", "open", "kill", "stop")
+"""Steps by which the log of the broker that they name may change."""
+
+
+@injects(Script)
+class ScriptInjection(Injection[Script]):
+    """All steps are its injection: it bites when the last was seen."""
+
+    def __init__(self, fault: Script, aim: Aim, context: FaultContext) -> None:
+        super().__init__(fault, aim, context)
+        cluster, case = context.cluster, context.case
+        if cluster.requests is None or case is None or context.clients is None or context.timeline is None:
+            raise FaultNotConfirmed(f"{fault.kind}: it needs an experiment around it, with links laid for it")
+        (topic,) = case.experiment.topics
+        self._timeline = context.timeline
+        self._clients: Clients = context.clients
+        self._brokers = local(cluster.brokers())
+        self._gates = Gates(cluster.requests, cluster.spec, fault.number)
+        self._looks = Looks(cluster, TopicPartition(topic, 0))
+        acks = case.experiment.workload.producers.acks
+        self._stage = Stage(cluster, self._clients, self._gates, self._looks, self._until, acks)
+        self._seen = Seen()
+        self._records = 0
+        self._within_s = SETTLED_WITHIN_S
+        self._first = case.experiment.workload.producers.count
+        """Each producer has sent one record by itself."""
+
+    # -- its life -----------------------------------------------------------------------------------------------
+
+    def inject(self) -> str:
+        """Shut the gates, and take step after step."""
+        self._begin()
+        acts = Acts(self._stage)
+        for number, step in enumerate(self.fault.steps, 1):
+            self._within_s = step.within
+            did, wrong = "", ""
+            try:
+                did = "; ".join(filter(None, [acts.take(step) for _ in range(step.times)]))
+                self._look(step.then)
+            except AckproofError as error:
+                wrong = str(error)
+            before, self._seen = self._seen, self._now()
+            wrong = "; ".join(filter(None, [*self._also(step, before, self._seen), wrong]))
+            self._timeline.add(
+                ScriptStep(
+                    number=number,
+                    step=str(step),
+                    did=did,
+                    waited_for=str(step.then),
+                    wrong=wrong,
+                    seen=self._seen,
+                ),
+                fault=self.fault.number,
+                topic=self._looks.place.topic,
+                partition=self._looks.place.partition,
+            )
+            if wrong:
+                raise self.unseen(f"step {number} ({step.did}): {wrong}")
+        return f"took {len(self.fault.steps)} steps"
+
+    def confirm(self) -> str:
+        """Each step was seen as it was taken."""
+        return f"each was seen on the disks of the controller and of the brokers, at last: {self._seen}"
+
+    def heal(self) -> str:
+        """All passes again; whom a step has ended is started, whom it has paused goes on."""
+        self._gates.open_all()
+        woken = []
+        mine = {step.broker for step in self.fault.steps if step.action in ENDS}
+        for node in [one for one in self._brokers if one.id in mine]:
+            match node.state():
+                case NodeState.GONE:
+                    node.start()
+                    woken.append(node.id)
+                case NodeState.STOPPED:
+                    node.resume()
+                    woken.append(node.id)
+                case NodeState.RUNNING:
+                    pass
+        return "opened all gates" + (f", woke {', '.join(map(str, woken))}" if woken else "")
+
+    def confirm_healed(self) -> str:
+        """All answer, and producers send freely."""
+        for node in self._brokers:
+            try:
+                node.await_ready(READY_WITHIN_S)
+            except WaitTimeout as error:
+                raise self.unseen(error) from error
+        self._clients.free()
+        return "the brokers answer, registered and unfenced"
+
+    # -- within -------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        """All replicas have the same, nothing is under way, and every gate has what it is to hold."""
+        place, brokers = self._looks.place, [node.id for node in self._brokers]
+
+        def same() -> Seen | None:
+            seen = self._looks.seen(self._clients.acked())
+            even = seen is not None and len({*seen.ends.values(), *seen.high_watermarks.values()}) == 1
+            return seen if even and seen is not None and seen.acked == self._first else None
+
+        self._until(same, f"all replicas of {place} to have the same")
+        for gate in self.fault.gates:
+            for broker in self.fault.held(gate, brokers):
+                self._gates.shut(gate, broker, Side.REQUEST)
+        base = self._until(same, f"all replicas of {place} to have the same")
+        for gate in self.fault.gates:
+            for broker in self.fault.held(gate, brokers):
+                if gate is not Gate.PROPOSALS and not (gate is Gate.FETCHES and broker == base.leader):
+                    self._until(
+                        lambda gate=gate, broker=broker: self._gates.held(gate, broker, Side.REQUEST) == 1,  # type: ignore[misc]
+                        f"the {gate} of broker {broker} to be held",
+                    )
+                for side in gate.sides:
+                    self._gates.shut(gate, broker, Side(side))
+        self._looks.base = base
+        self._seen = self._now()
+        self._records = len(self._looks.decided().records)
+
+    def _until(self, look: Callable[[], object], what: str) -> Any:  # noqa: ANN401 — whatever `look` sees
+        return self.seen(
+            lambda: look() or None,
+            what,
+            self._within_s,
+            state=lambda: str(self._looks.seen(self._clients.acked())),
+        )
+
+    def _now(self) -> Seen:
+        seen: Seen = self._until(
+            lambda: self._looks.seen(self._clients.acked()), "the controller's log to be read"
+        )
+        return seen
+
+    def _look(self, then: StateSpec) -> None:
+        """Until it is as the step says."""
+        last: list[str] = []
+
+        def met() -> bool:
+            seen = self._looks.seen(self._clients.acked())
+            last[:] = ["nothing"] if seen is None else then.unmet(seen)
+            return not last
+
+        try:
+            self._until(met, str(then))
+        except FaultNotConfirmed as error:
+            raise FaultNotConfirmed(f"it was to come to {'; '.join(last)}") from error
+
+    def _also(self, step: StepSpec, before: Seen, after: Seen) -> list[str]:
+        """What happened beside a step, in words."""
+        records = self._looks.decided().records
+        new, self._records = records[self._records :], len(records)
+        found = list(self._decided_also(step, new))
+        grown = [one for one, end in after.ends.items() if end != before.ends.get(one)]
+        held = [one for one in grown if self._gates.is_shut(Gate.FETCHES, one) or one in after.down]
+        mine = {step.broker} if step.action in _MOVES_LOG else set()
+        if step.action == "send":
+            mine = {next(iter(held), None)}
+        found += [
+            f"the log of broker {one} also went from {before.ends.get(one)} to {after.ends[one]}"
+            for one in held
+            if one not in mine and step.action != "open"
+        ]
+        return [f"beside it {what}" for what in found]
+
+    def _decided_also(self, step: StepSpec, new: tuple[MetadataRecord, ...]) -> list[str]:
+        free = not all(self._gates.is_shut(Gate.PROPOSALS, node.id) for node in self._brokers)
+        expected = step.action in _DECIDES or (free and Gate.PROPOSALS not in self.fault.gates)
+        found = []
+        for kind, broker, what in notable(new, self._looks.place):
+            mine = broker == step.broker and step.action in _DECIDES if kind == "broker" else expected
+            if not mine and step.action != "open":
+                found.append(what)
+        return found

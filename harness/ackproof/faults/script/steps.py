@@ -1,0 +1,248 @@
+"""The steps of a script, as data.
+
+::
+
+    steps:
+      - send: 0                                   # producer 0 sends a record
+      - {fetch: 3, times: 2}                      # two fetches of broker 3, and their answers
+      - {proposal: 1, side: request}              # the controller gets an AlterPartition of broker 1
+      - kill: 1
+      - {end_session: 1, then: {leader: 2, isr: [2, 3], ends: {2: 0, 3: 1}}}
+
+Epochs, offsets and acks count from the script's beginning.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Final, Literal, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SerializerFunctionWrapHandler,
+    WithJsonSchema,
+    model_serializer,
+    model_validator,
+)
+
+from ackproof.base.units import Duration, unknown, wrong
+from ackproof.experiment.apis import APIS, Api
+from ackproof.experiment.base import Config, Spec, Text, Whole
+from ackproof.experiment.spec import NodeId
+from ackproof.rundir.timeline import Seen
+
+Side: TypeAlias = Literal["request", "response", "both"]
+
+
+class Gate(StrEnum):
+    """What is held of each broker until a step lets it through."""
+
+    FETCHES = "fetches"
+    METADATA = "metadata"
+    PROPOSALS = "proposals"
+    HEARTBEATS = "heartbeats"
+
+    @property
+    def api(self) -> Api:
+        """The requests that are held."""
+        return APIS[_APIS[self]]
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        """Whether answers are held as well."""
+        return ("request", "response") if self in (Gate.FETCHES, Gate.PROPOSALS) else ("request",)
+
+
+_APIS: Final = {
+    Gate.FETCHES: "Fetch",
+    Gate.METADATA: "Fetch",
+    Gate.PROPOSALS: "AlterPartition",
+    Gate.HEARTBEATS: "BrokerHeartbeat",
+}
+
+
+class StateSpec(Spec):
+    """What is to be seen. What is left out may be anything."""
+
+    leader: Whole | None = Field(None, ge=-1, description="The partition's leader; -1 nobody.")
+    epoch: Whole | None = Field(None, ge=0, description="Its leader epoch.")
+    isr: tuple[NodeId, ...] | None = Field(None, description="Its ISR, in any order.")
+    elr: tuple[NodeId, ...] | None = Field(None, description="Its eligible leader replicas, in any order.")
+    fenced: tuple[NodeId, ...] | None = Field(None, description="The brokers that are fenced.")
+    down: tuple[NodeId, ...] | None = Field(None, description="The brokers without a process.")
+    believed: dict[NodeId, Whole] = Field(
+        default_factory=dict, description="The leader epoch that a broker's own replica is in."
+    )
+    ends: dict[NodeId, Whole] = Field(default_factory=dict, description="Log ends, by broker.")
+    high_watermarks: dict[NodeId, Whole] = Field(
+        default_factory=dict, description="High watermarks of those that take themselves for the leader."
+    )
+    acked: Whole | None = Field(None, ge=0, description="Records acknowledged since the script began.")
+
+    def unmet(self, seen: Seen) -> list[str]:
+        """What is otherwise, in words; nothing where all is as it says."""
+        found = []
+        for name in ("leader", "epoch", "acked"):
+            wanted, now = getattr(self, name), getattr(seen, name)
+            if wanted is not None and wanted != now:
+                found.append(f"{name} {wanted}, not {now}")
+        for name in ("isr", "elr", "fenced", "down"):
+            wanted, now = getattr(self, name), getattr(seen, name)
+            if wanted is not None and set(wanted) != set(now):
+                found.append(f"{name} {sorted(wanted)}, not {sorted(now)}")
+        for name in ("believed", "ends", "high_watermarks"):
+            for broker, wanted in getattr(self, name).items():
+                now = getattr(seen, name).get(broker)
+                if wanted != now:
+                    what = name.rstrip("s").replace("_", " ")
+                    found.append(
+                        f"{what} of broker {broker} {wanted}, not {'unknown' if now is None else now}"
+                    )
+        return found
+
+    def __str__(self) -> str:
+        given = self.model_dump(exclude_none=True, exclude_defaults=True)
+        return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in given.items())
+
+
+def _read_gates(value: object) -> object:
+    names = [value] if isinstance(value, str) else value
+    if not isinstance(names, list | tuple):
+        raise wrong("expected gates such as fetches, or a list of them")
+    for name in names:
+        if name not in list(Gate):
+            raise unknown("gate", list(Gate), str(name))
+    return tuple(names)
+
+
+GatesField: TypeAlias = Annotated[
+    tuple[Gate, ...],
+    BeforeValidator(_read_gates),
+    WithJsonSchema({"anyOf": [{"enum": list(Gate)}, {"type": "array", "items": {"enum": list(Gate)}}]}),
+]
+
+
+class StepSpec(Spec):
+    """One step: one of these actions, or none but a state to be waited for (`then`)."""
+
+    send: Whole | None = Field(None, ge=0, description="A producer, by its number from 0, sends a record.")
+    fetch: NodeId | None = Field(None, description="A fetch of this follower.")
+    proposal: NodeId | None = Field(None, description="An AlterPartition of this leader.")
+    learn: NodeId | None = Field(None, description="This broker learns all that the controller has decided.")
+    heartbeat: NodeId | None = Field(None, description="One heartbeat of this broker.")
+    end_session: NodeId | None = Field(
+        None, description="This broker's session ends: no heartbeat passes until it is fenced."
+    )
+    unfence: NodeId | None = Field(
+        None, description="Heartbeats of this broker pass until the controller has unfenced it."
+    )
+    kill: NodeId | None = Field(None, description="SIGKILL.")
+    stop: NodeId | None = Field(None, description="A controlled shutdown.")
+    power_loss: NodeId | None = Field(
+        None, description="SIGKILL, and its log is cut to its recovery point, or to `keep`."
+    )
+    start: NodeId | None = Field(
+        None, description="Its process starts, it registers, learns all, and is unfenced."
+    )
+    pause: NodeId | None = Field(None, description="SIGSTOP.")
+    resume: NodeId | None = Field(None, description="SIGCONT.")
+    elect: Literal["preferred", "unclean"] | None = Field(None, description="An operator's election.")
+    lead: NodeId | None = Field(
+        None, description="An operator makes this replica the first of the assignment, and elects it."
+    )
+    set: Config | None = Field(None, description="Settings of the topic.")
+    open: GatesField | None = Field(None, description="Let all of this pass from now on.")
+    shut: GatesField | None = Field(None, description="Hold it again.")
+    of: tuple[NodeId, ...] | None = Field(None, description="open and shut: of these brokers; else of all.")
+    side: Side = Field("both", description="fetch and proposal: the request, its response, or both.")
+    keep: Whole | None = Field(None, ge=0, description="power_loss: the first offset that is lost.")
+    until: Literal["sent", "appended", "acked"] | None = Field(
+        None, description="send: how far it comes; by default appended with acks=all, else acked."
+    )
+    times: Whole = Field(1, ge=1, le=100, description="So often, one after the other.")
+    then: StateSpec = Field(default_factory=StateSpec, description="What is to be seen then.")
+    within: Duration = Field(30.0, gt=0, le=600, description="How long it is waited for.")
+    note: Text = Field("", description="What it is for.")
+
+    @model_validator(mode="after")
+    def _one_action(self) -> StepSpec:
+        given = [name for name in ACTIONS if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise wrong(f"a step does one thing; this one has {' and '.join(given)}")
+        if not given and self.then == StateSpec():
+            raise wrong(f"a step has an action ({', '.join(ACTIONS)}), or a state to be waited for: then")
+        for name, whose in _GO_WITH.items():
+            if name in self.model_fields_set and self.action not in whose:
+                raise wrong(f"'{name}' goes with {' and '.join(whose)}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _as_in_a_file(self, whole: SerializerFunctionWrapHandler) -> dict[str, object]:
+        written: dict[str, object] = whole(self)
+        return {name: value for name, value in written.items() if name in self.model_fields_set}
+
+    @property
+    def action(self) -> str:
+        """The name of what it does; '' where it waits."""
+        return next((name for name in ACTIONS if getattr(self, name) is not None), "")
+
+    @property
+    def broker(self) -> int | None:
+        """The broker that it names."""
+        value = getattr(self, self.action) if self.action in _OF_BROKERS else None
+        return value if isinstance(value, int) else None
+
+    @property
+    def gates(self) -> tuple[Gate, ...]:
+        """What must be held for it to let one thing through."""
+        gate = _OPENS.get(self.action)
+        return (self.shut or ()) if gate is None else (gate,)
+
+    @property
+    def did(self) -> str:
+        """What it does, in words."""
+        if not self.action:
+            return "wait"
+        value = getattr(self, self.action)
+        said = ", ".join(f"{k}={v}" for k, v in value.items()) if isinstance(value, dict) else value
+        said = ", ".join(said) if isinstance(said, tuple) else str(said)
+        more = [f"of {', '.join(map(str, self.of))}"] if self.of else []
+        more += [self.side] if self.action in ("fetch", "proposal") and self.side != "both" else []
+        more += [f"keep {self.keep}"] if self.keep is not None else []
+        more += [f"{self.times} times"] if self.times > 1 else []
+        return " ".join([self.action, said, *more])
+
+    def __str__(self) -> str:
+        then = f", then {self.then}" if self.then != StateSpec() else ""
+        return f"{self.did}{then}" + (f" ({self.note})" if self.note else "")
+
+
+_OPENS: Final = {
+    "fetch": Gate.FETCHES,
+    "proposal": Gate.PROPOSALS,
+    "learn": Gate.METADATA,
+    "heartbeat": Gate.HEARTBEATS,
+}
+_OF_BROKERS: Final = (
+    *(
+        "fetch",
+        "proposal",
+        "learn",
+        "heartbeat",
+        "end_session",
+        "unfence",
+        "kill",
+        "stop",
+        "power_loss",
+        "start",
+    ),
+    *("pause", "resume", "lead"),
+)
+ACTIONS: Final = ("send", *_OF_BROKERS, "elect", "set", "open", "shut")
+_GO_WITH: Final = {
+    "of": ("open", "shut"),
+    "side": ("fetch", "proposal"),
+    "keep": ("power_loss",),
+    "until": ("send",),
+}
