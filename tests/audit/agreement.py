@@ -24,9 +24,10 @@ CLASSES = (
 
 WAYS = {
     "whole": {},
-    "ranges": {"range_rows": 3},
+    "ranges": {"whole_rows": 0, "range_rows": 3, "slice_rows": 2, "split_rows": 4},
     "buckets": {"whole_rows": 0, "split_rows": 4, "share_rows": 3, "task_rows": 2},
-    "buckets in ranges": {"whole_rows": 0, "split_rows": 2, "range_rows": 1, "share_rows": 2, "task_rows": 1},
+    "buckets in ranges": {"whole_rows": 0, "split_rows": 2, "share_rows": 2, "task_rows": 1}
+    | {"range_rows": 1, "slice_rows": 1},
 }
 """`ackproof.audit.units.Limits` that lead through each way of the audit."""
 

@@ -24,7 +24,9 @@ def count(request, tmp_path):
         limits = (
             Limits()
             if request.param == "whole"
-            else Limits(whole_rows=0, range_rows=range_rows, share_rows=4, split_rows=4)
+            else Limits(
+                whole_rows=0, range_rows=range_rows, slice_rows=range_rows, share_rows=4, split_rows=4
+            )
         )
         directory = write_ledger(tmp_path / "case", produced, reads, **options)
         (result,) = audit_all([directory], LocalEdge, lambda _: None, limits)

@@ -19,7 +19,6 @@ from ackproof.audit.pipeline import audit_all
 from ackproof.audit.planning import plan
 from ackproof.audit.rows import Handed, Rows, constant
 from ackproof.audit.series import _latencies
-from ackproof.audit.spill import Scratch, SpillableRows, ranges
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import Register, shares
 from ackproof.audit.workers import cause
@@ -129,7 +128,7 @@ def test_the_series_of_few_acks(tmp_path, times) -> None:
     produced = tuple(sent(n)._replace(sent_ns=at, done_ns=done) for n, (at, done) in enumerate(times))
     drawn = Drawn(produced, tuple(read(n) for n in range(len(times))), None, ())
     path = write(tmp_path / "case", drawn, random.Random(1))
-    for limits in (Limits(), Limits(range_rows=1)):
+    for limits in (Limits(), Limits(whole_rows=0, range_rows=0, slice_rows=1)):
         (result,) = audit_all([path], LocalEdge, lambda _: None, limits)
         agree(drawn, path, result)
 
@@ -204,7 +203,9 @@ def test_reordered_over_many_ranges(tmp_path, range_rows) -> None:
         reads = tuple(read(row.seq, row.offset, producer=row.producer) for row in produced)
         drawn = Drawn(produced, reads, None, ())
         path = write(tmp_path / str(seed), drawn, luck)
-        (result,) = audit_all([path], LocalEdge, lambda _: None, Limits(range_rows=range_rows))
+        (result,) = audit_all(
+            [path], LocalEdge, lambda _: None, Limits(whole_rows=0, range_rows=2, slice_rows=range_rows)
+        )
         agree(drawn, path, result)
 
 
@@ -234,25 +235,6 @@ def test_a_register_of_bitmaps_alone() -> None:
     ((_, share),) = shares(Handed(TopicPartition("t", 0), "identities", Rows(columns, 3000)), 1)
     produced, present = Register([share]).find(np.zeros(3, np.int32), np.array([10, 11, 3000]))
     assert (produced.tolist(), present.tolist()) == ([True, True, False], [True, False, False])
-
-
-def test_a_pile_keeps_no_more_in_memory_than_it_may(tmp_path) -> None:
-    """And what it puts away comes back first, number for number, however far apart they are."""
-    spillable = SpillableRows({"a": "i8"}, 3, Scratch(tmp_path))
-    far = [-5, 2**32 - 2, 7]
-    spillable.add(Rows({"a": np.array(far)}, 3))
-    assert list(tmp_path.iterdir()) == []
-    spillable.add(Rows({"a": np.array([1])}, 1))
-    assert len(list(tmp_path.rglob("*.rows"))) == 1
-    assert [row for chunk in spillable.chunks() for row in chunk["a"].tolist()] == [*far, 1]
-
-
-def test_very_many_ranges(tmp_path) -> None:
-    """More than eight bits can number at once."""
-    spillable = SpillableRows({"a": "i8"}, 1000, Scratch(tmp_path))
-    spillable.add(Rows({"a": np.arange(400) * 7 % 400}, 400))
-    found = [rows["a"].tolist() for (rows,) in ranges([spillable], ("a",), 1)]
-    assert found == [[number] for number in reversed(range(400))]
 
 
 def test_what_a_footer_tells_of_row_groups(tmp_path) -> None:

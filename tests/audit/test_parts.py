@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +30,7 @@ from ackproof.audit.rows import (
     order_of,
     squeezed,
 )
-from ackproof.audit.spill import Scratch, SpillableRows, SpillFile, ranges
+from ackproof.audit.spill import SpillFile
 from ackproof.audit.units import Limits, Target
 from ackproof.audit.unmatched import UNMATCHED, Register, shares
 from ackproof.rundir import arrow
@@ -166,34 +165,6 @@ def test_constant_columns_stay_constant() -> None:
     eight = Rows({"a": constant(8, "i8", 2), "b": ints([0, 0])}, 2)
     assert concat([rows, eight, empty(schema)], schema)["a"].tolist() == [7] * 5 + [8, 8]
     assert len(concat([], schema)) == 0
-
-
-@many
-@given(st.lists(pairs, max_size=5), st.integers(1, 12), st.integers(1, 9))
-def test_ranges(pieces, most, held) -> None:
-    """Descending, disjoint, complete; and not larger than allowed unless one key alone is."""
-    with tempfile.TemporaryDirectory() as folder:
-        scratch = Scratch(Path(folder))
-        first, second = SpillableRows(SCHEMA, held, scratch), SpillableRows(SCHEMA, held, scratch)
-        for number, piece in enumerate(pieces):
-            (second if number % 2 else first).add(rows_of(piece))
-        everything = [[one for piece in pieces[start::2] for one in piece] for start in (0, 1)]
-        assert [len(first), len(second)] == [len(one) for one in everything]
-        seen: list[list] = [[], []]
-        floor = None
-        for range_ in ranges([first, second], ("a", "b"), most):
-            got = [pairs_of(rows) for rows in range_]
-            together = [one for of_pile in got for one in of_pile]
-            if floor is not None and together:
-                assert max(together) < floor
-            floor = min(together, default=floor)
-            assert len(together) <= most or len(set(together)) == 1
-            for of_pile, new in zip(seen, got, strict=True):
-                of_pile += new
-        assert [Counter(one) for one in seen] == [Counter(one) for one in everything]
-        first.remove()
-        second.remove()
-        assert list(Path(folder).rglob("*.rows")) == []
 
 
 @many

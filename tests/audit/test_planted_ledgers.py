@@ -67,9 +67,9 @@ def check(ledger: Ledger, path, result) -> None:
 def test_a_thousand_records_of_each_way(tmp_path, way, base) -> None:
     limits = dict(WAYS[way])
     if "task_rows" in limits:
-        limits |= {"task_rows": 3_000, "split_rows": 500, "share_rows": 300, "range_rows": 100}
-    if way == "ranges":
-        limits = {"range_rows": 100}
+        limits |= {"task_rows": 3_000, "split_rows": 500, "share_rows": 300}
+    if "range_rows" in limits:
+        limits |= {"range_rows": 1_000, "slice_rows": 500}
     ledger = planted(9_000, 2, seed=1, base=base)
     path = ledger.write(tmp_path / "case")
     (result,) = audit_all([path], LocalEdge, lambda _: None, Limits(**limits))

@@ -145,7 +145,7 @@ def check(tmp_path, produced, reads):
     """One file a kind, in the order given, against the plain implementation."""
     drawn = Drawn(tuple(produced), tuple(reads), None, ())
     directory = tmp_path / "case"
-    for each in (Limits(), BUCKETS, Limits(range_rows=2)):
+    for each in (Limits(), BUCKETS, Limits(whole_rows=0, range_rows=2, slice_rows=1)):
         shutil.rmtree(directory, ignore_errors=True)
         one_file(directory, "produced", produced_table(produced), write_statistics=False)
         one_file(directory, "consumed", consumed_table(reads), write_statistics=False)

@@ -26,7 +26,7 @@ def count(request, tmp_path):
     limits = (
         Limits()
         if request.param == "whole"
-        else Limits(whole_rows=0, range_rows=3, share_rows=4, split_rows=4)
+        else Limits(whole_rows=0, range_rows=3, slice_rows=2, share_rows=4, split_rows=4)
     )
 
     def run(produced, reads, transactions, *, change=lambda directory: None):

@@ -17,7 +17,9 @@ import pytest
 from ackproof.audit.driver import home
 from ackproof.base.wait import wait_until
 from ackproof.rundir.documents import AuditFile
+from ackproof.rundir.storage import located
 
+from ..support.s3 import copied, s3_bucket
 from .ledgers import write_ledger
 from .rows import read, sent
 from .spark_cluster import LEAN, cluster, connect
@@ -25,8 +27,11 @@ from .test_planted_ledgers import check, planted
 
 pytestmark = [pytest.mark.audit, pytest.mark.timeout(900)]
 
-CUT = {"whole_rows": 0, "split_rows": 500, "share_rows": 3_000, "range_rows": 1_000, "task_rows": 3_000}
-"""Many tasks of every sort, and shares."""
+CUT = {"whole_rows": 0, "split_rows": 500, "share_rows": 3_000, "range_rows": 1_000} | {
+    "slice_rows": 500,
+    "task_rows": 3_000,
+}
+"""Many tasks of every sort, shares, and partitions that are cut."""
 CONF = {
     "spark.cores.max": "1",
     "spark.executor.memory": "512m",
@@ -44,11 +49,12 @@ from ackproof.audit import edge_rdd
 from ackproof.audit.session import Where, opened
 from ackproof.audit.stages import Job
 from ackproof.audit.units import Limits
+from ackproof.rundir.storage import located
 given = json.loads(sys.argv[1])
 """
 AUDIT = """
 results = audit.run(
-    [Path(given["ledger"])], master=given.get("master"), remote=given.get("remote"), conf=given.get("conf"),
+    [located(given["ledger"])], master=given.get("master"), remote=given.get("remote"), conf=given.get("conf"),
     limits=Limits(**given.get("limits", {})))
 print(json.dumps([results[0].code, results[0].reasons]))
 """
@@ -112,19 +118,31 @@ def answer(process: subprocess.Popen[str]) -> list:
     return json.loads(out.splitlines()[-1])
 
 
-def counts(tmp_path: Path, *scripts: str, **given) -> None:
+def counts(tmp_path: Path, *scripts: str, store: Path | None = None, **given) -> None:
     """What was planted is counted exactly."""
     ledger = planted(9_000, 2, seed=1)
     path = ledger.write(tmp_path / "case")
-    code, reasons = answer(started({"ledger": str(path), "limits": CUT, **given}, *scripts, AUDIT))
+    there = path if store is None else copied(path, store)
+    code, reasons = answer(started({"ledger": str(there), "limits": CUT, **given}, *scripts, AUDIT))
     assert code == 2, reasons  # a producer whose end is lost is planted, too
     assert len(reasons) == 1, reasons
+    if store is not None:
+        assert not (path / "audit.json").exists()
+        (path / "findings").mkdir()
+        for file in (store / "audit.json", *(store / "findings").iterdir()):
+            (path / file.relative_to(store)).write_bytes(file.read_bytes())
     check(ledger, path, SimpleNamespace(file=AuditFile.load(path / "audit.json"), reasons=reasons))
-    assert not list(path.glob(".audit*"))
+    assert not list(there.glob(".audit*"))
 
 
+@pytest.mark.nightly
 def test_a_cluster_counts_what_was_planted(tmp_path, master) -> None:
     counts(tmp_path, master=master, conf=CONF)
+
+
+def test_a_cluster_counts_what_was_planted_in_a_store(tmp_path, master) -> None:
+    with s3_bucket() as query:
+        counts(tmp_path, store=located(f"s3://bucket/where?{query}"), master=master, conf=CONF)
 
 
 def test_spark_connect_counts_what_was_planted(tmp_path, folder) -> None:

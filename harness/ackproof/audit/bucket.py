@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import astuple, dataclass
-from itertools import chain
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import astuple, dataclass, field
 from operator import add
 
 import numpy as np
-import pyarrow as pa
 
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.identity import IdentityAudit
+from ackproof.audit.identity import IdentityAudit, Reads
 from ackproof.audit.load import STREAMS, Stream
-from ackproof.audit.order import walk
-from ackproof.audit.places import Flaws, PartitionAudit
-from ackproof.audit.rows import Handed
-from ackproof.audit.series import series_of
-from ackproof.audit.spill import Scratch, SpillableRows
-from ackproof.audit.transactions import Table
+from ackproof.audit.order import Walk, walk
+from ackproof.audit.places import PartitionAudit
+from ackproof.audit.rows import LIVE, Handed, Ints, Rows, Schema, concat
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.content import signed, total
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
+
+BACK: Schema = {"offset": "i8"}
 
 
 @dataclass(frozen=True)
@@ -47,72 +45,124 @@ class Totals:
         return Totals(*map(add, astuple(self), astuple(other)))
 
 
-class Bucket:
-    """The rows of one topic and partition of one directory."""
+class Streams:
+    """The rows of one bucket, or of a range of them, as they come."""
 
-    def __init__(self, place: TopicPartition, most: int, scratch: Scratch, table: Table) -> None:
-        self.place = place
-        self._most = most
-        self._spillables: dict[Stream, SpillableRows] = {
-            stream: SpillableRows(schema, most, scratch) for stream, schema in STREAMS.items()
-        }
-        self._scratch = scratch
-        self._table = table
-        self.totals = Totals()
-        self.contents = (0, 0)
-        """What the final readers wrote down of it, the second one at read_committed: see `rundir.content`."""
-        self.flaws = Flaws()
-        self.series: pa.Table | None = None
+    def __init__(self) -> None:
+        self._held: dict[Stream, list[Rows]] = defaultdict(list)
 
-    def spillable(self, stream: Stream) -> SpillableRows:
-        """Where the rows of one stream go."""
-        return self._spillables[stream]
+    def add(self, stream: Stream, rows: Rows) -> None:
+        self._held[stream].append(rows)
 
-    def audit(self, findings: FindingsWriter) -> Iterator[Handed]:
-        """Count everything. What the bucket cannot know alone comes out.
+    def __getitem__(self, stream: Stream) -> Rows:
+        """All rows of a stream."""
+        rows = concat(self._held[stream], STREAMS[stream])
+        self._held[stream] = [rows]
+        return rows
+
+
+@dataclass(frozen=True)
+class Read:
+    """What the reads of one bucket, or of a range of them, show of the order in which they were handed over."""
+
+    walks: Mapping[Stream, Walk]
+    totals: Totals
+    contents: tuple[int, int]
+    """What the final readers wrote down of it, the second one at read_committed: see `rundir.content`."""
+
+    def gaps(self, stream: Stream) -> Rows:
+        return self.walks[stream].gaps
+
+    @property
+    def back(self) -> Rows:
+        """Where final readers went back."""
+        both = (self.walks[stream].back.select(BACK) for stream in ("final", "committed"))
+        return concat(both, BACK)
+
+
+def read_in_order(place: TopicPartition, rows: Streams, findings: FindingsWriter) -> Read:
+    """The pass over the order of reads."""
+    reads: list[Stream] = [stream for stream in STREAMS if stream != "produced"]
+    walks = {stream: walk(rows[stream]) for stream in reads}
+    rewound(place, walks, findings)
+    totals = Totals(
+        consumed_live=len(rows["live"]) + len(rows["live committed"]),
+        consumed_final=len(rows["final"]),
+        consumed_committed=len(rows["committed"]),
+    )
+    return Read(walks, totals, (_content(rows["final"]), _content(rows["committed"])))
+
+
+def rewound(place: TopicPartition, walks: Mapping[Stream, Walk], findings: FindingsWriter) -> None:
+    """What live readers went back over."""
+    for stream in ("live", "live committed"):
+        back = walks[stream].back
+        findings.add(place, Anomaly.REWOUND, back, detail="not above the read just before")
+
+
+def counted_of(produced: Rows, commits: CommitAudit) -> Totals:
+    """Once the pass over identities is done."""
+    acked, failed, indeterminate = np.bincount(produced["outcome"], minlength=len(Outcome)).tolist()
+    return Totals(
+        produced=len(produced),
+        acked=acked,
+        failed=failed,
+        indeterminate=indeterminate,
+        transactional=commits.transactional,
+        untold=commits.untold,
+    )
+
+
+@dataclass
+class Audited:
+    """What a bucket that is audited at once comes to, once its messages are taken."""
+
+    totals: Totals = field(default_factory=Totals)
+    contents: tuple[int, int] = (0, 0)
+    flaws: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+
+    def audit(
+        self, place: TopicPartition, rows: Streams, findings: FindingsWriter, commits: CommitAudit
+    ) -> Iterator[Handed]:
+        """Count all but the series. What the bucket cannot know alone comes out.
 
         Raises `Rejected`, `UnreadablePart`, OSError.
         """
-        produced, live, final, committed_live, committed = self._spillables.values()
-        outcomes = np.zeros(len(Outcome), dtype=np.int64)
-        for rows in produced.chunks():
-            outcomes += np.bincount(rows["outcome"], minlength=len(Outcome))
-        live_walk, committed_live_walk = walk(live, self._most), walk(committed_live, self._most)
-        for rows in chain(live_walk.back.chunks(), committed_live_walk.back.chunks()):
-            findings.add(self.place, Anomaly.REWOUND, rows, detail="not above the read just before")
-        final_walk, committed_walk = walk(final, self._most), walk(committed, self._most)
-        commits = CommitAudit(self.place, findings, self._table)
-        identities = IdentityAudit(
-            self.place,
-            findings,
-            live_walk.gaps,
-            committed_live_walk.gaps,
-            commits,
-            self._most,
-            self._scratch,
+        read = read_in_order(place, rows, findings)
+        identities = IdentityAudit(place, findings, findings, commits)
+        yield from identities.run(
+            rows["produced"],
+            Reads(
+                rows["final"],
+                rows["committed"],
+                rows["live committed"],
+                read.gaps("live"),
+                read.gaps("live committed"),
+            ),
         )
-        yield from identities.run(produced, final, committed, committed_live)
-        acked, failed, indeterminate = outcomes.tolist()
-        self.totals = Totals(
-            produced=len(produced),
-            acked=acked,
-            failed=failed,
-            indeterminate=indeterminate,
-            consumed_live=len(live) + len(committed_live),
-            consumed_final=len(final),
-            consumed_committed=len(committed),
-            transactional=commits.transactional,
-            untold=commits.untold,
+        found = identities.result
+        self.totals = read.totals.plus(counted_of(rows["produced"], commits))
+        self.contents = read.contents
+        self.flaws = PartitionAudit(place, findings).run(
+            found.copies,
+            both_live(rows),
+            found.lost,
+            found.skipped,
+            read.back,
+            read.gaps("final"),
         )
-        self.contents = (_content(final), _content(committed))
-        self.flaws = PartitionAudit(self.place, findings, self._most).run(
-            identities.result, live, committed_live, final_walk, committed_walk.back
-        )
-        self.series = series_of(self.place, produced, [live, committed_live], self._most)
 
 
-def _content(rows: SpillableRows) -> int:
-    found = 0
-    for some in rows.chunks():
-        found += total(some["offset"], some["producer"], some["seq"], some["intact"])
-    return signed(found % (1 << 64))
+def both_live(rows: Streams) -> Rows:
+    """What live readers were handed."""
+    return concat((rows[stream] for stream in ("live", "live committed")), LIVE)
+
+
+def together(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """The sums over several ranges."""
+    final, committed = zip(*contents, strict=True)
+    return signed(sum(final) % (1 << 64)), signed(sum(committed) % (1 << 64))
+
+
+def _content(rows: Rows) -> int:
+    return signed(total(rows["offset"], rows["producer"], rows["seq"], rows["intact"]) % (1 << 64))

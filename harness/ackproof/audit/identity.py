@@ -1,5 +1,6 @@
 """The classes of one identity: lost, duplicate, resurrected, surfaced, displaced, reordered; and of one final row:
-phantom, misrouted, corrupted. One pass over ranges of (producer, seq), each with its produced and its final rows.
+phantom, misrouted, corrupted. A bucket that is cut is cut at borders of seq, so that each range knows all of its
+identities but for what is in order across the borders (`crossings`).
 
 What a bucket cannot know by itself goes out: which identities it produced and holds, and the final
 rows of identities that it did not produce. `ackproof.audit.unmatched` brings these together.
@@ -7,7 +8,7 @@ rows of identities that it did not produce. `ackproof.audit.unmatched` brings th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,10 +17,19 @@ import numpy as np
 from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Rejected
-from ackproof.audit.lookup import Identities, highest_over
-from ackproof.audit.order import Gaps
-from ackproof.audit.rows import FINAL, Bools, Handed, Ints, Rows, Schema, concat, first_repeated, group_starts
-from ackproof.audit.spill import Scratch, SpillableRows, ranges
+from ackproof.audit.lookup import Identities, Lookup, highest_over
+from ackproof.audit.rows import (
+    FINAL,
+    Bools,
+    Handed,
+    Ints,
+    Rows,
+    Schema,
+    concat,
+    empty,
+    first_repeated,
+    group_starts,
+)
 from ackproof.audit.transactions import Fates
 from ackproof.audit.unmatched import UNMATCHED
 from ackproof.rundir.anomalies import Anomaly, Inversion
@@ -30,113 +40,97 @@ from ackproof.rundir.partition import TopicPartition
 COPIES: Schema = {"offset": "i8", "producer": "i4", "seq": "i8", "intact": "?"}
 LOST: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
 OFFSETS: Schema = {"offset": "i8"}
+SPANS: Schema = {"producer": "i4", "lowest": "i8", "lowest_acked": "i8", "highest": "i8"}
+"""Of the present records of each producer, in its order: the least and the greatest of their lowest offsets."""
 
-_KEYS = ("producer", "seq")
 _FAR = int(np.iinfo(np.int64).max)
 
 
 @dataclass(frozen=True)
-class _Behind:
-    """The least producer of the ranges done so far, and the lowest offset of its present records in them."""
+class Reads:
+    """What a range of identities is held against."""
 
-    producer: int | None = None
-    lowest: int = _FAR
-    lowest_acked: int = _FAR
+    final: Rows
+    committed: Rows
+    """The final read at read_committed."""
+    committed_live: Rows
+    gaps: Rows
+    """What live readers passed over (`order.GAPS`)."""
+    committed_gaps: Rows
+    """What live readers at read_committed passed over."""
 
 
 @dataclass(frozen=True)
 class IdentityPass:
     """What the pass over identities leaves to the pass over places."""
 
-    copies: SpillableRows
+    copies: Rows
     """The final rows, each once."""
-    lost: SpillableRows
+    lost: Rows
     """Lost records that were acked with an offset."""
-    skipped: SpillableRows
+    skipped: Rows
     """Offsets of present copies that a live reader passed over; not yet distinct."""
+    spans: Rows
+
+
+class _Match:
+    """Produced rows, in order, and which of them the final read holds."""
+
+    def __init__(self, produced: Rows, reads: Reads) -> None:
+        """Raises `Rejected` if an identity was produced twice."""
+        self.produced = _in_order(produced)
+        self.copies = distinct_copies(concat([reads.final, reads.committed], FINAL))
+        seq, offset = self.produced.ints("seq"), self.copies.ints("offset")
+        self.known = Identities(self.produced["producer"], seq)
+        self.found = self.known.find(self.copies["producer"], self.copies.ints("seq"))
+        self.found[_nobody(self.copies)] = -1
+        self.own = np.flatnonzero((self.found >= 0) & self.copies.flags("intact"))
+        self.of, self.at = self.found[self.own], offset[self.own]
+        # Copies are in order of offset: assigned backwards, the lowest offset of each identity stays.
+        self.lowest = np.full(len(produced), _FAR, dtype=np.int64)
+        self.lowest[self.of[::-1]] = self.at[::-1]
+        self.present = np.zeros(len(produced), dtype=np.bool_)
+        self.present[self.of] = True
 
 
 class IdentityAudit:
-    """The pass over the identities of one bucket."""
+    """The pass over the identities of one bucket, or of a range of them."""
 
     def __init__(
-        self,
-        place: TopicPartition,
-        findings: FindingsWriter,
-        gaps: Gaps,
-        committed_gaps: Gaps,
-        commits: CommitAudit,
-        most: int,
-        scratch: Scratch,
+        self, place: TopicPartition, findings: FindingsWriter, order: FindingsWriter, commits: CommitAudit
     ) -> None:
+        """`order`: what is reordered goes there."""
         self._place = place
         self._add = partial(findings.add, place)
-        self._gaps = gaps
-        self._committed_gaps = committed_gaps
+        self._order = order
         self._commits = commits
-        self._most = most
-        self.result = IdentityPass(
-            SpillableRows(COPIES, most, scratch),
-            SpillableRows(LOST, most, scratch),
-            SpillableRows(OFFSETS, most, scratch),
-        )
-        self._behind = _Behind()
+        self.result: IdentityPass
 
-    def run(
-        self,
-        produced: SpillableRows,
-        final: SpillableRows,
-        committed: SpillableRows,
-        committed_live: SpillableRows,
-    ) -> Iterator[Handed]:
-        """`committed`, `committed_live`: what readers at read_committed were handed, in the final read and before.
-
-        Raises `Rejected` if an identity was produced twice.
-        """
-        of_transactions = [committed, committed_live] if len(committed) or len(committed_live) else []
-        for rows in ranges([produced, final, *of_transactions], _KEYS, self._most):
-            yield from self._range(*rows)
-
-    def _range(
-        self,
-        produced: Rows,
-        final: Rows,
-        committed: Rows | None = None,
-        committed_live: Rows | None = None,
-    ) -> Iterator[Handed]:
-        produced = _in_order(produced)
-        copies = distinct_copies(final if committed is None else concat([final, committed], FINAL))
-        self.result.copies.add(copies.select(COPIES))
-        seq, offset, intact = produced.ints("seq"), copies.ints("offset"), copies.flags("intact")
-        found = Identities(produced["producer"], seq).find(copies["producer"], copies.ints("seq"))
-        found[_nobody(copies)] = -1
-        self._row_classes(copies, found)
-        own = np.flatnonzero((found >= 0) & intact)
-        of, at = found[own], offset[own]
-        # Copies are in order of offset: assigned backwards, the lowest offset of each identity stays.
-        lowest = np.full(len(produced), _FAR, dtype=np.int64)
-        lowest[of[::-1]] = at[::-1]
-        present = np.zeros(len(produced), dtype=np.bool_)
-        present[of] = True
-        extra = own[at != lowest[of]]
+    def run(self, rows: Rows, reads: Reads) -> Iterator[Handed]:
+        """`rows`: produced. Raises `Rejected` if an identity was produced twice."""
+        match = _Match(rows, reads)
+        produced, copies, present = match.produced, match.copies, match.present
+        self._row_classes(copies, match.found)
+        extra = match.own[match.at != match.lowest[match.of]]
         self._add(
             Anomaly.DUPLICATE, copies, extra, detail="another intact copy of a record that is there already"
         )
         fates = self._commits.fates(produced)
-        self._record_classes(produced, present, lowest, of, at, fates)
-        self._reordered(produced, present, lowest)
-        epoch = copies["leader_epoch"][own].astype(np.int64)
-        self._skipped(self._gaps, at, epoch)
+        lost = self._record_classes(match, fates)
+        reordered(self._place, match, NOTHING_ABOVE, self._order)
+        epoch = copies["leader_epoch"][match.own].astype(np.int64)
+        skipped = [_skipped(reads.gaps, match.at, epoch)]
         if fates is None:
-            self._skipped(self._committed_gaps, at, epoch)
+            skipped.append(_skipped(reads.committed_gaps, match.at, epoch))
         else:
-            visible = self._at_read_committed(produced, fates, committed, committed_live)
-            owed = (fates.committed | (visible & ~fates.aborted))[of]
-            self._skipped(self._committed_gaps, at[owed], epoch[owed])
+            visible = self._at_read_committed(match, fates, reads)
+            owed = (fates.committed | (visible & ~fates.aborted))[match.of]
+            skipped.append(_skipped(reads.committed_gaps, match.at[owed], epoch[owed]))
             yield from self._commits.parts(produced, fates, visible)
-        identities = {"producer": produced["producer"], "seq": seq, "present": present}
+        self.result = IdentityPass(copies.select(COPIES), lost, concat(skipped, OFFSETS), _spans(match))
+        identities = {"producer": produced["producer"], "seq": produced.ints("seq"), "present": present}
         yield Handed(self._place, "identities", Rows(identities, len(produced)))
-        unmatched_at = np.flatnonzero((found < 0) & ~_nobody(copies))
+        unmatched_at = np.flatnonzero((match.found < 0) & ~_nobody(copies))
         if len(unmatched_at):
             yield Handed(self._place, "unmatched", copies.select(UNMATCHED, unmatched_at))
 
@@ -148,94 +142,128 @@ class IdentityAudit:
         astray = np.flatnonzero(copies.flags("astray") & ((found >= 0) | nobody))
         self._add(Anomaly.MISROUTED, copies, astray, detail="its payload names another origin")
 
-    def _at_read_committed(
-        self, produced: Rows, fates: Fates, committed: Rows | None, live: Rows | None
-    ) -> Bools:
+    def _at_read_committed(self, match: _Match, fates: Fates, reads: Reads) -> Bools:
         """Which records the final read at read_committed holds; what readers at read_committed should not have got."""
-        visible = np.zeros(len(produced), dtype=np.bool_)
-        known = Identities(produced["producer"], produced.ints("seq"))
-        for who, reads in (("final", committed), ("live", live)):
-            if reads is None or not len(reads):
-                continue
-            rows = distinct_copies(reads) if who == "final" else reads
-            found = known.find(rows["producer"], rows.ints("seq"))
+        visible = np.zeros(len(match.produced), dtype=np.bool_)
+        for who, rows in (("final", distinct_copies(reads.committed)), ("live", reads.committed_live)):
+            found = match.known.find(rows["producer"], rows.ints("seq"))
             found[_nobody(rows)] = -1
             self._commits.reads(rows, found, fates, who)
             if who == "final":
                 visible[found[(found >= 0) & rows.flags("intact")]] = True
         return visible
 
-    def _record_classes(
-        self, produced: Rows, present: Bools, lowest: Ints, of: Ints, at: Ints, fates: Fates | None
-    ) -> None:
+    def _record_classes(self, match: _Match, fates: Fates | None) -> Rows:
+        """The lost records that were acked with an offset."""
+        produced, present, of = match.produced, match.present, match.of
         outcome, acked_at = produced["outcome"], produced.ints("offset")
         acked = outcome == Outcome.ACKED
         # what an aborted transaction held, or one of which nobody knows, nobody is owed
         lost = np.flatnonzero(acked & ~present if fates is None else acked & ~present & fates.committed)
         self._add(Anomaly.LOST, produced, lost)
-        self.result.lost.add(produced.select(LOST, lost[acked_at[lost] >= 0]))
         in_place = np.zeros(len(produced), dtype=np.bool_)
-        in_place[of[at == acked_at[of]]] = True
+        in_place[of[match.at == acked_at[of]]] = True
         moved = np.flatnonzero(acked & (acked_at >= 0) & present & ~in_place)
         if len(moved):
-            words = joined("first found at offset ", lowest[moved])
+            words = joined("first found at offset ", match.lowest[moved])
             self._add(Anomaly.DISPLACED, produced, moved, detail=words)
         for anomaly, meant in (
             (Anomaly.RESURRECTED, Outcome.FAILED),
             (Anomaly.SURFACED, Outcome.INDETERMINATE),
         ):
             which = np.flatnonzero((outcome == meant) & present)
-            self._add(anomaly, produced, which, offset=lowest[which])
-
-    def _reordered(self, produced: Rows, present: Bools, lowest: Ints) -> None:
-        """A record is behind a higher seq of its producer exactly if one of these has a lower offset."""
-        there = np.flatnonzero(present)
-        if not len(there):
-            return
-        producer, offset = produced["producer"][there], lowest[there]
-        acked = produced["outcome"][there] == Outcome.ACKED
-        acked_offset = np.where(acked, offset, _FAR)
-        starts = group_starts([producer])
-        first, last = int(producer[0]), int(producer[-1])
-        of_last = self._behind if self._behind.producer == last else _Behind()
-        wrong = np.flatnonzero(_least_behind(offset, starts, of_last.lowest) < offset)
-        if len(wrong):
-            both = acked[wrong] & (
-                _least_behind(acked_offset, starts, of_last.lowest_acked)[wrong] < offset[wrong]
-            )
-            for which, detail in (
-                (wrong[both], Inversion.BOTH_ACKED),
-                (wrong[~both], Inversion.ONE_NOT_ACKED),
-            ):
-                self._add(Anomaly.REORDERED, produced, there[which], offset=offset[which], detail=detail)
-        of_first = self._behind if self._behind.producer == first else _Behind()
-        end = int(starts[1]) if len(starts) > 1 else len(there)
-        self._behind = _Behind(
-            first,
-            min(of_first.lowest, int(offset[:end].min())),
-            min(of_first.lowest_acked, int(acked_offset[:end].min())),
-        )
-
-    def _skipped(self, gaps: Gaps, at: Ints, epoch: Ints) -> None:
-        """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
-        if not len(gaps.after) or not len(at):
-            return
-        limit = np.where(gaps.epoch < 0, _FAR, gaps.epoch)
-        height = highest_over(at, gaps.after, gaps.before, limit)
-        over = (height >= 0) & ((epoch < 0) | (epoch <= height))
-        self.result.skipped.add(Rows({"offset": at[over]}, int(np.count_nonzero(over))))
+            self._add(anomaly, produced, which, offset=match.lowest[which])
+        return produced.select(LOST, lost[acked_at[lost] >= 0])
 
 
-def _least_behind(offset: Ints, starts: Ints, after_last: int) -> Ints:
-    """For each row the least offset of the rows behind it in its group; `after_last` stands behind the last group.
+NOTHING_ABOVE = empty(SPANS)
+
+
+def reordered(place: TopicPartition, match: _Match, above: Rows, findings: FindingsWriter) -> None:
+    """A record is behind a higher seq of its producer exactly if one of these has a lower offset.
+
+    `above`: the spans of the records above the range, by producer.
+    """
+    produced, there = match.produced, np.flatnonzero(match.present)
+    if not len(there):
+        return
+    producer, offset = produced["producer"][there], match.lowest[there]
+    acked = produced["outcome"][there] == Outcome.ACKED
+    acked_offset = np.where(acked, offset, _FAR)
+    starts = group_starts([producer])
+    at = Lookup(above.ints("producer")).find(producer[starts].astype(np.int64))
+
+    def least(of_each: Ints, name: str) -> Ints:
+        known = np.append(above[name], _FAR)  # nobody's, at −1
+        return _least_behind(of_each, starts, known[at])
+
+    wrong = np.flatnonzero(least(offset, "lowest") < offset)
+    if not len(wrong):
+        return
+    both = acked[wrong] & (least(acked_offset, "lowest_acked")[wrong] < offset[wrong])
+    for which, detail in ((wrong[both], Inversion.BOTH_ACKED), (wrong[~both], Inversion.ONE_NOT_ACKED)):
+        findings.add(place, Anomaly.REORDERED, produced, there[which], offset=offset[which], detail=detail)
+
+
+def reordered_below(
+    place: TopicPartition, produced: Rows, reads: Reads, above: Rows, findings: FindingsWriter
+) -> None:
+    """Those of one range of identities again, with what is known of the ranges above it."""
+    reordered(place, _Match(produced, reads), above, findings)
+
+
+def _spans(match: _Match) -> Rows:
+    there = np.flatnonzero(match.present)
+    producer, offset = match.produced["producer"][there], match.lowest[there]
+    starts = group_starts([producer])
+    if not len(starts):
+        return NOTHING_ABOVE
+    acked = np.where(match.produced["outcome"][there] == Outcome.ACKED, offset, _FAR)
+    columns = {
+        "producer": producer[starts],
+        "lowest": np.minimum.reduceat(offset, starts),
+        "lowest_acked": np.minimum.reduceat(acked, starts),
+        "highest": np.maximum.reduceat(offset, starts),
+    }
+    return Rows(columns, len(starts))
+
+
+def crossings(spans: Sequence[Rows]) -> Iterator[tuple[int, Rows]]:
+    """Of ranges of identities, in order: those with records behind a higher range's, and the spans above each."""
+    above = NOTHING_ABOVE
+    for number in reversed(range(len(spans))):
+        own = spans[number]
+        at = Lookup(above.ints("producer")).find(own.ints("producer"))
+        if bool((np.append(above["lowest"], _FAR)[at] < own["highest"]).any()):
+            yield number, above
+        both = concat([above, own], SPANS).sorted_by("producer")
+        starts = group_starts([both["producer"]])
+        if len(starts) < len(both):
+            least = {name: np.minimum.reduceat(both[name], starts) for name in ("lowest", "lowest_acked")}
+            highest = np.maximum.reduceat(both["highest"], starts)
+            both = Rows({"producer": both["producer"][starts], **least, "highest": highest}, len(starts))
+        above = both
+
+
+def _skipped(gaps: Rows, at: Ints, epoch: Ints) -> Rows:
+    """A copy is passed over if a gap holds it whose far end knows an epoch not below its own, or knows none."""
+    if not len(gaps) or not len(at):
+        return empty(OFFSETS)
+    limit = np.where(gaps["epoch"] < 0, _FAR, gaps["epoch"])
+    height = highest_over(at, gaps.ints("after"), gaps.ints("before"), limit)
+    over = (height >= 0) & ((epoch < 0) | (epoch <= height))
+    return Rows({"offset": at[over]}, int(np.count_nonzero(over)))
+
+
+def _least_behind(offset: Ints, starts: Ints, last: Ints) -> Ints:
+    """For each row the least offset of the rows behind it in its group; `last` stands behind each group.
 
     Where a group ascends, this is simply the next row's offset, or anything not below it.
     """
     ends = np.append(starts[1:], len(offset))
     behind = np.full(len(offset), _FAR, dtype=np.int64)
     behind[:-1] = offset[1:]
-    behind[ends - 1] = _FAR
-    behind[-1] = after_last
+    behind[ends - 1] = last
     broken = np.logical_or.reduceat(behind < offset, starts)
     for group in np.flatnonzero(broken).tolist():
         low, high = int(starts[group]), int(ends[group])

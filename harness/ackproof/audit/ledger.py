@@ -54,6 +54,8 @@ class RowGroup:
     """The one phase of all its rows (consumed only)."""
     transactional: bool = True
     """Whether some of its rows may belong to a transaction (produced only)."""
+    spans: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    """The least and the greatest value of the keys by which a bucket is cut (`spill.KEYS`); empty: not of all."""
 
 
 @dataclass(frozen=True)
@@ -312,6 +314,19 @@ def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], k
         value: object = statistics.min
         return value
 
+    def span_of(*names: str) -> tuple[int, int] | None:
+        found = [group.column(leaves[name]).statistics for name in names]
+        if any(one is None or not one.has_min_max for one in found):
+            return None
+        return found[0].min, max(one.max for one in found)
+
+    # A row is reported after it is sent, or not at all.
+    wanted = {"seq": ("seq",), "offset": ("offset",)} | (
+        {"at_ns": ("sent_ns", "done_ns")}
+        if kind == "produced"
+        else {"read_seq": ("read_seq",), "read_ns": ("read_ns",)}
+    )
+    spans = {key: found for key, names in wanted.items() if (found := span_of(*names)) is not None}
     topic, partition = only("topic"), only("partition")
     phase = only("phase") if kind == "consumed" else None
     txn = group.column(leaves["txn"]).statistics if kind == "produced" else None
@@ -322,4 +337,5 @@ def _row_group(metadata: pq.FileMetaData, number: int, leaves: dict[str, int], k
         partition if isinstance(partition, int) else None,
         phase if isinstance(phase, int) else None,
         txn is None or not txn.has_min_max or txn.max >= 0,
+        spans if len(spans) == len(wanted) else {},
     )

@@ -5,8 +5,9 @@ Each row group is decoded once, and only the columns that its rows need.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -38,7 +39,7 @@ STREAMS: dict[Stream, Schema] = {
     "live committed": LIVE,
     "committed": COMMITTED,
 }
-_PHASES: dict[ReadPhase, Stream] = {
+PHASES: dict[ReadPhase, Stream] = {
     ReadPhase.LIVE: "live",
     ReadPhase.FINAL: "final",
     ReadPhase.LIVE_COMMITTED: "live committed",
@@ -47,6 +48,7 @@ _PHASES: dict[ReadPhase, Stream] = {
 _LIVE_PHASES = {int(ReadPhase.LIVE), int(ReadPhase.LIVE_COMMITTED)}
 _FINAL_PHASES = {int(ReadPhase.FINAL), int(ReadPhase.FINAL_COMMITTED)}
 
+EVERY_COLUMN = frozenset(chain.from_iterable(STREAMS.values()))
 BATCH_ROWS = 1 << 20
 _TEXTS: dict[Kind, list[str]] = {"produced": ["topic"], "consumed": ["topic", "origin_topic"]}
 _DERIVED = ("at_ns", "latency_ns")
@@ -78,8 +80,10 @@ class Piece:
         return sum(group.rows for group in self.groups)
 
 
-def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
-    """Rows of a piece, by stream and place; within each in the order of the file.
+def read(
+    piece: Piece, batch_rows: int = BATCH_ROWS, needed: Set[str] = EVERY_COLUMN
+) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
+    """Rows of a piece, by stream and place; within each in the order of the file. What is not needed is 0 throughout.
 
     Raises `UnreadablePart`, and `Rejected` for a null, an unknown outcome or an unknown phase.
     """
@@ -87,7 +91,7 @@ def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, T
     if not groups:
         return
     part = piece.part
-    columns = _columns_of(part, groups)
+    columns = _columns_of(part, groups, needed)
     try:
         # Opening again is cheap beside decoding, and the file may have changed or gone since its footer was read.
         with storage.parquet(part.path, read_dictionary=_TEXTS[part.kind], pre_buffer=False) as file:
@@ -98,67 +102,79 @@ def read(piece: Piece, batch_rows: int = BATCH_ROWS) -> Iterator[tuple[Stream, T
                 use_threads=False,
             ):
                 if batch.num_rows:
-                    yield from _by_place(part, batch)
+                    yield from _by_place(part, batch, needed)
     except (OSError, pa.ArrowException) as error:
         raise UnreadablePart(part.path, unreadable(error)) from error
 
 
-def _columns_of(part: Part, groups: Sequence[RowGroup]) -> list[str]:
-    wanted = ["topic", "partition"]
+def _columns_of(part: Part, groups: Sequence[RowGroup], needed: Set[str]) -> list[str]:
+    wanted: list[str] = []
     if part.kind == "produced":
-        wanted += [name for name in PRODUCED if name not in _NOT_AS_SUCH] + ["sent_ns", "done_ns"]
+        wanted += [name for name in PRODUCED if name not in _NOT_AS_SUCH]
         if any(group.transactional for group in groups):
             wanted.append("txn")
     else:
         phases = {group.phase for group in groups}
-        wanted.append("phase")
         if not phases <= _LIVE_PHASES:
-            wanted += [name for name in FINAL if name != "astray"] + ["origin_topic", "origin_partition"]
+            wanted += FINAL
         if not phases <= _FINAL_PHASES:
             wanted += LIVE
         if int(ReadPhase.FINAL_COMMITTED) in phases:
             wanted.append("read_ns")
-    return list(dict.fromkeys([*wanted, *part.unsure]))
+    wanted = [name for name in wanted if name in needed and name != "astray"]
+    if part.kind == "produced":
+        wanted += ["outcome", *(["sent_ns", "done_ns"] if needed & set(_DERIVED) else [])]
+    else:
+        astray = "astray" in needed and not phases <= _LIVE_PHASES
+        wanted += ["phase", *(["origin_topic", "origin_partition"] if astray else [])]
+    return list(dict.fromkeys(["topic", "partition", *wanted, *part.unsure]))
 
 
-def _by_place(part: Part, batch: pa.RecordBatch) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
-    for name in batch.schema.names:
+def _by_place(
+    part: Part, batch: pa.RecordBatch, needed: Set[str]
+) -> Iterator[tuple[Stream, TopicPartition, Rows]]:
+    has = batch.schema.names
+    for name in has:
         if batch.column(name).null_count:
             raise Rejected(f"{part.path}: column {name} has a null")
     topics, topic = _words(batch.column("topic"))
     partition = _numbers(batch, "partition")
-    columns: dict[str, Array] = {}
+    columns = {name: _numbers(batch, name) for name in {**PRODUCED, **LIVE, **COMMITTED} if name in has}
     if part.kind == "produced":
-        columns = {name: _numbers(batch, name) for name in PRODUCED if name not in _NOT_AS_SUCH}
         _check_range(part, columns["outcome"], "outcome", max(Outcome))
-        sent, done = _numbers(batch, "sent_ns"), _numbers(batch, "done_ns")
-        reported = done >= 0
-        columns["at_ns"] = np.where(reported, done, sent)
-        timed = reported & (columns["outcome"] == Outcome.ACKED)
-        columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
+        if "sent_ns" in has and "done_ns" in has:
+            sent, done = _numbers(batch, "sent_ns"), _numbers(batch, "done_ns")
+            reported = done >= 0
+            columns["at_ns"] = np.where(reported, done, sent)
+            timed = reported & (columns["outcome"] == Outcome.ACKED)
+            columns["latency_ns"] = np.where(timed, np.maximum(done - sent, 0), -1)
         # a column of -1 takes neither time nor room
-        told = "txn" in batch.schema.names
-        columns["txn"] = _numbers(batch, "txn") if told else constant(-1, "i8", batch.num_rows)
-        yield from _split(columns, topics, topic, partition, "produced")
+        columns.setdefault("txn", constant(-1, "i8", batch.num_rows))
+        yield from _split(_filled(columns, "produced", batch), topics, topic, partition, "produced")
         return
     phase = _numbers(batch, "phase")
     _check_range(part, phase, "phase", max(ReadPhase))
-    has = batch.schema.names
-    columns = {name: _numbers(batch, name) for name in {**LIVE, **COMMITTED} if name in has}
-    if "origin_topic" in has:
+    if "origin_topic" in has and "origin_partition" in has:
         columns["astray"] = _astray(batch, topics, topic, partition)
-    for value, stream in _PHASES.items():
+    for value, stream in PHASES.items():
         which = phase == value
         if not which.any():
             continue
-        if not columns.keys() >= STREAMS[stream].keys():
+        if not columns.keys() >= STREAMS[stream].keys() & needed:
             raise Mistrusted(part.path)  # by its statistics it holds no row of this phase
-        chosen = {name: columns[name] for name in STREAMS[stream]}
+        chosen = _filled(columns, stream, batch)
         if which.all():
             yield from _split(chosen, topics, topic, partition, stream)
         else:
             chosen = {name: column[which] for name, column in chosen.items()}
             yield from _split(chosen, topics, topic[which], partition[which], stream)
+
+
+def _filled(columns: Mapping[str, Array], stream: Stream, batch: pa.RecordBatch) -> dict[str, Array]:
+    return {
+        name: columns[name] if name in columns else constant(0, type_, batch.num_rows)
+        for name, type_ in STREAMS[stream].items()
+    }
 
 
 def _numbers(batch: pa.RecordBatch, name: str) -> Array:

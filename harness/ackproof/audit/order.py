@@ -6,71 +6,63 @@ are taken in order of offset, leader epoch and identity, so that the counts do n
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from ackproof.audit.rows import Ints, Rows, concat, group_starts, order_of
-from ackproof.audit.spill import SpillableRows, ranges
+from ackproof.audit.rows import Bools, Rows, Schema, concat, distinct, group_starts
 
+GAPS: Schema = {"after": "i8", "before": "i8", "epoch": "i8"}
+"""Pairs of consecutive reads that left offsets between them, and the leader epoch of the second (-1: not known)."""
 _KEYS = ("reader", "assignment", "read_seq", "offset", "leader_epoch", "producer", "seq")
 
 
 @dataclass(frozen=True)
-class Gaps:
-    """Pairs of consecutive reads that left offsets between them; distinct, in no order."""
-
-    after: Ints
-    """Offset of the read before the gap."""
-    before: Ints
-    """Offset of the read behind the gap."""
-    epoch: Ints
-    """Leader epoch of the read behind the gap, -1 unknown."""
-
-
-@dataclass(frozen=True)
 class Walk:
-    """What the reads of one bucket show of their order."""
+    """What the reads of one bucket, or of a range of them, show of their order."""
 
-    gaps: Gaps
-    back: SpillableRows
+    gaps: Rows
+    """Each once."""
+    back: Rows
     """The reads that are at an offset not above the read just before."""
+    ends: Rows
+    """The first and the last read of each assignment: what lies between ranges is seen there."""
 
 
-def walk(reads: SpillableRows, most: int) -> Walk:
-    """Go through the reads of one bucket in the order in which they were handed over."""
-    back = SpillableRows(reads.schema, most, reads.scratch)
-    found: list[tuple[Ints, Ints, Ints]] = []
-    successor: Rows | None = None  # ranges come last first: the first row of the range behind this one
-    for (rows,) in ranges([reads], _KEYS, most):
-        if not len(rows):
-            continue
-        ordered = rows.sorted_by(*_KEYS)
-        if successor is not None:
-            ordered = concat([ordered, successor], reads.schema)
-        offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
-        same = np.ones(len(ordered) - 1, dtype=np.bool_)
-        for key in ("reader", "assignment"):
-            same &= ordered[key][1:] == ordered[key][:-1]
-        rises = offset[1:] > offset[:-1]
-        behind = np.flatnonzero(same & ~rises) + 1
-        if len(behind):
-            back.add(ordered.take(behind))
-        leaps = np.flatnonzero(same & rises & (offset[1:] - offset[:-1] != 1))
-        if len(leaps):
-            found.append(_distinct(offset[leaps], offset[leaps + 1], epoch[leaps + 1]))
-        successor = ordered.slice(0, 1).copied()
-    columns = (
-        [np.concatenate(column) for column in zip(*found, strict=True)]
-        if found
-        else [np.empty(0, np.int64)] * 3
+def walk(reads: Rows) -> Walk:
+    """Go through reads in the order in which they were handed over."""
+    ordered = reads.sorted_by(*_KEYS)
+    starts = group_starts([ordered["reader"], ordered["assignment"]])
+    ends = (
+        distinct(np.concatenate([starts, np.append(starts[1:], len(ordered)) - 1])) if len(starts) else starts
     )
-    return Walk(Gaps(*_distinct(*columns)), back)
+    return _steps(ordered, np.ones(max(0, len(ordered) - 1), dtype=np.bool_), ordered.take(ends))
 
 
-def _distinct(after: Ints, before: Ints, epoch: Ints) -> tuple[Ints, Ints, Ints]:
-    order = order_of([after, before, epoch])
-    if order is not None:
-        after, before, epoch = after[order], before[order], epoch[order]
-    starts = group_starts([after, before, epoch])
-    return after[starts], before[starts], epoch[starts]
+def between(ends: Sequence[Rows], schema: Schema) -> Walk:
+    """What shows where one range of reads ends and another begins. `ends`: those of each range."""
+    number = np.repeat(np.arange(len(ends)), [len(rows) for rows in ends])
+    ranged = {**concat(ends, schema).columns, "range": number}
+    ordered = Rows(ranged, len(number)).sorted_by(*_KEYS)
+    return _steps(ordered, ordered["range"][1:] != ordered["range"][:-1], ordered)
+
+
+def _steps(ordered: Rows, asked: Bools, ends: Rows) -> Walk:
+    """`asked`: which of the steps from a row to the next one."""
+    offset, epoch = ordered.ints("offset"), ordered.ints("leader_epoch")
+    same = asked
+    for key in ("reader", "assignment"):
+        same = same & (ordered[key][1:] == ordered[key][:-1])
+    rises = offset[1:] > offset[:-1]
+    back = ordered.take(np.flatnonzero(same & ~rises) + 1)
+    leaps = np.flatnonzero(same & rises & (offset[1:] - offset[:-1] != 1))
+    columns = {"after": offset[leaps], "before": offset[leaps + 1], "epoch": epoch[leaps + 1]}
+    return Walk(each_once(Rows(columns, len(leaps))), back, ends)
+
+
+def each_once(gaps: Rows) -> Rows:
+    """The distinct ones, in order."""
+    ordered = gaps.sorted_by(*GAPS)
+    starts = group_starts([ordered[name] for name in GAPS])
+    return ordered if len(starts) == len(ordered) else ordered.take(starts)

@@ -6,6 +6,7 @@ lie) is audited again without them, alone; the others are not touched by that.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,7 +18,7 @@ from ackproof.audit.load import Mistrusted, UnreadablePart
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.planning import Plan, bucket_units, plan
 from ackproof.audit.results import BAD_INPUT, COUNTED, INCOMPLETE, AuditResult
-from ackproof.audit.spill import sweep
+from ackproof.audit.slices import OrderUnit, PlaceUnit, Sliced, SliceUnit, Walked, crossed, sliced, walks_of
 from ackproof.audit.transactions import TransactionFiles, look
 from ackproof.audit.units import (
     BucketUnit,
@@ -26,7 +27,6 @@ from ackproof.audit.units import (
     Split,
     Target,
     Trouble,
-    Whole,
     do_whole,
     unreadable_parts,
 )
@@ -76,7 +76,6 @@ def audit_all(
     for directory in directories:
         path = directory.absolute()
         jobs.setdefault(path, _Job(len(jobs), path, Outputs.of(path, len(jobs)), path.is_dir()))
-    sweep()
     try:
         while pending := [job for job in jobs.values() if job.result is None]:
             _round(pending, edges, progress, limits)
@@ -102,7 +101,7 @@ def _round(jobs: Sequence[_Job], edges: Edges, progress: Progress, limits: Limit
             spark.append(one)
         else:  # nothing to read
             assert one.plan.whole is not None
-            _sort_in(ready, [do_whole(one.plan.whole, limits)])
+            _sort_in(ready, [do_whole(one.plan.whole)])
     if spark:
         rows = sum(one.ledger.rows("produced") + one.ledger.rows("consumed") for one in spark)
         progress(f"auditing {rows:,} rows of {_directories(len(spark))}")
@@ -151,28 +150,76 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
 
 
 def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
-    """Run the Spark job; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
+    """Run the Spark jobs; counts and troubles go to their directories. Raises `AuditFailed` if Spark dies."""
     splits: dict[int, list[Split]] = {one.job.number: [] for one in spark}
-    for answer in stages.split(edge, [unit for one in spark for unit in one.plan.splits], limits):
+    for answer in _sort_in(
+        ready, stages.split(edge, [unit for one in spark for unit in one.plan.splits], limits)
+    ):
         if isinstance(answer, Split):
             splits[answer.target.number].append(answer)
-        elif isinstance(answer, Trouble):
-            ready[answer.number].troubles.append(answer)
-    units: list[Whole | BucketUnit] = []
+    units: list[stages.Counting] = []
+    hot: list[BucketUnit] = []
     for one in spark:
         if one.plan.whole is not None:
             units.append(one.plan.whole)
         elif not one.troubles:
-            units += bucket_units(one.plan, one.target, splits[one.job.number])
-    _sort_in(ready, stages.count(edge, units, limits))
+            for bucket in bucket_units(one.plan, one.target, splits[one.job.number]):
+                (units if bucket.rows <= limits.range_rows else hot).append(bucket)
+    places: dict[stages.Key, PlaceUnit] = {}
+    units += _sliced(edge, hot, ready, places, limits)
+    slices: dict[stages.Key, list[Sliced]] = defaultdict(list)
+    for answer in _sort_in(ready, stages.count(edge, units, places, limits)):
+        if isinstance(answer, Sliced):
+            slices[answer.number, answer.of.bucket].append(answer)
+            ready[answer.number].counted.add(answer.counted)
+    again: list[OrderUnit] = []
+    for (number, _), of_bucket in slices.items():
+        if not ready[number].troubles:
+            orders, counted = crossed(of_bucket)
+            again += orders
+            _sort_in(ready, counted)
+    _sort_in(ready, stages.order(edge, again, limits))
 
 
-def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[stages.Message]) -> None:
+def _sliced(
+    edge: stages.Edge,
+    hot: Sequence[BucketUnit],
+    ready: Mapping[int, _Ready],
+    places: dict[stages.Key, PlaceUnit],
+    limits: Limits,
+) -> list[SliceUnit]:
+    """Cut hot buckets, once their reads are walked; the ranges of places go to `places`."""
+    walked: dict[stages.Key, list[Walked]] = defaultdict(list)
+    walks = [unit for bucket in hot for unit in walks_of(bucket, limits)]
+    for answer in _sort_in(ready, stages.walk(edge, walks, limits)):
+        if isinstance(answer, Walked):
+            walked[answer.number, answer.of.bucket].append(answer)
+            ready[answer.number].counted.add(answer.counted)
+    slices: list[SliceUnit] = []
+    for bucket in hot:
+        target = bucket.target
+        if ready[target.number].troubles:
+            continue
+        first = target.shares + sum(number == target.number for number, _ in places)
+        try:
+            counted, of_bucket, ranges = sliced(bucket, walked[target.number, bucket.number], limits, first)
+        except OSError as error:
+            ready[target.number].troubles.append(Trouble(target.number, error))
+            continue
+        ready[target.number].counted.add(counted)
+        slices += of_bucket
+        places.update({(target.number, first + unit.number): unit for unit in ranges})
+    return slices
+
+
+def _sort_in(ready: Mapping[int, _Ready], answers: Sequence[stages.Message]) -> Sequence[stages.Message]:
+    """Counts and troubles go to their directories; all answers come back."""
     for answer in answers:
         if isinstance(answer, Counted):
             ready[answer.number].counted.add(answer)
         elif isinstance(answer, Trouble):
             ready[answer.number].troubles.append(answer)
+    return answers
 
 
 def _unsaid(told: TransactionFiles, totals: Totals) -> Iterator[str]:

@@ -1,78 +1,42 @@
 """The classes of one place (topic, partition, offset): overwritten, vanished, conflict, skipped; and the flaws of
-the final read. One pass over ranges of offsets.
+the final read. A bucket that is cut is cut at borders of offset.
 
 Two reads are of the same record when producer and seq are equal, so nobody equals nobody.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from ackproof.audit.findings_file import FindingsWriter
-from ackproof.audit.identity import IdentityPass
 from ackproof.audit.lookup import Lookup, covered
-from ackproof.audit.order import Walk
-from ackproof.audit.rows import LIVE, Bools, Ints, Rows, Schema, concat, distinct, group_starts
-from ackproof.audit.spill import SpillableRows, ranges
+from ackproof.audit.rows import Bools, Ints, Rows, Schema, concat, distinct, group_starts
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.partition import TopicPartition
 
 MOST_PLACES = 1000
 """So many places of final_read are named, the lowest."""
 
-_OFFSETS: Schema = {"offset": "i8"}
 _RECORDS: Schema = {"offset": "i8", "producer": "i4", "seq": "i8"}
-
-
-@dataclass
-class Flaws:
-    """Offsets that a final reader went back to, or passed over though another read shows them."""
-
-    count: int = 0
-    lowest: list[int] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class PartitionAudit:
-    """The pass over the places of one bucket."""
+    """The pass over the places of one bucket, or of a range of them. The findings go to the writer."""
 
     place: TopicPartition
     findings: FindingsWriter
-    most: int
 
-    def run(
-        self,
-        identities: IdentityPass,
-        live: SpillableRows,
-        committed_live: SpillableRows,
-        final_walk: Walk,
-        committed_back: SpillableRows,
-    ) -> Flaws:
-        """The findings go to the writer; what is wrong with the final read comes back.
+    def run(self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, gaps: Rows) -> Ints:
+        """The offsets that a final reader went back to, or passed over though another read shows them.
 
-        `committed_back`: where the final reader at read_committed went back. What it passed over is no flaw: it may
-        belong to aborted transactions, and where it does not the transaction is torn.
+        `copies`: the final rows, each once; `reads`: the live ones; `skipped`: the offsets of present copies that one
+        passed over; `back`: of final readers, where they went back; `gaps`: what the one at read_uncommitted passed
+        over. What the one at read_committed passed over is no flaw: it may belong to aborted transactions, and where
+        it does not the transaction is torn.
         """
-        flaws = Flaws()
-        spillables = [identities.copies, live, identities.lost, identities.skipped, final_walk.back]
-        if len(committed_live) or len(committed_back):
-            spillables += [committed_live, committed_back]
-        for copies, reads, lost, skipped, back, *of_transactions in ranges(
-            spillables, ("offset",), self.most
-        ):
-            if of_transactions:
-                reads = concat([reads, of_transactions[0]], LIVE)
-                back = concat([back.select(_OFFSETS), of_transactions[1].select(_OFFSETS)], _OFFSETS)
-            wrong = self._range(copies, reads, lost, skipped, back, final_walk)
-            flaws.count += len(wrong)
-            flaws.lowest = [*wrong[:MOST_PLACES].tolist(), *flaws.lowest][:MOST_PLACES]
-        return flaws
-
-    def _range(
-        self, copies: Rows, reads: Rows, lost: Rows, skipped: Rows, back: Rows, final_walk: Walk
-    ) -> Ints:
         copies = copies.sorted_by("offset", "producer", "seq")
         starts = group_starts([copies["offset"]])
         held = copies.ints("offset")[starts]
@@ -84,8 +48,8 @@ class PartitionAudit:
         self._vanished(reads, other, copies, starts, at)
         self._conflict(reads, other, copies, starts, at)
         only_live = distinct(reads.ints("offset")[at < 0])
-        gaps = [final_walk.gaps.after, final_walk.gaps.before]
-        passed = np.concatenate([held[covered(held, gaps)], only_live[covered(only_live, gaps)]])
+        over = [gaps.ints("after"), gaps.ints("before")]
+        passed = np.concatenate([held[covered(held, over)], only_live[covered(only_live, over)]])
         return distinct(np.concatenate([passed, back.ints("offset")]))
 
     def _overwritten(self, lost: Rows, copies: Rows, starts: Ints, lookup: Lookup) -> None:

@@ -53,7 +53,9 @@ def plan(ledger: Ledger, target: Target, limits: Limits, doubted: frozenset[str]
         pure: dict[TopicPartition, list[RowGroup]] = defaultdict(list)
         rest: list[RowGroup] = []
         for group in part.groups:
-            if group.topic is not None and group.partition is not None:
+            if not group.rows:
+                continue
+            if group.topic is not None and group.partition is not None and group.spans:
                 pure[TopicPartition(group.topic, group.partition)].append(group)
             else:
                 rest.append(group)

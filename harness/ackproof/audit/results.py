@@ -10,13 +10,18 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from ackproof.audit.outputs import Outputs, remove_empty
+from ackproof.audit.series import longest_ms
 from ackproof.audit.units import Counted
 from ackproof.rundir import storage
 from ackproof.rundir.anomalies import Anomaly
 from ackproof.rundir.documents import AuditFile, FinalReadFlaws, RecordCounts
 from ackproof.rundir.layout import SERIES_NAMES, CaseDir
 from ackproof.rundir.outcome import ExitCode
+from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import FINDINGS, SERIES
 
 COUNTED = int(ExitCode.PASS)
@@ -61,11 +66,12 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
     case = outputs.case
     older = [*case.finding_parts, case.series] if case.audit_json.exists() else []
     series = next(path for path in map(case.path.joinpath, SERIES_NAMES) if path not in older)
+    cut = {place: longest_ms(acks) for place, acks in counted.acks.items()}
     with storage.writer(series, SERIES) as writer:
         for name in sorted(counted.series):
             with storage.parquet(outputs.work / "series" / name) as of_unit:
                 for batch in of_unit.iter_batches(batch_size=1 << 17):
-                    writer.write_batch(batch)
+                    writer.write_batch(_whole(batch, cut))
     names = sorted(counted.findings)
     if not names:  # an empty file says which columns there would be
         none = outputs.findings("0")
@@ -77,6 +83,16 @@ def publish(outputs: Outputs, counted: Counted, file: AuditFile) -> AuditFile:
         path.unlink(missing_ok=True)
     outputs.leave(published=names)
     return file
+
+
+def _whole(series: pa.RecordBatch, cut: Mapping[TopicPartition, float]) -> pa.RecordBatch:
+    """The longest time without an acknowledgement is one of the whole bucket, also where that was cut."""
+    at = series.schema.get_field_index("longest_gap_ms")
+    gap = series[at]
+    for place, longest in cut.items():
+        here = pc.and_(pc.equal(series["topic"], place.topic), pc.equal(series["partition"], place.partition))
+        gap = pc.if_else(here, longest, gap)
+    return series.set_column(at, series.schema.field(at), gap)
 
 
 def withdraw(directory: Path) -> None:

@@ -1,25 +1,21 @@
-"""`series.parquet`: what each partition did, per 100 ms. One pass over ranges of time.
+"""`series.parquet`: what each partition did, per 100 ms. A bucket that is cut is cut at borders of these.
 
 The percentiles are interpolated between the two nearest latencies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from ackproof.audit.rows import Array, Bools, Ints, Rows, Schema
-from ackproof.audit.spill import SpillableRows, ranges
+from ackproof.audit.rows import Array, Bools, Ints, Rows
 from ackproof.rundir.arrow import numbers, repeated
 from ackproof.rundir.outcome import Outcome
 from ackproof.rundir.partition import TopicPartition
 from ackproof.rundir.schema import SERIES, SERIES_BIN_NS
-
-_TIMES: Schema = {"bin": "i8", "at_ns": "i8", "latency_ns": "i8", "outcome": "i1"}
 
 _LATENCY_BITS = 40
 """Latencies below 2^40 ns (18 minutes) are sorted together with the number of their bin, as one integer."""
@@ -34,38 +30,34 @@ class _Bins(NamedTuple):
     columns: dict[str, Array]
 
 
-def series_of(
-    place: TopicPartition, produced: SpillableRows, live: Sequence[SpillableRows], most: int
-) -> pa.Table:
-    """The series of one bucket, in order of time."""
-    done: list[_Bins] = []
-    longest, behind = (
-        -1,
-        None,
-    )  # ranges come last first: `behind` is the first ack of the ranges behind this one
-    for (rows,) in ranges([_timed(produced, most)], ("bin",), most):
-        if not len(rows):
-            continue
-        acked = rows["latency_ns"] >= 0
-        times = np.sort(rows.ints("at_ns")[acked])
-        if len(times):
-            if len(times) > 1:
-                longest = max(longest, int(np.diff(times).max()))
-            if behind is not None:
-                longest = max(longest, behind - int(times[-1]))
-            behind = int(times[0])
-        done.append(_bins(rows, acked))
-    done.reverse()
-    return _table(place, done, _reads(live), -1.0 if longest < 0 else longest / _MS)
+class Acks(NamedTuple):
+    """Acknowledgements in a stretch of time, in nanoseconds."""
+
+    first: int
+    last: int
+    longest: int
+    """Without one between; -1: there is only one."""
 
 
-def _timed(produced: SpillableRows, most: int) -> SpillableRows:
-    timed = SpillableRows(_TIMES, most, produced.scratch)
-    for rows in produced.chunks():
-        at = rows.ints("at_ns")
-        columns: dict[str, Array] = {name: rows[name] for name in ("at_ns", "latency_ns", "outcome")}
-        timed.add(Rows({"bin": at // SERIES_BIN_NS, **columns}, len(rows)))
-    return timed
+def longest_ms(stretches: Iterable[Acks]) -> float:
+    """The longest time without an acknowledgement between two; -1 where there are no two."""
+    longest, before = -1, None
+    for acks in sorted(stretches):
+        longest = max(longest, acks.longest, -1 if before is None else acks.first - before)
+        before = acks.last
+    return -1.0 if longest < 0 else longest / _MS
+
+
+def series_of(place: TopicPartition, produced: Rows, live: Sequence[Rows]) -> tuple[pa.Table, Acks | None]:
+    """The series of one bucket, or of a stretch of time of it, in order of time."""
+    acked = produced["latency_ns"] >= 0
+    times = np.sort(produced.ints("at_ns")[acked])
+    acks = None
+    if len(times):
+        longest = int(np.diff(times).max()) if len(times) > 1 else -1
+        acks = Acks(int(times[0]), int(times[-1]), longest)
+    done = [_bins(produced, acked)] if len(produced) else []
+    return _table(place, done, _reads(live), longest_ms([] if acks is None else [acks])), acks
 
 
 def _ranked(bins: Ints) -> tuple[Ints, Ints]:
@@ -78,7 +70,7 @@ def _ranked(bins: Ints) -> tuple[Ints, Ints]:
 
 
 def _bins(rows: Rows, acked: Bools) -> _Bins:
-    number, rank = _ranked(rows.ints("bin"))
+    number, rank = _ranked(rows.ints("at_ns") // SERIES_BIN_NS)
     outcome = rows["outcome"]
     columns: dict[str, Array] = {
         name: np.bincount(rank[outcome == value], minlength=len(number))
@@ -114,20 +106,13 @@ def _latencies(rank: Ints, latency: Ints, count: int) -> dict[str, Array]:
     return columns
 
 
-def _reads(live: Sequence[SpillableRows]) -> _Bins:
-    numbers: list[Ints] = []
-    counts: list[Ints] = []
-    for rows in chain.from_iterable(spillable.chunks() for spillable in live):
-        number, count = np.unique(rows.ints("read_ns") // SERIES_BIN_NS, return_counts=True)
-        numbers.append(number)
-        counts.append(count)
-    if not numbers:
-        none = np.empty(0, dtype=np.int64)
-        return _Bins(none, {"read": none})
-    number, rank = np.unique(np.concatenate(numbers), return_inverse=True)
-    read = np.zeros(len(number), dtype=np.int64)
-    np.add.at(read, rank, np.concatenate(counts))
-    return _Bins(number, {"read": read})
+def _reads(live: Sequence[Rows]) -> _Bins:
+    bins = np.concatenate([rows.ints("read_ns") // SERIES_BIN_NS for rows in live])
+    if not len(bins):
+        return _Bins(bins, {"read": bins})
+    number, rank = _ranked(bins)
+    count = np.bincount(rank, minlength=len(number))
+    return _Bins(number[count > 0], {"read": count[count > 0]})
 
 
 def _table(place: TopicPartition, produced: list[_Bins], reads: _Bins, longest_ms: float) -> pa.Table:

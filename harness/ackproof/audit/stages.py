@@ -1,11 +1,13 @@
-"""The audit as a job: tasks over units of work, and one shuffle by identity. Nothing here knows Spark but by `Edge`.
+"""The audit as jobs: tasks over units of work, and one shuffle. Nothing here knows Spark but by `Edge`.
 
 ::
 
     split units ──▶ (rows put aside by bucket)
+    walk units  ──▶ (what readers of hot buckets passed over)
     whole units ───────────────────────────────────────▶ counts
-    bucket units ──▶ counts
-                └──▶ shares ══ shuffle by identity ══▶ counts
+    bucket units, slice units ──▶ counts
+                └──▶ shares ══ shuffle by identity, and by place of hot buckets ══▶ counts
+    order units ──▶ counts
 
 Only counts, the first thousand flawed places and where rows were put aside come to the driver.
 """
@@ -22,6 +24,19 @@ from typing import Generic, Protocol, TypeAlias
 import pyarrow as pa
 
 from ackproof.audit.planning import AnyUnit, tasks
+from ackproof.audit.slices import (
+    OrderUnit,
+    Placed,
+    PlaceUnit,
+    Sliced,
+    SliceUnit,
+    Walked,
+    WalkUnit,
+    do_order,
+    do_places,
+    do_slice,
+    do_walk,
+)
 from ackproof.audit.units import (
     BucketUnit,
     Counted,
@@ -38,12 +53,13 @@ from ackproof.audit.units import (
 )
 from ackproof.audit.unmatched import Share
 
-_MOST_PARTITIONS = 64
+_MOST_PARTITIONS = 512
 _RESULT = -1
 
 Key: TypeAlias = tuple[int, int]
-"""Number of the directory, and of the share (-1: not a share but a result)."""
-Message: TypeAlias = Counted | Trouble | Share | Split
+"""Number of the directory, and of the share (-1: not a share but a result; above the shares: a range of places)."""
+Message: TypeAlias = Counted | Trouble | Share | Split | Walked | Sliced | Placed
+Counting: TypeAlias = Whole | BucketUnit | SliceUnit
 Keyed: TypeAlias = tuple[Key, Message]
 Group = Sequence[AnyUnit]
 
@@ -71,21 +87,40 @@ class Edge(Protocol):
 
 def split(edge: Edge, units: Sequence[SplitUnit], limits: Limits) -> list[Message]:
     """Take mixed row groups apart."""
-    return edge(Job("taking row groups apart", tasks(units, limits), _split_task)) if units else []
+    return _each(edge, "taking row groups apart", units, limits, do_split)
 
 
-def count(edge: Edge, units: Sequence[Whole | BucketUnit], limits: Limits) -> list[Message]:
-    """Audit whole directories and buckets, and what no bucket knows alone."""
+def walk(edge: Edge, units: Sequence[WalkUnit], limits: Limits) -> list[Message]:
+    """Go through the reads of hot buckets."""
+    return _each(edge, "following readers", units, limits, do_walk)
+
+
+def order(edge: Edge, units: Sequence[OrderUnit], limits: Limits) -> list[Message]:
+    """Count what is reordered over the borders of ranges."""
+    return _each(edge, "comparing orders", units, limits, do_order)
+
+
+def _each(
+    edge: Edge, what: str, units: Sequence[AnyUnit], limits: Limits, do: Callable[[AnyUnit], Message]
+) -> list[Message]:
+    return edge(Job(what, tasks(units, limits), partial(_each_task, do=do))) if units else []
+
+
+def count(
+    edge: Edge, units: Sequence[Counting], places: Mapping[Key, PlaceUnit], limits: Limits
+) -> list[Message]:
+    """Audit whole directories, buckets and slices of hot ones, and what none of these knows alone."""
     if not units:
         return []
+    parts = [unit for unit in units if not isinstance(unit, Whole)]
     wholes = [unit for unit in units if isinstance(unit, Whole)]
-    buckets = [unit for unit in units if isinstance(unit, BucketUnit)]
-    groups: list[Group[Whole | BucketUnit]] = [*tasks(buckets, limits), *tasks(wholes, limits)]
-    job = Job("counting", groups, partial(_count_task, limits=limits))
-    if buckets:
-        concerned = {unit.target.number: unit.target for unit in buckets}
-        partitions = min(_MOST_PARTITIONS, sum(target.shares for target in concerned.values()))
-        job = replace(job, judge=partial(_share_task, targets=concerned), partitions=partitions)
+    groups: list[Group[Counting]] = [*tasks(parts, limits), *tasks(wholes, limits)]
+    job = Job("counting", groups, _count_task)
+    if parts:
+        concerned = {unit.target.number: unit.target for unit in parts}
+        judges = sum(target.shares for target in concerned.values()) + len(places)
+        judge = partial(_judge_task, targets=concerned, places=places)
+        job = replace(job, judge=judge, partitions=min(_MOST_PARTITIONS, judges))
     return edge(job)
 
 
@@ -95,29 +130,37 @@ def calm_arrow() -> None:
     pa.set_io_thread_count(1)
 
 
-def _split_task(groups: Iterable[Group[SplitUnit]]) -> Iterator[Keyed]:
+def _each_task(groups: Iterable[Group[AnyUnit]], do: Callable[[AnyUnit], Message]) -> Iterator[Keyed]:
     calm_arrow()
     for unit in chain.from_iterable(groups):
-        yield (unit.target.number, _RESULT), do_split(unit)
+        yield (unit.target.number, _RESULT), do(unit)
 
 
-def _count_task(groups: Iterable[Group[Whole | BucketUnit]], limits: Limits) -> Iterator[Keyed]:
+def _count_task(groups: Iterable[Group[Counting]]) -> Iterator[Keyed]:
     calm_arrow()
     for unit in chain.from_iterable(groups):
         number = unit.target.number
-        if isinstance(unit, BucketUnit):
-            for share, message in do_bucket(unit, limits):
-                yield (number, _RESULT if share is None else share), message
-        else:
-            yield (number, _RESULT), do_whole(unit, limits)
+        if isinstance(unit, Whole):
+            yield (number, _RESULT), do_whole(unit)
+            continue
+        for share, message in do_bucket(unit) if isinstance(unit, BucketUnit) else do_slice(unit):
+            yield (number, _RESULT if share is None else share), message
 
 
-def _share_task(messages: Iterable[Keyed], targets: Mapping[int, Target]) -> Iterator[Message]:
-    given: dict[Key, list[Share]] = defaultdict(list)
+def _judge_task(
+    messages: Iterable[Keyed], targets: Mapping[int, Target], places: Mapping[Key, PlaceUnit]
+) -> Iterator[Message]:
+    calm_arrow()
+    shares: dict[Key, list[Share]] = defaultdict(list)
+    placed: dict[Key, list[Placed]] = defaultdict(list)
     for key, message in messages:
         if isinstance(message, Share):
-            given[key].append(message)
+            shares[key].append(message)
+        elif isinstance(message, Placed):
+            placed[key].append(message)
         else:
             yield message
-    for (number, share), of_share in given.items():
+    for key, of_range in placed.items():
+        yield do_places(places[key], of_range)
+    for (number, share), of_share in shares.items():
         yield do_share(targets[number], share, of_share)

@@ -8,20 +8,23 @@ into files beside the ledger.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import pyarrow as pa
 
-from ackproof.audit.bucket import Bucket, Totals
+from ackproof.audit.bucket import Audited, Streams, Totals, together
+from ackproof.audit.commits import CommitAudit
 from ackproof.audit.findings_file import FindingsWriter
 from ackproof.audit.ledger import Part, Rejected
 from ackproof.audit.load import STREAMS, Mistrusted, Piece, Stream, UnreadablePart, read
 from ackproof.audit.outputs import Outputs
 from ackproof.audit.places import MOST_PLACES
 from ackproof.audit.rows import Rows, concat
-from ackproof.audit.spill import Scratch, Spilled, SpillFile
+from ackproof.audit.series import Acks, series_of
+from ackproof.audit.spill import Spilled, SpillFile
 from ackproof.audit.transactions import NO_TRANSACTIONS, Table, TransactionFiles
 from ackproof.audit.unmatched import Share, resolve, shares
 from ackproof.rundir import storage
@@ -36,7 +39,9 @@ class Limits:
     whole_rows: int = 1_000_000
     """A directory with at most so many rows is one unit."""
     range_rows: int = 4_000_000
-    """A bucket with more rows is audited in ranges of at most so many."""
+    """A bucket with more rows is cut (`slices`)."""
+    slice_rows: int = 2_000_000
+    """Into ranges of about so many, or less."""
     split_rows: int = 1_500_000
     """Rows of mixed row groups that one task takes apart."""
     share_rows: int = 4_000_000
@@ -56,10 +61,20 @@ class Target:
     transactions: TransactionFiles = NO_TRANSACTIONS
 
 
-@dataclass(frozen=True)
-class Unit:
+class Unit(Protocol):
     """A piece of work of one directory."""
 
+    @property
+    def target(self) -> Target: ...
+
+    @property
+    def rows(self) -> int:
+        """About so many are to be read."""
+        ...
+
+
+@dataclass(frozen=True)
+class _OfPieces:
     target: Target
     pieces: tuple[Piece, ...]
 
@@ -69,19 +84,19 @@ class Unit:
 
 
 @dataclass(frozen=True)
-class Whole(Unit):
+class Whole(_OfPieces):
     """A directory that is one piece of work."""
 
 
 @dataclass(frozen=True)
-class SplitUnit(Unit):
+class SplitUnit(_OfPieces):
     """Row groups to take apart by bucket."""
 
     number: int
 
 
 @dataclass(frozen=True)
-class BucketUnit(Unit):
+class BucketUnit(_OfPieces):
     """One bucket of a large directory."""
 
     number: int
@@ -116,6 +131,8 @@ class Counted:
     findings: list[str] = field(default_factory=list)
     """Names of the files that hold them."""
     series: list[str] = field(default_factory=list)
+    acks: dict[TopicPartition, list[Acks]] = field(default_factory=dict)
+    """In the stretches of time of each bucket that is cut."""
 
     def add(self, other: Counted) -> None:
         """Add another part of the same directory."""
@@ -123,7 +140,10 @@ class Counted:
         self.totals = self.totals.plus(other.totals)
         self.unledgered += other.unledgered
         self.flaws += other.flaws
-        self.contents.update(other.contents)
+        for place, sums in other.contents.items():
+            self.contents[place] = together([self.contents.get(place, (0, 0)), sums])
+        for place, acks in other.acks.items():
+            self.acks.setdefault(place, []).extend(acks)
         self.findings += other.findings
         self.series += other.series
         self.flaw_places = sorted(self.flaw_places + other.flaw_places)[:MOST_PLACES]
@@ -157,55 +177,53 @@ def do_split(unit: SplitUnit) -> Split | Trouble:
     return Split(unit.target, found)
 
 
-def do_bucket(
-    unit: BucketUnit, limits: Limits
-) -> Iterator[tuple[int, Share] | tuple[None, Counted | Trouble]]:
-    """Audit one bucket: its shares of the second stage, each with its number, and what was counted."""
+def do_bucket(unit: BucketUnit) -> Iterator[tuple[int, Share] | tuple[None, Counted | Trouble]]:
+    """Audit one bucket at once: its shares of the second stage, each with its number, and what was counted."""
     target = unit.target
     name = f"{unit.number:06d}"
     findings = FindingsWriter(target.outputs.findings(name))
-    with Scratch() as scratch:
-        bucket = Bucket(unit.place, limits.range_rows, scratch, Table(target.transactions))
-        try:
-            for piece in unit.pieces:
-                for stream, place, rows in read(piece):
-                    if place != unit.place:
-                        raise Mistrusted(piece.part.path)
-                    bucket.spillable(stream).add(rows)
-            for stream, spilled in unit.spilled:
-                bucket.spillable(stream).add_spilled(spilled)
-            for message in bucket.audit(findings):
-                yield from shares(message, target.shares)
-            findings.close()
-            counted = _counted(target, name, [bucket], findings)
-        except TROUBLES as error:
-            yield None, Trouble(target.number, error)
-            return
+    rows, audited = Streams(), Audited()
+    try:
+        for piece in unit.pieces:
+            for stream, place, some in read(piece):
+                if place != unit.place:
+                    raise Mistrusted(piece.part.path)
+                rows.add(stream, some)
+        for stream, spilled in unit.spilled:
+            rows.add(stream, spilled.load())
+        commits = CommitAudit(unit.place, findings, Table(target.transactions))
+        for message in audited.audit(unit.place, rows, findings, commits):
+            yield from shares(message, target.shares)
+        findings.close()
+        counted = _counted(target, name, {unit.place: (rows, audited)}, findings)
+    except TROUBLES as error:
+        yield None, Trouble(target.number, error)
+        return
     yield None, counted
 
 
-def do_whole(unit: Whole, limits: Limits) -> Counted | Trouble:
+def do_whole(unit: Whole) -> Counted | Trouble:
     """Audit one small directory."""
     target = unit.target
-    buckets: dict[TopicPartition, Bucket] = {}
+    found: dict[TopicPartition, tuple[Streams, Audited]] = {}
     findings = FindingsWriter(target.outputs.findings("0"))
     given: list[Share] = []
     table = Table(target.transactions)
-    with Scratch() as scratch:
-        try:
-            for piece in unit.pieces:
-                for stream, place, rows in read(piece):
-                    if place not in buckets:
-                        buckets[place] = Bucket(place, limits.range_rows, scratch, table)
-                    buckets[place].spillable(stream).add(rows)
-            for place in sorted(buckets):
-                for message in buckets[place].audit(findings):
-                    given.extend(share for _, share in shares(message, 1))
-            unledgered = resolve(given, target.open_producers, findings)
-            findings.close()
-            counted = _counted(target, "0", [buckets[place] for place in sorted(buckets)], findings)
-        except TROUBLES as error:
-            return Trouble(target.number, error)
+    try:
+        for piece in unit.pieces:
+            for stream, place, some in read(piece):
+                if place not in found:
+                    found[place] = Streams(), Audited()
+                found[place][0].add(stream, some)
+        found = dict(sorted(found.items()))
+        for place, (rows, audited) in found.items():
+            for message in audited.audit(place, rows, findings, CommitAudit(place, findings, table)):
+                given.extend(share for _, share in shares(message, 1))
+        unledgered = resolve(given, target.open_producers, findings)
+        findings.close()
+        counted = _counted(target, "0", found, findings)
+    except TROUBLES as error:
+        return Trouble(target.number, error)
     counted.unledgered = unledgered
     return counted
 
@@ -221,21 +239,29 @@ def do_share(target: Target, number: int, given: Sequence[Share]) -> Counted | T
     return Counted(target.number, counts=findings.counts, unledgered=unledgered, findings=findings.files)
 
 
-def _counted(target: Target, unit: str, buckets: Sequence[Bucket], findings: FindingsWriter) -> Counted:
+def _counted(
+    target: Target,
+    unit: str,
+    found: Mapping[TopicPartition, tuple[Streams, Audited]],
+    findings: FindingsWriter,
+) -> Counted:
     """Writes their series, too. Raises OSError."""
     counted = Counted(target.number, counts=findings.counts, findings=findings.files)
-    counted.series = _write_series(target, unit, buckets)
-    for bucket in buckets:
-        counted.totals = counted.totals.plus(bucket.totals)
-        counted.contents[bucket.place] = bucket.contents
-        counted.flaws += bucket.flaws.count
-        counted.flaw_places += [(bucket.place, offset) for offset in bucket.flaws.lowest]
+    tables: list[pa.Table] = []
+    for place, (rows, audited) in found.items():
+        table, _ = series_of(place, rows["produced"], [rows["live"], rows["live committed"]])
+        tables.append(table)
+        counted.totals = counted.totals.plus(audited.totals)
+        counted.contents[place] = audited.contents
+        counted.flaws += len(audited.flaws)
+        counted.flaw_places += [(place, offset) for offset in audited.flaws[:MOST_PLACES].tolist()]
+    counted.series = write_series(target, unit, tables)
     counted.flaw_places = sorted(counted.flaw_places)[:MOST_PLACES]
     return counted
 
 
-def _write_series(target: Target, unit: str, buckets: Sequence[Bucket]) -> list[str]:
-    tables = [bucket.series for bucket in buckets if bucket.series is not None]
+def write_series(target: Target, unit: str, tables: Sequence[pa.Table]) -> list[str]:
+    """The name of the file that holds them. Raises OSError."""
     if not tables:
         return []
     path = target.outputs.unfinished("series", unit)

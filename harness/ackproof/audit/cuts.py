@@ -1,0 +1,165 @@
+"""A hot bucket is cut into ranges of a key, each read by a task of its own from the row groups that may hold some.
+
+Nothing is put aside for that: decoding a row group again costs less than writing its rows down. The footers say where
+to cut, and they are held to it: a row outside of the span that its row group names is `Mistrusted`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from ackproof.audit.bucket import Streams
+from ackproof.audit.load import PHASES, Mistrusted, Piece, Stream, read
+from ackproof.audit.rows import Rows
+from ackproof.audit.spill import Spilled
+from ackproof.rundir.outcome import ReadPhase
+from ackproof.rundir.partition import TopicPartition
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A way to cut a bucket."""
+
+    keys: Mapping[Stream, str]
+    """By which column each stream is cut; the others are not needed."""
+    needed: frozenset[str]
+    """Columns."""
+
+
+_READS: Final[tuple[Stream, ...]] = ("live", "final", "live committed", "committed")
+_RECORD: Final = frozenset({"offset", "producer", "seq", "intact"})
+ORDER: Final = Axis(
+    dict.fromkeys(_READS, "read_seq"), _RECORD | {"reader", "assignment", "read_seq", "leader_epoch"}
+)
+IDENTITY: Final = Axis(
+    dict.fromkeys(("produced", *_READS[1:]), "seq"),
+    _RECORD | {"outcome", "txn", "leader_epoch", "astray", "read_ns"},
+)
+OFFSET: Final = Axis(dict.fromkeys(_READS, "offset"), _RECORD)
+TIME: Final = Axis(
+    {"produced": "at_ns", "live": "read_ns", "live committed": "read_ns"},
+    frozenset({"outcome", "at_ns", "latency_ns", "read_ns"}),
+)
+
+LEAST, GREATEST = int(np.iinfo(np.int64).min), int(np.iinfo(np.int64).max)
+
+
+@dataclass(frozen=True)
+class Source:
+    """Rows of a bucket in one place: a row group, or what a task put aside."""
+
+    held: Piece | tuple[Stream, Spilled]
+
+    @property
+    def rows(self) -> int:
+        return self.held.rows if isinstance(self.held, Piece) else self.held[1].rows
+
+    def keys(self, axis: Axis) -> set[str]:
+        return {axis.keys[stream] for stream in self.streams & axis.keys.keys()}
+
+    def span(self, key: str) -> tuple[int, int]:
+        """The least and the greatest value."""
+        return (self.held.groups[0] if isinstance(self.held, Piece) else self.held[1]).spans[key]
+
+    @property
+    def streams(self) -> set[Stream]:
+        """Those of which it may hold rows."""
+        if not isinstance(self.held, Piece):
+            return {self.held[0]}
+        if self.held.part.kind == "produced":
+            return {"produced"}
+        phase = self.held.groups[0].phase
+        return set(PHASES.values()) if phase is None else {PHASES[ReadPhase(phase)]}
+
+    def read(self, place: TopicPartition, axis: Axis) -> Iterator[tuple[Stream, Rows]]:
+        """What an axis needs. Raises as `load.read` does, OSError."""
+        if not isinstance(self.held, Piece):
+            yield self.held[0], self.held[1].load()
+            return
+        spans = self.held.groups[0].spans
+        for stream, at, rows in read(self.held, needed=axis.needed):
+            if at != place or stream not in self.streams:
+                raise Mistrusted(self.held.part.path)
+            if (key := axis.keys.get(stream)) is None:
+                continue
+            least, greatest = spans[key]
+            if rows[key].min() < least or rows[key].max() > greatest:
+                raise Mistrusted(self.held.part.path)
+            yield stream, rows
+
+
+@dataclass(frozen=True)
+class Cut:
+    """Those rows of a bucket whose key is in a range, from `low` to `last`."""
+
+    sources: tuple[Source, ...]
+    axis: Axis
+    low: int
+    last: int
+    rows: int
+    """About so many."""
+
+    def load(self, place: TopicPartition) -> Streams:
+        """Read them. Raises as `Source.read` does."""
+        found = Streams()
+        for source in self.sources:
+            for stream, rows in source.read(place, self.axis):
+                key = rows[self.axis.keys[stream]]
+                inside = (key >= self.low) & (key <= self.last)
+                found.add(stream, rows if inside.all() else rows.take(inside))
+        return found
+
+
+def cut(
+    sources: Sequence[Source], axis: Axis, most: int, *, led_by: Stream | None = None, multiple: int = 1
+) -> list[Cut]:
+    """In ranges of about `most` rows or less, in ascending order.
+
+    `led_by`: the stream whose row groups say best where rows lie; `multiple`: borders are multiples of it.
+    """
+    spans = [
+        (source, min(low for low, _ in found), max(high for _, high in found))
+        for source in sources
+        if source.rows and (found := [source.span(key) for key in source.keys(axis)])
+    ]
+    rows = sum(source.rows for source, _, _ in spans)
+    leading = [one for one in spans if led_by in one[0].streams] or spans
+    borders = _borders([(low, high, source.rows) for source, low, high in leading], -(-rows // most))
+    borders = sorted({border // multiple * multiple for border in borders})
+    return [
+        Cut(
+            tuple(source for source, least, greatest in spans if least <= last and greatest >= low),
+            axis,
+            low,
+            last,
+            rows // (len(borders) + 1),
+        )
+        for low, last in zip([LEAST, *borders], [*(one - 1 for one in borders), GREATEST], strict=True)
+    ]
+
+
+def _borders(spans: Sequence[tuple[int, int, int]], count: int) -> list[int]:
+    """Where ranges with about as many rows each begin, if the rows lie evenly in the span of each row group."""
+    if count < 2:
+        return []
+    base = min(low for low, _, _ in spans)
+    at = np.array([[low - base, high + 1 - base] for low, high, _ in spans], np.float64)
+    density = np.array([rows / (high + 1 - low) for low, high, rows in spans])
+    points = np.concatenate([at[:, 0], at[:, 1]])
+    order = np.argsort(points, kind="stable")
+    points = points[order]
+    height = np.cumsum(np.concatenate([density, -density])[order])
+    mass = np.concatenate([[0.0], np.cumsum(height[:-1] * np.diff(points))])
+    wanted = mass[-1] * np.arange(1, count) / count
+    return [base + int(one) for one in np.interp(wanted, mass, points)]
+
+
+def narrow(pieces: Sequence[Piece], spilled: Sequence[tuple[Stream, Spilled]]) -> list[Source]:
+    """A source for each row group."""
+    return [Source(Piece(piece.part, (group,))) for piece in pieces for group in piece.groups] + [
+        Source(held) for held in spilled
+    ]
