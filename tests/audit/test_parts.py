@@ -301,7 +301,9 @@ def test_no_findings_no_file(tmp_path) -> None:
 
 
 def a_part(name, kind, *groups) -> Part:
-    return Part(name, kind, "c", tuple(RowGroup(n, *group) for n, group in enumerate(groups)), ())
+    """Whose row groups say from where to where their keys go."""
+    held = (RowGroup(n, *group, spans={"offset": (0, 9)}) for n, group in enumerate(groups))
+    return Part(name, kind, "c", tuple(held), ())
 
 
 class Held:

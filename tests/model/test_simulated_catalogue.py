@@ -18,7 +18,18 @@ from ackproof_simulator.sweep import linger_for, with_linger
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "experiments").glob("*.yaml"))
 POSSIBLE = [file for file in FILES if lacks(load(file).spec) is None]
-OF_REQUESTS = {"lost-produce-answer", "heartbeat-held", "isr-cannot-shrink"}
+OF_REQUESTS = {
+    "heartbeat-held",
+    "isr-cannot-shrink",
+    "leader-does-not-know",
+    "lost-commit-answer",
+    "lost-offset-commit-answer",
+    "lost-produce-answer",
+    "older-metadata",
+    "producer-id-twice",
+    "script-acks-1-tail",
+    "slept-through-epoch",
+}
 COUNTED = ("lost", "duplicate", "surfaced")
 
 

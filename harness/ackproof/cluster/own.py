@@ -346,9 +346,8 @@ class OwnCluster(AskedCluster[ProcessNode], contextlib.AbstractContextManager["O
 
     def _make_quorum(self, addresses: Addresses) -> MetadataQuorum:
         servers = {node_id: addresses.controller(node_id) for node_id in self.spec.controller_ids}
-        return metadata_of(self.spec).quorum(
-            servers, lambda one: self._nodes[one].state() is NodeState.RUNNING
-        )
+        nodes = self._nodes
+        return metadata_of(self.spec).quorum(servers, lambda one: nodes[one].state() is NodeState.RUNNING)
 
     def _make_node(self, node_id: int, files: NodeFiles, watcher: Watcher) -> ProcessNode:
         return ProcessNode(

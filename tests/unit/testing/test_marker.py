@@ -31,6 +31,7 @@ FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     "slow_disk": ({"target": "broker(1)"},),
     "full_disk": ({"target": "broker(1)"},),
     "fail_log_dir": ({"target": "broker(1)"},),
+    "script": ({"steps": [{"kill": 1}]},),
     "power_loss": ({"target": "broker(1)"}, {"target": "broker(1)", "how": "device"}),
 }
 
