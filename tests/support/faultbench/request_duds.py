@@ -31,7 +31,9 @@ def fetches_held(bench: Bench) -> Iterator[None]:
     requests, api = bench.cluster.requests, APIS["Fetch"]
     assert requests is not None
     bench.await_full_isr()
-    ways = [way for follower in (2, 3) for way in requests.ways(Link(follower, 1), api)]
+    (state,) = bench.cluster.topic_state(["t"]).values()
+    links = [Link(one, state.leader) for one in state.replicas if one != state.leader]
+    ways = [way for link in links for way in requests.ways(link, api)]
     requests.lay(Rule("held", Kind.HOLD, Side.REQUEST, api.key, tuple(ways)))
     try:
         yield

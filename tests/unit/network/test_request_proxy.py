@@ -72,6 +72,9 @@ def test_another_takes_its_place_without_its_rules(proxy: RequestProxy, tmp_path
 
 def taken(address: Address) -> bool:
     """Whether somebody listens there."""
-    with contextlib.suppress(ConnectionRefusedError), socket.create_connection(address, 1.0):
+    with (
+        contextlib.suppress(ConnectionRefusedError, ConnectionResetError),
+        socket.create_connection(address, 1.0),
+    ):
         return True
     return False

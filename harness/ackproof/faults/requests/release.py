@@ -120,7 +120,7 @@ class RequestRelease(Injection[ReleaseRequest]):
     def _received(self) -> Mapping[tuple[Link, int], int]:
         def each() -> Iterator[tuple[tuple[Link, int], int]]:
             for link in self._links:
-                for inode, count in self._laid.received(link, self._side).items():
+                for inode, count in self._laid.received(link, self._api, self._side).items():
                     yield (link, inode), count
 
         try:

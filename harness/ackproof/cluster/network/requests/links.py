@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import sockets
 from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
 from ackproof.cluster.network.proxied import Sight
@@ -83,11 +84,7 @@ class RequestLinks:
         if pid is None:
             raise LinkError(f"node {link.target} has no process")
         (way, *_) = self._carrying(link, api)
-        place = self._ways[link].index(way)
-        addresses = self._sight.reaches(link)
-        if len(addresses) <= place:
-            raise LinkError(f"nobody knows where {link} leads")
-        address, where = addresses[place], self._where(link, pid)
+        address, where = self._address(link, way), self._where(link, pid)
         other = next(name for name in _CONTROLS if name != api.name and APIS[name].flows & way.flows)
         control = Asking(timeout_s=asking.timeout_s)
         if asking.elsewhere is not None:
@@ -102,22 +99,29 @@ class RequestLinks:
             gone += self.proxy.release_first(rule, ways, most - gone)
         return gone
 
-    def received(self, link: Link, side: Side) -> Mapping[int, int]:
-        """The kernel's counts of what has arrived at the end of a link to which requests, or responses, go: bytes, by
-        the sockets of that process (of anybody else than us, for clients) that belong to the link, or may."""
+    def received(self, link: Link, api: Api, side: Side) -> Mapping[int, int]:
+        """The kernel's counts of what has arrived at the end of a link to which requests of this API, or its responses,
+        go: bytes, by the sockets of that process (of anybody else than us, for clients) that belong to the link, or
+        may. Raises `LinkError`."""
+        address = self._address(link, self._carrying(link, api)[0])
         end = link.target if side is Side.REQUEST else link.source
-        seen = self._flows(end)
-        if end == CLIENTS:
-            ours = sockets.inodes_of(os.getpid())
-            seen = [flow for flow in seen if flow.inode not in ours]
-        else:
-            pid = self._sight.pid(end)
-            own = sockets.inodes_of(pid) if pid is not None else frozenset()
-            seen = [flow for flow in seen if flow.inode in own]
-        if side is Side.RESPONSE:
-            there = self._sight.reaches(link)
-            seen = [flow for flow in seen if flow.remote in there]
-        return {flow.inode: flow.received for flow in seen}
+        pid = os.getpid() if end == CLIENTS else self._sight.pid(end)
+        if pid is None:
+            raise LinkError(f"node {end} has no process")
+        own = sockets.inodes_of(pid)
+        return {
+            flow.inode: flow.received
+            for flow in self._flows(end)
+            if (flow.inode in own) is not (end == CLIENTS)
+            and (flow.port == address.port if side is Side.REQUEST else flow.remote == address)
+        }
+
+    def _address(self, link: Link, way: RequestWay) -> Address:
+        """Where the source's own files say that its peer is."""
+        place, addresses = self._ways[link].index(way), self._sight.reaches(link)
+        if len(addresses) <= place:
+            raise LinkError(f"nobody knows where {link} leads")
+        return addresses[place]
 
     def _flows(self, end: int) -> list[sockets.Flow]:
         """All connections where a node is, or clients are. Raises `LinkError`."""
