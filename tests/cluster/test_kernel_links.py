@@ -24,7 +24,7 @@ from ackproof.base.units import FROM_FILE
 from ackproof.base.wait import wait_until
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import mesh as links
-from ackproof.cluster.network.kernel import KernelMesh, inside
+from ackproof.cluster.network.kernel import KernelMesh, Spaces, inside
 from ackproof.cluster.network.mesh import Link
 from ackproof.cluster.network.probe import KAFKA, Speech
 from ackproof.cluster.network.proxied import Wiring
@@ -115,7 +115,8 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KernelMesh]:
         server = ProxyServer(binary, Address(HOST, 8474), folder=folder, tag=tag)
         descriptor = os.open(os.devnull, os.O_RDONLY)
         stack.callback(os.close, descriptor)
-        made = KernelMesh(Wiring(server, {}, TwoNodes(processes), "ackproof_test_kernel"), HOST)
+        nodes, table = TwoNodes(processes), "ackproof_test_kernel"
+        made = KernelMesh(Wiring(server, {}, nodes, table), Spaces(table, nodes.pid), HOST)
         made.start(descriptor)
         stack.callback(made.end)
         wait_until(
