@@ -19,7 +19,6 @@ from ackproof.experiment.backends import LINKS, REQUESTS
 from ackproof.rundir.timeline import ProxyDied
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
-from faultbench.request_duds import fetches_held
 from faultbench.requests import REQUEST_FAULTS
 
 pytestmark = pytest.mark.cluster
@@ -39,16 +38,6 @@ def bench(
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
-
-
-@pytest.mark.nightly
-def test_what_another_holds_is_released(bench: Bench) -> None:
-    release = "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch, count: 2}"
-    with fetches_held(bench):
-        bite = bench.bite(release, settled=False)
-    assert bite.bit and bite.healed and "on 2 of" in bite.witness, bite
-    bite = bench.bite(release.replace("count: 2", "count: 3"), record=False)
-    assert not bite.bit and "3 to wait there" in bite.failures[0], bite
 
 
 @pytest.mark.parametrize("dud", duds_on("requests"))

@@ -16,7 +16,6 @@ from ackproof.rundir.partition import TopicPartition
 from faultbench import Bench, duds_on, no_bite
 from faultbench.duds import Dud
 from faultbench.links import tables_of
-from faultbench.request_duds import fetches_held
 from faultbench.requests import REQUEST_FAULTS
 
 pytestmark = [
@@ -38,16 +37,6 @@ def bench(installed: Callable[[], Installation], tmp_path_factory: pytest.TempPa
 def test_it_bites_and_is_healed(bench: Bench, fault: str) -> None:
     bite = bench.bite(fault)
     assert bite.good, bite
-
-
-@pytest.mark.nightly
-def test_what_another_holds_is_released(bench: Bench) -> None:
-    release = "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch, count: 2}"
-    with fetches_held(bench):
-        bite = bench.bite(release, settled=False)
-    assert bite.bit and bite.healed and "on 2 of" in bite.witness, bite
-    bite = bench.bite(release.replace("count: 2", "count: 3"), record=False)
-    assert not bite.bit and "3 to wait there" in bite.failures[0], bite
 
 
 @pytest.mark.parametrize("dud", duds_on("requests", nightly=True))

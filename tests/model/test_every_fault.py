@@ -20,7 +20,7 @@ from ackproof.rundir.timeline import EventKind, read_timeline
 from simulated_run import simulated
 
 REQUESTS: Final = (
-    *("hold_request", "lose_request", "close_at_request", "repeat_request", "release_request"),
+    *("hold_request", "lose_request", "close_at_request", "repeat_request"),
     *("late_request", "answer_request"),
 )
 NOT_SIMULATED: Final = {

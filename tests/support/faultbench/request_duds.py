@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-from ackproof.cluster.network.mesh import Link
-from ackproof.cluster.network.requests.rules import Counted, Kind, Rule, Side
-from ackproof.experiment.apis import APIS
+from ackproof.cluster.network.requests.rules import Counted
 from faultbench.bench import Bench
 from faultbench.dud import Dud
 from faultbench.spoilt import of_another_api, of_any_partition, of_the_other_side, says
@@ -23,22 +21,6 @@ def let_go_at_last(bench: Bench) -> Iterator[None]:
     yield
     if (requests := bench.cluster.requests) is not None:
         requests.lift("fault-1")
-
-
-@contextmanager
-def fetches_held(bench: Bench) -> Iterator[None]:
-    """A rule of somebody else holds all fetches of followers of the leader."""
-    requests, api = bench.cluster.requests, APIS["Fetch"]
-    assert requests is not None
-    bench.await_full_isr()
-    (state,) = bench.cluster.topic_state(["t"]).values()
-    links = [Link(one, state.leader) for one in state.replicas if one != state.leader]
-    ways = [way for link in links for way in requests.ways(link, api)]
-    requests.lay(Rule("held", Kind.HOLD, Side.REQUEST, api.key, tuple(ways)))
-    try:
-        yield
-    finally:
-        requests.lift("held")
 
 
 _WORDS: Final = {
@@ -83,12 +65,6 @@ REQUEST_DUDS: Final[Mapping[str, Dud]] = {
         f"hold_request: {{{_LINK}, api: Fetch, partition: t/0}}",
         "to show",
         {f"{_REQUESTS}.lay": of_any_partition},
-    ),
-    "release_request": Dud(
-        "release_request: {link: followers(t/0) -> leader(t/0), api: Fetch}",
-        "something to arrive",
-        {f"{_REQUESTS}.release": says(1)},
-        stage=fetches_held,
     ),
     **_of_another_api(),
     "requests that are not let go": Dud(

@@ -20,7 +20,6 @@ FIELDS: dict[str, tuple[dict[str, object], ...]] = {
     "loss": ({**LINK, "share": "30%"},),
     "drop_large": ({**LINK, "above": "600B"},),
     **dict.fromkeys(("hold_request", "lose_request", "close_at_request", "repeat_request"), (ASKED,)),
-    "release_request": (ASKED,),
     "late_request": ({**ASKED, "by": "1s"},),
     "answer_request": ({**ASKED, "error": "UNKNOWN_SERVER_ERROR"},),
     "isolate": ({"target": 1}, {"target": "controller(101)", "from": "peers"}),

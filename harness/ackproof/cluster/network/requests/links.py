@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.cluster.addresses import Address
 from ackproof.cluster.network import sockets
-from ackproof.cluster.network.mesh import CLIENTS, Link, LinkError
+from ackproof.cluster.network.mesh import Link, LinkError
 from ackproof.cluster.network.proxied import Sight
 from ackproof.cluster.network.requests.asking import Asked, Asking, Here, ask
 from ackproof.cluster.network.requests.proxy import RequestProxy
-from ackproof.cluster.network.requests.rules import Counted, Rule, Side
+from ackproof.cluster.network.requests.rules import Counted, Rule
 from ackproof.cluster.network.toxiproxy import Way
 from ackproof.experiment.apis import APIS, Api, Flow
 
@@ -90,31 +89,6 @@ class RequestLinks:
         if asking.elsewhere is not None:
             other, control = api.name, replace(control, named=asking.elsewhere)
         return ask(where, address, api.name, asking), ask(where, address, other, control)
-
-    def release(self, link: Link, api: Api, side: Side, most: int) -> int:
-        """Let so many frames of this API go that rules have held longest on a link; how many there were. Raises
-        `LinkError`."""
-        ways, gone = self.ways(link, api), 0
-        for rule in self.proxy.holding(api.key, side):
-            gone += self.proxy.release_first(rule, ways, most - gone)
-        return gone
-
-    def received(self, link: Link, api: Api, side: Side) -> Mapping[int, int]:
-        """The kernel's counts of what has arrived at the end of a link to which requests of this API, or its responses,
-        go: bytes, by the sockets of that process (of anybody else than us, for clients) that belong to the link, or
-        may. Raises `LinkError`."""
-        address = self._address(link, self._carrying(link, api)[0])
-        end = link.target if side is Side.REQUEST else link.source
-        pid = os.getpid() if end == CLIENTS else self._sight.pid(end)
-        if pid is None:
-            raise LinkError(f"node {end} has no process")
-        own = sockets.inodes_of(pid)
-        return {
-            flow.inode: flow.received
-            for flow in self._flows(end)
-            if (flow.inode in own) is not (end == CLIENTS)
-            and (flow.port == address.port if side is Side.REQUEST else flow.remote == address)
-        }
 
     def _address(self, link: Link, way: RequestWay) -> Address:
         """Where the source's own files say that its peer is."""
