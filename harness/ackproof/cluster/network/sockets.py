@@ -36,12 +36,11 @@ _SOCKET: Final = re.compile(r"socket:\[([0-9]+)\]")
 
 @dataclass(frozen=True)
 class Flow:
-    """One connection. `port`: this end's own; `received`: bytes that arrived here."""
+    """One connection. `received`: bytes that arrived here."""
 
     remote: tuple[str, int]
     inode: int
     received: int
-    port: int = 0
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ def _read(line: socket.socket, family: int) -> Iterator[Flow]:
 
 
 def _flow(message: bytes, family: int) -> Flow | None:
-    port, remote_port, _, remote = _ID.unpack_from(message, _MESSAGE.size)
+    _, remote_port, _, remote = _ID.unpack_from(message, _MESSAGE.size)
     inode = struct.unpack_from("=I", message, _INODE_AT)[0]
     at = _ATTRIBUTES_AT
     while at + 4 <= len(message):
@@ -125,7 +124,7 @@ def _flow(message: bytes, family: int) -> Flow | None:
         if kind == _INET_DIAG_INFO and length - 4 >= _RECEIVED_AT + 8:
             info = message[at + 4 : at + length]
             (received,) = struct.unpack_from("=Q", info, _RECEIVED_AT)
-            return Flow((_address(remote, family), remote_port), inode, received, port)
+            return Flow((_address(remote, family), remote_port), inode, received)
         at += (length + 3) & ~3
     return None
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ackproof.cluster.addresses import Address
-from ackproof.cluster.network import sockets
 from ackproof.cluster.network.mesh import Link, LinkError
 from ackproof.cluster.network.proxied import Sight
 from ackproof.cluster.network.requests.asking import Asked, Asking, Here, ask
@@ -96,11 +95,6 @@ class RequestLinks:
         if len(addresses) <= place:
             raise LinkError(f"nobody knows where {link} leads")
         return addresses[place]
-
-    def _flows(self, end: int) -> list[sockets.Flow]:
-        """All connections where a node is, or clients are. Raises `LinkError`."""
-        del end
-        return sockets.flows()
 
     def _where(self, link: Link, pid: int) -> Here:
         """Who asks, and whose process is asked."""

@@ -79,9 +79,6 @@ class SpacesRequestLinks(RequestLinks):
         finally:
             super().end()
 
-    def _flows(self, end: int) -> list[Flow]:
-        return flows() if end == CLIENTS else self._spaces.within(end, flows)
-
     def _where(self, link: Link, pid: int) -> Here:
         return InSpaces(pid, self._spaces, link)
 
