@@ -21,8 +21,10 @@ _REQUESTS = "ackproof.cluster.network.requests.links.RequestLinks"
 DUDS = {
     "C01": (_KILL,),
     "C03": (_PAUSE,),
+    "C04": ("ackproof.faults.disks.power_loss.PowerLossInjection.inject",),
     "C06": (_KILL,),
     "C07": (_PAUSE,),
+    "C08": (f"{_REQUESTS}.lay",),
     "C09": (_PAUSE, _KILL),
     "C17": (f"{_MESH}.impose",),
     "C18": (_KILL,),

@@ -16,7 +16,7 @@ from ackproof.experiment.case import Case
 from ackproof.experiment.fault import FaultSpec
 from ackproof.experiment.roles import Role
 from ackproof.faults.holds import Holds
-from ackproof.faults.registry import fault_kinds
+from ackproof.faults.registry import import_all
 from ackproof.rundir.timeline import Timeline
 
 SpecT = TypeVar("SpecT", bound=FaultSpec)
@@ -182,7 +182,7 @@ def injects(kind: type[SpecT]) -> Callable[[Maker[SpecT]], Maker[SpecT]]:
 
 def maker_of(kind: type[FaultSpec]) -> Maker[Any] | None:
     """What does faults of this kind; None for one that the driver itself plays (a storm)."""
-    fault_kinds()  # whose modules say who does them
+    import_all()
     return next((_MAKERS[one] for one in kind.__mro__ if one in _MAKERS), None)
 
 

@@ -1,37 +1,78 @@
-"""Every kind of fault, found by looking: each module of `ackproof.faults` is imported, each `FaultSpec` with a `KIND`
-in it is one. Nobody lists families or kinds by hand.
+"""Every kind of fault, found by looking: each `KIND = "…"` in a module of `ackproof.faults` is one. Nobody lists
+families or kinds by hand, and a file's own kinds are the only ones whose modules are imported to read it.
 """
 
 from __future__ import annotations
 
 import pkgutil
+import re
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
-from types import MappingProxyType
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
 
 from ackproof import faults
 from ackproof.experiment.fault import FaultSpec
 
+_DECLARED: Final = re.compile(r'^    KIND = "(\w+)"$', re.MULTILINE)
+
 
 @cache
 def fault_kinds() -> Mapping[str, type[FaultSpec]]:
-    """Every kind by its name in a file, in the order of these names. Raises ValueError for a name that is taken."""
-    found: dict[str, type[FaultSpec]] = {}
-    for kind in _specifications():
-        if kind.KIND in found:
-            raise ValueError(f"two kinds of fault are called {kind.KIND!r}")
-        found[kind.KIND] = kind
-    return MappingProxyType(dict(sorted(found.items())))
+    """Every kind by its name in a file, in the order of these names; a kind's module is imported when the kind is
+    asked for. Raises ValueError for a name that is taken."""
+    found: dict[str, str] = {}
+    for module in _modules():
+        spec = find_spec(module)
+        assert spec is not None and spec.origin is not None, module
+        for name in _DECLARED.findall(Path(spec.origin).read_text(encoding="utf-8")):
+            if name in found:
+                raise ValueError(f"two kinds of fault are called {name!r}")
+            found[name] = module
+    return _Kinds(dict(sorted(found.items())))
 
 
-def _specifications() -> Iterator[type[FaultSpec]]:
+@cache
+def import_all() -> None:
+    """Import every module of faults, those that do a kind elsewhere than beside it too."""
+    for module in _modules():
+        import_module(module)
+
+
+class _Kinds(Mapping[str, type[FaultSpec]]):
+    """`modules`: where each kind stands, by its name."""
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules = modules
+
+    def __getitem__(self, name: str) -> type[FaultSpec]:
+        return _kind(name, self._modules[name])
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._modules
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+@cache
+def _kind(name: str, module: str) -> type[FaultSpec]:
+    return next(
+        one
+        for one in vars(import_module(module)).values()
+        if isinstance(one, type)
+        and issubclass(one, FaultSpec)
+        and one.__module__ == module
+        and name == one.KIND
+    )
+
+
+def _modules() -> Iterator[str]:
     for found in pkgutil.walk_packages(faults.__path__, f"{faults.__name__}."):
-        for one in vars(import_module(found.name)).values():
-            if (
-                isinstance(one, type)
-                and issubclass(one, FaultSpec)
-                and one.__module__ == found.name
-                and one.KIND
-            ):
-                yield one
+        if not found.ispkg:
+            yield found.name
