@@ -310,7 +310,9 @@ class ExperimentSpec(Spec):
         default_factory=ObserveSpec, description="What is looked at beside what every run shows."
     )
     soak: SoakSpec | None = Field(
-        None, description="Audit the load window by window while it goes on; `ackproof run --soak` says this."
+        None,
+        title="Soak",
+        description="Audit the load window by window while it goes on; `ackproof run --soak` says this.",
     )
     evidence: EvidenceSpec = Field(
         default_factory=EvidenceSpec, description="What a run must show before it is judged."

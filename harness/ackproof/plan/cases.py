@@ -118,9 +118,13 @@ def load(
             root = override(root, ("backend",), ScalarNode(backend, backend, NOWHERE))
         if repeat is not None:
             root = override(root, ("repeat",), ScalarNode(repeat, str(repeat), NOWHERE))
-        if soak is not None:
-            root = soaked(file, root, soak)
-        return analyse(file, root)
+        if soak is None:
+            return analyse(file, root)
+        try:
+            return analyse(file, soaked(file, root, soak))
+        except InvalidExperiment:
+            analyse(file, root)  # what is wrong with the file itself is told once, and not for each window
+            raise
     except InvalidExperiment as error:
         error.lines = lines_of(raw)
         raise

@@ -12,6 +12,7 @@ from typing import Final
 
 from ackproof.base.errors import BadInput
 from ackproof.base.units import duration_text, parse_duration
+from ackproof.experiment.backends import BACKENDS, BackendRow
 from ackproof.experiment.case import Case
 from ackproof.experiment.experiment import ExperimentSpec
 from ackproof.experiment.nodes import NOWHERE, ListNode, MapNode, Node, ScalarNode
@@ -46,6 +47,10 @@ def soaked(file: str, root: MapNode, soak: Soak) -> MapNode:
 
     Raises `BadInput` for what cannot be done window by window.
     """
+    backend = root.entries.get("backend")
+    ground = BACKENDS.get(backend.text) if isinstance(backend, ScalarNode) else None
+    for text in _no_ground(ground) if ground is not None else ():
+        raise BadInput(f"--soak: {file}: {text}")
     for path in matrix_of(Problems(file, root)).paths:
         if path == _DURATION or path[0] == "faults":
             raise BadInput(
@@ -99,14 +104,18 @@ def check_soak(spec: ExperimentSpec, found: Problems) -> None:
         found.report(("soak",), text, key=True)
 
 
-def _refused(spec: ExperimentSpec) -> Iterator[str]:
-    if spec.ground.simulated:
+def _no_ground(ground: BackendRow) -> Iterator[str]:
+    if ground.simulated:
         yield "a soak shows what time does to processes and disks, and the model has neither: take another backend"
-    if spec.ground.foreign:
+    if ground.foreign:
         yield (
             "a soak awaits between its windows that the cluster is whole, and may delete records there: not on a "
             "cluster that someone else runs"
         )
+
+
+def _refused(spec: ExperimentSpec) -> Iterator[str]:
+    yield from _no_ground(spec.ground)
     if spec.workload.producers.rate is None:
         yield "a soak needs a rate (workload.producers.rate): at full speed the ledgers are written when the load ends"
     if spec.workload.producers.transaction_size is not None:

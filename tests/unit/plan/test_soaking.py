@@ -10,7 +10,7 @@ from ackproof.base.errors import BadInput
 from ackproof.cli.main import main_code
 from ackproof.experiment.case import Case
 from ackproof.experiment.triggers import At
-from ackproof.plan import cases, load
+from ackproof.plan import InvalidExperiment, cases, load
 from ackproof.plan.cases import case_from_json, case_to_json
 from ackproof.plan.soaking import Soak, shortened
 
@@ -73,6 +73,7 @@ def test_one_that_ended_early_is_as_long_as_it_was(tmp_path: Path) -> None:
         (("at: 2s", "when: acked >= 3"), "begins in a state"),
         (("at: 2s", "at: 20s"), "when its window of 20s is over"),
         (("name: s", "name: s\nbackend: model"), "the model has neither"),
+        (("name: s", "name: s\nbackend: attach"), "not on a cluster that someone else runs"),
         (("name: s", "name: s\nmatrix: {workload.duration: [5s, 9s]}"), "the matrix of"),
         (("duration: 20s", "duration: 3s"), "at least 5"),
     ],
@@ -82,9 +83,18 @@ def test_what_cannot_be_soaked(tmp_path: Path, change: tuple[str, str], said: st
         soaked(tmp_path, FILE.replace(*change))
 
 
+def test_what_is_wrong_with_the_file_is_told_once(tmp_path: Path) -> None:
+    with pytest.raises(InvalidExperiment) as wrong:
+        soaked(tmp_path, FILE.replace("kill: 1", "kil: 1"))
+    assert len(wrong.value.problems) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        (["--soak", "0"], "a duration with its unit"),
+        (["--soak", "0s"], "give a duration such as 6h"),
+        (["--soak", "1m", "--keep", "-1"], "-1 is not in the range"),
         (["--soak", "banana"], "a duration with its unit"),
         (["--soak", "5s"], "a window is as long as the load of"),
         (["--soak", "24h", "--set", "workload.duration=6s"], "make a window longer"),
