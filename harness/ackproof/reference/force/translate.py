@@ -15,8 +15,8 @@ from ackproof.base.errors import AckproofError
 from ackproof.experiment.nodes import Data
 from ackproof.reference.force.story import State, Story
 from ackproof_reference.broker import Follower, Leader, Process
+from ackproof_reference.explore.model import Told
 from ackproof_reference.explore.scope import Client
-from ackproof_reference.explore.search import Told
 from ackproof_reference.log import Log
 from ackproof_reference.messages import Altered, AlterPartition, Fetch, Fetched
 from ackproof_reference.metadata import Metadata
