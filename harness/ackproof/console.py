@@ -254,8 +254,11 @@ class Console:
             if case.permitted:
                 self.line(f"{case.title}: PASS, and {case.permitted}")
             if case.deleted_windows:
-                gone = f"{case.deleted_windows} windows in which nothing was found were deleted (--keep)"
-                self.line(f"{case.title}: {gone}; what became of their records afterwards nobody can tell")
+                gone = "1 window" if case.deleted_windows == 1 else f"{case.deleted_windows} windows"
+                self.line(
+                    f"{case.title}: {gone} deleted (--keep), as nothing was found; what became of the records "
+                    "afterwards nobody can tell"
+                )
         for one in batch.over_repeats:
             word = one.verdict.value if one.verdict is not None else "no verdict"
             told = Text.assemble(

@@ -63,10 +63,10 @@ class _Ready:
     job: _Job
     ledger: Ledger
     target: Target
-    windows: Sequence[WindowFile]
-    """Of a soak of which some were deleted."""
     plan: Plan
     counted: Counted
+    windows: Sequence[WindowFile] = ()
+    """Of a soak of which some were deleted."""
     troubles: list[Trouble] = field(default_factory=list)
 
 
@@ -152,7 +152,7 @@ def _examined(job: _Job, limits: Limits) -> _Ready | None:
         deleted=deleted_of(found, ledger),
     )
     planned = plan(ledger, target, limits, frozenset(job.doubted))
-    return _Ready(job, ledger, target, found, planned, Counted(job.number))
+    return _Ready(job, ledger, target, planned, Counted(job.number), found)
 
 
 def _count(edge: stages.Edge, spark: Sequence[_Ready], ready: Mapping[int, _Ready], limits: Limits) -> None:
